@@ -1,0 +1,85 @@
+/* context.h -- one worker: who it is, and the others it meets.
+ *
+ *     ddp_ctx *ctx;
+ *     if (ddp_init_from_env(NULL, &ctx) != DDP_OK)
+ *         fprintf(stderr, "%s\n", ddp_last_error());
+ *     ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
+ *     ddp_finalize(ctx);
+ *
+ * A worker is started by ddprun (or torchrun, or by hand) with RANK, WORLD_SIZE, MASTER_ADDR ... in its environment;
+ * with none of them it is a world of one, so every program also runs bare.
+ *
+ * Rules: every call returns a status and never exits; option structs start with their size; no signal handlers, no
+ * state shared between contexts; a context and all that was made from it belong to one thread at a time, only
+ * ddp_abort may be called from any thread. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
+ * DDP_ERR_MISMATCH in a collective the context is broken: later collectives return the same error at once. */
+#ifndef DDP_CONTEXT_H
+#define DDP_CONTEXT_H
+
+#include "ddp/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DDP_VERSION_MAJOR 0
+#define DDP_VERSION_MINOR 1
+#define DDP_VERSION_PATCH 0
+#define DDP_VERSION       "0.1.0"
+
+/* The version of the library that is loaded, "0.1.0". */
+DDP_API const char *ddp_version(void);
+
+typedef struct ddp_ctx ddp_ctx;
+
+typedef struct ddp_options {
+    size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
+    const char *backend;      /* NULL or "cpu" */
+    uint32_t init_timeout_ms; /* 0 = DDPRUN_INIT_TIMEOUT_MS or 60 000 */
+    uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
+} ddp_options;
+
+#define DDP_OPTIONS_INIT                                                                                     \
+    {                                                                                                        \
+        .size = sizeof(ddp_options)                                                                          \
+    }
+
+/* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks are there.
+ * `options` may be NULL. DDP_OK: *out is yours until ddp_finalize. DDP_ERR_ENV names the variable and its value,
+ * DDP_ERR_TIMEOUT the ranks that did not come. */
+DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
+
+/* Wait for the other ranks (at most the step time-out), then free everything made from `ctx`. Frees in every case, also
+ * when it returns an error; a broken context does not wait. NULL is allowed. */
+DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
+
+/* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits in shared
+ * memory (they get DDP_ERR_ABORTED with `why`), and returns at once. Any thread. The caller then exits with `code`. */
+DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
+
+DDP_API int ddp_rank(const ddp_ctx *ctx);
+DDP_API int ddp_world_size(const ddp_ctx *ctx);
+DDP_API int ddp_local_rank(const ddp_ctx *ctx);
+DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
+DDP_API int ddp_restart_count(const ddp_ctx *ctx);
+
+/* The words of the last failed call on this thread: rank, operation, sequence number, what was expected. "" if none.
+ * Valid until the next failing call on this thread. */
+DDP_API const char *ddp_last_error(void);
+
+/* The store behind MASTER_ADDR:MASTER_PORT (store.h), connected; NULL in a world of one. Owned by the context. */
+struct ddp_store;
+DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
+
+/* A named barrier of all ranks, each name good for one use (see ddp_store_barrier). Against a store that is not
+ * ddprun's it is built from a counter, and a time-out then only tells how many came. timeout_ms 0 = the step's. */
+DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

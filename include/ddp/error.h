@@ -1,0 +1,68 @@
+/* error.h -- an error is a code and a sentence.
+ *
+ * Every function that can fail returns a ddp_status. The words are either put into a `struct ddp_err` that the
+ * caller passes (the store client and everything below libddp's context), or kept per thread and read with
+ * ddp_last_error() (the calls of ddp.h, group.h, reducer.h ...). Nothing here allocates, prints or exits. */
+#ifndef DDP_ERROR_H
+#define DDP_ERROR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DDP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define DDP_API               __attribute__((visibility("default")))
+#else
+#define DDP_PRINTF(fmt, args)
+#define DDP_API
+#endif
+
+/* The one list of errors: name, value, what it means. Values are stable; add at the end. */
+#define DDP_STATUS_LIST(X)                                                                                   \
+    X(OK, 0, "ok")                                                                                           \
+    X(IN_PROGRESS, 1, "in progress")                                                                         \
+    X(ERR_ARG, 2, "invalid argument or wrong order of calls")                                                \
+    X(ERR_ENV, 3, "environment variable missing or wrong")                                                   \
+    X(ERR_TIMEOUT, 4, "deadline passed")                                                                     \
+    X(ERR_PEER_LOST, 5, "another rank has died or left")                                                     \
+    X(ERR_ABORTED, 6, "cancelled or aborted")                                                                \
+    X(ERR_MISMATCH, 7, "ranks disagree")                                                                     \
+    X(ERR_MEMBERSHIP, 8, "membership has changed")                                                           \
+    X(ERR_IO, 9, "input or output error")                                                                    \
+    X(ERR_CORRUPT, 10, "data is damaged or foreign")                                                         \
+    X(ERR_NOMEM, 11, "out of memory")                                                                        \
+    X(ERR_CUDA, 12, "CUDA error")                                                                            \
+    X(ERR_NCCL, 13, "NCCL error")                                                                            \
+    X(ERR_UNSUPPORTED, 14, "not supported in this build or by this peer")                                    \
+    X(ERR_CLOSED, 15, "connection closed by the peer")                                                       \
+    X(ERR_LIMIT, 16, "a size or count is over its limit")
+
+typedef enum ddp_status {
+#define X(name, value, text) DDP_##name = value,
+    DDP_STATUS_LIST(X)
+#undef X
+} ddp_status;
+
+/* "DDP_ERR_TIMEOUT"; "DDP_STATUS_?" for a value that is not in the list. Never NULL, never freed. */
+DDP_API const char *ddp_status_name(ddp_status status);
+
+/* "deadline passed". Never NULL, never freed. */
+DDP_API const char *ddp_status_text(ddp_status status);
+
+struct ddp_err {
+    ddp_status code;
+    char msg[1024]; /* one sentence or a short list, no newline at the end; "" when code is DDP_OK */
+};
+
+/* Set `err` (may be NULL) and return `code`, so that `return ddp_fail(err, DDP_ERR_ARG, ...)` reads well. */
+DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
+
+/* Put words in front of what `err` says already ("rank 3: connect to ...: refused"); returns err->code.
+ * Too long texts lose their end, never their beginning. */
+DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

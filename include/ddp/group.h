@@ -1,0 +1,92 @@
+/* group.h -- collectives.
+ *
+ * Every rank of a group calls the same collectives in the same order with the same sizes, types and operations; a
+ * difference is found and reported as DDP_ERR_MISMATCH with both calls. Results are the same bits on every rank and in
+ * every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one
+ * rounding at the end. A peer that dies frees every waiter within a second with DDP_ERR_PEER_LOST, which names it.
+ *
+ * `stream` is NULL for the cpu backend. `work` NULL means: finished when the call returns; otherwise *work must be
+ * waited for and freed. The cpu backend finishes inside the call in both cases. */
+#ifndef DDP_GROUP_H
+#define DDP_GROUP_H
+
+#include "ddp/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_group ddp_group;
+typedef struct ddp_work ddp_work;
+
+/* name, bytes */
+#define DDP_DTYPE_LIST(X)                                                                                    \
+    X(F32, 4)                                                                                                \
+    X(F64, 8)                                                                                                \
+    X(F16, 2)                                                                                                \
+    X(BF16, 2)                                                                                               \
+    X(I32, 4)                                                                                                \
+    X(I64, 8)                                                                                                \
+    X(U8, 1)
+
+typedef enum ddp_dtype {
+#define X(name, bytes) DDP_##name,
+    DDP_DTYPE_LIST(X)
+#undef X
+} ddp_dtype;
+
+/* AVG divides the sum by the world size: exactly for floats' rounding rules, towards zero for integers. */
+#define DDP_OP_LIST(X)                                                                                       \
+    X(SUM)                                                                                                   \
+    X(AVG)                                                                                                   \
+    X(MIN)                                                                                                   \
+    X(MAX)                                                                                                   \
+    X(PROD)
+
+typedef enum ddp_op {
+#define X(name) DDP_##name,
+    DDP_OP_LIST(X)
+#undef X
+} ddp_op;
+
+DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* bytes; 0 for a value that is not in the list */
+DDP_API const char *ddp_dtype_name(ddp_dtype dtype); /* "f32" */
+DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
+
+/* All ranks. Belongs to the context. */
+DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
+
+/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing. Collective: every
+ * rank asks for the same number of bytes and gets a block of its own. Freed by ddp_shared_free (collective, too) or
+ * by ddp_finalize. It lives in memory files without a name: nothing stays behind, however the job ends. */
+DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
+DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
+
+/* Counts are elements. `in` == `out` (in place) is allowed where both are given with equal sizes. */
+DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
+                                  void *stream, ddp_work **work);
+DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n, ddp_dtype dtype,
+                              ddp_op op, int root, void *stream, ddp_work **work);
+DDP_API ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
+                                 ddp_work **work);
+/* out: n_per_rank * world elements, rank 0's first. */
+DDP_API ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                                  void *stream, ddp_work **work);
+DDP_API ddp_status ddp_gather(ddp_group *group, const void *in, void *out /* root only */, size_t n_per_rank,
+                              ddp_dtype dtype, int root, void *stream, ddp_work **work);
+DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */, void *out, size_t n_per_rank,
+                               ddp_dtype dtype, int root, void *stream, ddp_work **work);
+/* in: n_per_rank * world elements; rank r gets the reduced r-th part. */
+DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                                      ddp_op op, void *stream, ddp_work **work);
+
+/* A barrier of the group in shared memory. timeout_ms 0 = the step's. An error names the ranks that did not come. */
+DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
+
+DDP_API ddp_status ddp_work_wait(ddp_work *work);
+DDP_API void ddp_work_free(ddp_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* sampler.h -- which samples belong to this rank, equal to torch.utils.data.DistributedSampler number by number.
+ *
+ * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch; the list is padded with its
+ * own beginning (or cut with DROP_LAST) to a multiple of the world size and dealt out in turn. NO_PAD is for
+ * evaluation: every sample exactly once over all ranks, ranks may then differ in length by one.
+ * Pure: no clock, no file, no thread. Source of algorithm and golden vectors: PyTorch torch/utils/data/distributed.py
+ * and aten TensorFactories.cpp (randperm_cpu). */
+#ifndef DDP_SAMPLER_H
+#define DDP_SAMPLER_H
+
+#include "ddp/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { DDP_SAMPLER_SHUFFLE = 1, DDP_SAMPLER_DROP_LAST = 2, DDP_SAMPLER_NO_PAD = 4 };
+
+typedef struct ddp_sampler ddp_sampler;
+
+/* n samples (1 .. 2^31 - 1). DDP_ERR_ARG for sizes or flags that make no sense. *out is yours. */
+DDP_API ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
+                                      ddp_sampler **out, struct ddp_err *err);
+DDP_API void ddp_sampler_free(ddp_sampler *sampler);
+
+/* Start epoch `epoch` at its beginning. Call it before each epoch, as with torch. */
+DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
+
+/* Samples of this rank in an epoch. */
+DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
+
+/* The next sample: 1 and *index (and *is_pad = 1 for one that padding repeats; may be NULL), or 0 at the end. */
+DDP_API int ddp_sampler_next(ddp_sampler *sampler, uint64_t *index, int *is_pad);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* buf.c -- see buf.h. */
+#include "buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BUF_MIN = 256 };
+
+void *buf_reserve(struct buf *b, size_t more)
+{
+    if (more > SIZE_MAX / 2 - b->len)
+        return NULL;
+    size_t need = b->len + more;
+    if (need > b->cap) {
+        size_t cap = b->cap ? b->cap : BUF_MIN;
+        while (cap < need)
+            cap *= 2;
+        uint8_t *data = realloc(b->data, cap);
+        if (data == NULL)
+            return NULL;
+        b->data = data;
+        b->cap = cap;
+    }
+    return b->data + b->len;
+}
+
+bool buf_append(struct buf *b, const void *data, size_t len)
+{
+    if (len == 0)
+        return true;
+    void *to = buf_reserve(b, len);
+    if (to == NULL)
+        return false;
+    memcpy(to, data, len);
+    b->len += len;
+    return true;
+}
+
+bool buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *to = n < 0 ? NULL : buf_reserve(b, (size_t)n + 1);
+    if (to != NULL) {
+        vsnprintf(to, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    }
+    va_end(again);
+    return to != NULL;
+}
+
+void buf_consume(struct buf *b, size_t n)
+{
+    b->len -= n;
+    if (b->len > 0)
+        memmove(b->data, b->data + n, b->len);
+}
+
+void buf_free(struct buf *b)
+{
+    free(b->data);
+    *b = (struct buf){ 0 };
+}

@@ -1,0 +1,11 @@
+/* clock.h -- the one place that asks the kernel for the time. Only shells include this; the core gets `now_ms`. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* Milliseconds (microseconds) of the monotonic clock: steps of the wall clock have no effect. */
+uint64_t clock_ms(void);
+uint64_t clock_us(void);
+
+#endif

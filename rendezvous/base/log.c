@@ -1,0 +1,36 @@
+/* log.c -- see log.h. */
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static struct {
+    const char *program;
+    enum log_level level;
+} log_state = { "ddprun", LOG_INFO };
+
+void log_setup(const char *program, enum log_level level)
+{
+    log_state.program = program;
+    log_state.level = level;
+}
+
+void log_line(enum log_level level, const char *fmt, ...)
+{
+    static const char *const prefix[] = { "error: ", "warning: ", "", "debug: " };
+    char line[4096];
+    if (level > log_state.level)
+        return;
+    int used = snprintf(line, sizeof(line), "%s: %s", log_state.program, prefix[level]);
+    va_list ap;
+    va_start(ap, fmt);
+    int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, fmt, ap);
+    va_end(ap);
+    size_t len = (size_t)used + (more < 0 ? 0 : (size_t)more);
+    if (len > sizeof(line) - 2)
+        len = sizeof(line) - 2;
+    line[len++] = '\n';
+    if (write(STDERR_FILENO, line, len) < 0)
+        return; /* nobody is left to tell */
+}

@@ -1,0 +1,33 @@
+/* store_server.h -- the store on a TCP port: libuv moves the bytes, hub.h decides.
+ *
+ * The server runs on a thread and a libuv loop of its own, so the caller may block. All functions here are called
+ * from the thread that started it. */
+#ifndef RENDEZVOUS_STORE_SERVER_H
+#define RENDEZVOUS_STORE_SERVER_H
+
+#include "ddp/error.h"
+#include "hub.h"
+
+struct store_server;
+
+struct store_server_options {
+    const char *host;             /* NULL or "" = all addresses (IPv6 and IPv4); a name or a literal otherwise */
+    int port;                     /* 0 = any free one */
+    struct hub_limits limits;
+    uint64_t max_queue_bytes;     /* a peer with more unread reply bytes than this is cut off; 0 = 32 MiB */
+    bool log_peers;               /* log connects and disconnects (base/log.h, level info) */
+};
+
+/* Bind, listen and start serving. DDP_OK: *out is running, stop it with store_server_stop.
+ * DDP_ERR_IO: err says why; for a port in use, who holds it (pid and name, where they can be seen). */
+ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
+                              struct ddp_err *err);
+
+/* The port it listens on (the real one when 0 was asked for), and the address as text for messages. */
+int store_server_port(const struct store_server *server);
+const char *store_server_address(const struct store_server *server);
+
+/* Flush, close every connection, join the thread, free. NULL is allowed. */
+void store_server_stop(struct store_server *server);
+
+#endif

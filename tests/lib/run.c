@@ -1,0 +1,286 @@
+/* run.c -- see run.h.
+ *
+ * One loop (pump) polls three descriptors: both output pipes and a pidfd. The end of the program is the
+ * pidfd's, not the pipes', because a grandchild may hold the pipes open for ever; what it left in them is
+ * read for a moment more. The process is reaped only after its group was killed, so that the group's number
+ * cannot be somebody else's. */
+#include "run.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEFAULT_TIMEOUT_MS = 30000, DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
+
+extern char **environ;
+
+struct stream {
+    int fd; /* read end, -1 after EOF */
+    struct buf text;
+};
+
+struct run_process {
+    pid_t pid;
+    int pidfd;
+    struct stream out, err;
+    uint64_t deadline_ms;
+    bool exited;
+};
+
+/* --- start
+ * ---------------------------------------------------------------------------------------------------- */
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t len = strcspn(a, "=");
+    return len == strcspn(b, "=") && memcmp(a, b, len) == 0;
+}
+
+static bool is_changed(const char *entry, const char *const *changes)
+{
+    for (; *changes != NULL; changes++)
+        if (same_name(entry, *changes))
+            return true;
+    return false;
+}
+
+/* The inherited environment with `changes` applied: a list for free(), its strings are borrowed. */
+static const char **merged_env(const char *const *changes)
+{
+    static const char *const none[] = { NULL };
+    size_t count = 0, n = 0;
+    if (changes == NULL)
+        changes = none;
+    while (environ[count] != NULL)
+        count++;
+    for (const char *const *c = changes; *c != NULL; c++)
+        count++;
+    const char **env = calloc(count + 1, sizeof(*env));
+    for (char **e = environ; env != NULL && *e != NULL; e++)
+        if (!is_changed(*e, changes))
+            env[n++] = *e;
+    for (const char *const *c = changes; env != NULL && *c != NULL; c++)
+        if (strchr(*c, '=') != NULL)
+            env[n++] = *c;
+    return env;
+}
+
+static int stdin_with(const char *text)
+{
+    if (text == NULL)
+        return open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int fd = memfd_create("stdin", MFD_CLOEXEC);
+    if (fd >= 0 && write(fd, text, strlen(text)) >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+/* In the child, between fork and exec: system calls only. */
+_Noreturn static void become(const char *const argv[], const char **env, const char *cwd, const int fds[3])
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    for (int i = 0; i < 3; i++)
+        dup2(fds[i], i);
+    if (cwd == NULL || chdir(cwd) == 0)
+        execvpe(argv[0], (char *const *)argv, (char *const *)env);
+    dprintf(STDERR_FILENO, "run: cannot execute %s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+static bool open_pipe(int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return true;
+}
+
+struct run_process *run_start(const char *const argv[], const struct run_options *options)
+{
+    static const struct run_options defaults;
+    const struct run_options *o = options != NULL ? options : &defaults;
+    struct run_process *p = calloc(1, sizeof(*p));
+    int out[2], err[2];
+    if (p == NULL || !open_pipe(out) || !open_pipe(err)) {
+        free(p);
+        return NULL;
+    }
+    const char **env = merged_env(o->env);
+    const int fds[3] = { stdin_with(o->stdin_text), out[1], err[1] };
+    p->deadline_ms = clock_ms() + (uint64_t)(o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS);
+    p->pid = fork();
+    if (p->pid == 0)
+        become(argv, env, o->cwd, fds);
+    free(env);
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
+    p->out.fd = out[0];
+    p->err.fd = err[0];
+    setpgid(p->pid, p->pid); /* the child does it too; whoever comes first */
+    p->pidfd = pidfd_open(p->pid, 0);
+    return p;
+}
+
+/* --- read
+ * ----------------------------------------------------------------------------------------------------- */
+
+/* One read; the stream is closed at EOF. The text stays NUL-terminated behind its length. */
+static void stream_read(struct stream *s)
+{
+    uint8_t *to = s->fd < 0 ? NULL : buf_reserve(&s->text, READ_BYTES + 1);
+    ssize_t n = to == NULL ? 0 : read(s->fd, to, READ_BYTES);
+    if (n > 0) {
+        s->text.len += (size_t)n;
+        s->text.data[s->text.len] = '\0';
+    } else if (s->fd >= 0 && (n == 0 || (errno != EAGAIN && errno != EINTR))) {
+        close(s->fd);
+        s->fd = -1;
+    }
+}
+
+static const char *stream_text(const struct stream *s)
+{
+    return s->text.data != NULL ? (const char *)s->text.data : "";
+}
+
+/* Wait until something happens or `until_ms`, and take it in. False when the time is over. */
+static bool pump(struct run_process *p, uint64_t until_ms)
+{
+    uint64_t now = clock_ms();
+    struct pollfd fds[3] = { { p->out.fd, POLLIN, 0 }, { p->err.fd, POLLIN, 0 }, { p->pidfd, POLLIN, 0 } };
+    if (now >= until_ms)
+        return false;
+    if (p->exited)
+        fds[2].fd = -1;
+    poll(fds, 3, (int)(until_ms - now));
+    if (fds[0].revents != 0)
+        stream_read(&p->out);
+    if (fds[1].revents != 0)
+        stream_read(&p->err);
+    p->exited |= fds[2].revents != 0;
+    return true;
+}
+
+static bool until_text(struct run_process *p, const struct stream *s, const char *text, int timeout_ms)
+{
+    uint64_t until_ms = clock_ms() + (uint64_t)timeout_ms;
+    while (strstr(stream_text(s), text) == NULL)
+        if ((p->exited && s->fd < 0) || !pump(p, until_ms))
+            return strstr(stream_text(s), text) != NULL;
+    return true;
+}
+
+bool run_until_output(struct run_process *process, const char *text, int timeout_ms)
+{
+    return until_text(process, &process->out, text, timeout_ms);
+}
+
+bool run_until_error(struct run_process *process, const char *text, int timeout_ms)
+{
+    return until_text(process, &process->err, text, timeout_ms);
+}
+
+const char *run_output(struct run_process *process)
+{
+    stream_read(&process->out);
+    return stream_text(&process->out);
+}
+
+/* --- end
+ * ------------------------------------------------------------------------------------------------------ */
+
+pid_t run_pid(const struct run_process *process)
+{
+    return process->pid;
+}
+
+void run_signal(struct run_process *process, int signal)
+{
+    pidfd_send_signal(process->pidfd, signal, NULL, 0);
+}
+
+static char *take_text(struct stream *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
+}
+
+struct run_result run_wait(struct run_process *process)
+{
+    struct run_result r = { .exit_code = -1 };
+    int status = 0;
+    while (!process->exited && pump(process, process->deadline_ms))
+        continue;
+    r.timed_out = !process->exited;
+    kill(-process->pid, SIGKILL);
+    uint64_t drain_until_ms = clock_ms() + DRAIN_MS;
+    while ((process->out.fd >= 0 || process->err.fd >= 0) && pump(process, drain_until_ms))
+        continue;
+    waitpid(process->pid, &status, 0);
+    close(process->pidfd);
+    if (WIFEXITED(status))
+        r.exit_code = WEXITSTATUS(status);
+    else
+        r.signal = WTERMSIG(status);
+    r.out = take_text(&process->out);
+    r.err = take_text(&process->err);
+    free(process);
+    return r;
+}
+
+struct run_result run_command(const char *const argv[], const struct run_options *options)
+{
+    struct run_process *p = run_start(argv, options);
+    if (p == NULL)
+        return (
+            struct run_result){ .exit_code = 127, .out = strdup(""), .err = strdup("run: cannot fork\n") };
+    return run_wait(p);
+}
+
+void run_free(struct run_result *result)
+{
+    free(result->out);
+    free(result->err);
+    *result = (struct run_result){ 0 };
+}
+
+/* --- where programs are
+ * --------------------------------------------------------------------------------------- */
+
+const char *bin(const char *program)
+{
+    enum { KEEP = 8 }; /* so that one argv may name several programs */
+    static char paths[KEEP][4096 + 64];
+    static int next;
+    char *path = paths[next++ % KEEP];
+    const char *build = getenv("DDP_BUILD");
+    char self[4096];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[len > 0 ? len : 0] = '\0';
+    for (int up = 0; up < 3; up++) { /* BUILD/tests/LAYER/test_x */
+        char *slash = strrchr(self, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    snprintf(path, sizeof(paths[0]), "%s/%s", build != NULL ? build : self, program);
+    return path;
+}

@@ -1,0 +1,68 @@
+/* run.h -- start a program the way a user does, and read what it printed.
+ *
+ *     const char *argv[] = { bin("ddp-rendezvous"), "--version", NULL };
+ *     struct run_result r = run_command(argv, NULL);
+ *     cr_assert_eq(r.exit_code, 0, "%s", r.err);
+ *     run_free(&r);
+ *
+ * For a program that goes on running: run_start, run_until_output("listening on "), run_signal, run_wait.
+ *
+ * The program gets a process group of its own, which is killed when it has ended or its time is up, and it
+ * dies with the test (parent-death signal). Nothing here fails a test: what went wrong stands in the result.
+ */
+#ifndef TESTS_LIB_RUN_H
+#define TESTS_LIB_RUN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct run_options {
+    const char *const
+        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL = as inherited */
+    const char *cwd; /* NULL = as inherited */
+    const char *stdin_text; /* NULL = /dev/null */
+    int timeout_ms;         /* from the start; 0 = 30 s. Then the group is killed and timed_out is set */
+};
+
+struct run_result {
+    int exit_code; /* -1 when it was killed by a signal; 127 with words in `err` when it could not be executed
+                    */
+    int signal;    /* 0 when it exited */
+    char *out;     /* what it wrote to stdout, as a string; never NULL */
+    char *err;     /* same for stderr */
+    bool timed_out;
+};
+
+/* Run to the end. `argv` ends with NULL; argv[0] is a path or is looked up in PATH. `options` may be NULL. */
+struct run_result run_command(const char *const argv[], const struct run_options *options);
+
+/* Free the two texts. */
+void run_free(struct run_result *result);
+
+struct run_process;
+
+/* Start and return at once; the output is read during run_until_* and run_wait only (a pipe holds 1 MiB till
+ * then). NULL when fork or pipe failed. Every process must go through run_wait, which frees it. */
+struct run_process *run_start(const char *const argv[], const struct run_options *options);
+
+pid_t run_pid(const struct run_process *process);
+
+/* Signal the program alone (not its group). */
+void run_signal(struct run_process *process, int signal);
+
+/* Read until stdout (stderr) contains `text`: true; false when the program ended or `timeout_ms` passed
+ * before. */
+bool run_until_output(struct run_process *process, const char *text, int timeout_ms);
+bool run_until_error(struct run_process *process, const char *text, int timeout_ms);
+
+/* What has been read of stdout so far; valid until the next call with this process. */
+const char *run_output(struct run_process *process);
+
+/* Wait for the end (kill the group after the options' timeout), free `process`, return everything. */
+struct run_result run_wait(struct run_process *process);
+
+/* Path of a built program: $DDP_BUILD/program, else the build directory this test program lies in. The text
+ * stays valid for the life of the test. */
+const char *bin(const char *program);
+
+#endif

@@ -1,0 +1,101 @@
+/* endpoint.c -- see endpoint.h.
+ *
+ * The last colon separates the port, unless there are several and no brackets: "::1:29400" could mean two
+ * things, so it is refused with the two readings spelled out rather than guessed. */
+#include "endpoint.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdbool.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool all_digits(const char *text)
+{
+    return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
+}
+
+static ddp_status parse_port(const char *text, const char *whole, int *port, struct ddp_err *err)
+{
+    long value = 0;
+    if (!all_digits(text))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port '%s' is not a number (expected HOST:PORT)", whole,
+                        text);
+    for (; *text != '\0' && value <= 65535; text++)
+        value = value * 10 + (*text - '0');
+    if (value > 65535)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port is above 65535", whole);
+    *port = (int)value;
+    return DDP_OK;
+}
+
+static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
+                           struct ddp_err *err)
+{
+    if (len >= sizeof(out->host))
+        return ddp_fail(err, DDP_ERR_ARG, "the host in '%.64s...' is longer than %zu bytes", whole,
+                        sizeof(out->host) - 1);
+    for (size_t i = 0; i < len; i++)
+        if (!isgraph((unsigned char)host[i]))
+            return ddp_fail(err, DDP_ERR_ARG, "'%s': blanks are not allowed in a host", whole);
+    memcpy(out->host, host, len);
+    out->host[len] = '\0';
+    return DDP_OK;
+}
+
+static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
+{
+    const char *end = strchr(text, ']');
+    if (end == NULL || (end[1] != '\0' && end[1] != ':'))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected [IPv6 address]:PORT", text);
+    if (set_host(out, text + 1, (size_t)(end - text - 1), text, err) != DDP_OK)
+        return err != NULL ? err->code : DDP_ERR_ARG;
+    return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
+}
+
+ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
+{
+    *out = (struct endpoint){ .port = default_port };
+    const char *colon = strrchr(text, ':');
+    if (*text == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "an empty address (expected HOST:PORT)");
+    if (*text == '[')
+        return parse_bracketed(text, out, err);
+    if (all_digits(text))
+        return parse_port(text, text, &out->port, err);
+    if (colon == NULL)
+        return set_host(out, text, strlen(text), text, err);
+    if (memchr(text, ':', (size_t)(colon - text)) != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': put the IPv6 address in brackets, [%.*s]:%s or [%s]", text,
+                        (int)(colon - text), text, colon + 1, text);
+    ddp_status status = parse_port(colon + 1, text, &out->port, err);
+    return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
+}
+
+char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
+{
+    const bool v6 = strchr(host, ':') != NULL;
+    snprintf(text, ENDPOINT_TEXT_MAX, "%s%.*s%s:%d", v6 ? "[" : "", ENDPOINT_HOST_MAX, host, v6 ? "]" : "",
+             port);
+    return text;
+}
+
+char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    int port = 0;
+    if (addr->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)addr;
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        port = ntohs(v4->sin_port);
+    } else if (addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const void *)addr;
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+            inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
+        else
+            inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        port = ntohs(v6->sin6_port);
+    }
+    return endpoint_print(host, port, text);
+}

@@ -1,18 +1,19 @@
 /* hub.h -- everything the store server decides, without a socket, a clock or a thread.
  *
- * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is known of every
- * member of the job (members.h), and one session (session.h) per connection. The shell (store_server.c) feeds it
- * bytes and times and carries out two wishes: send these bytes, close that connection.
+ * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is known of
+ * every member of the job (members.h), and one session (session.h) per connection. The shell (store_server.c)
+ * feeds it bytes and times and carries out two wishes: send these bytes, close that connection.
  *
  *     bytes -> hub_feed -> session -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
- * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to *other*
- * connections (a SET that wakes a waiter) it does through the same sink, in the same call. */
+ * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to
+ * *other* connections (a SET that wakes a waiter) it does through the same sink, in the same call. */
 #ifndef RENDEZVOUS_HUB_H
 #define RENDEZVOUS_HUB_H
 
 #include "base/slice.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct hub;
@@ -20,26 +21,30 @@ struct hub;
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
 struct hub_limits {
-    uint64_t max_bytes;       /* keys + values + queues + half-received commands, all together */
-    uint32_t first_command_ms;/* a connection that has sent bytes, but no whole first command, for so long is closed;
-                               * one that has sent nothing at all is never closed (torch 1.13's second socket) */
-    uint32_t dialect_b;       /* 1: opcode 8 on an old-dialect connection means APPEND (torch 2.1) */
+    uint64_t max_bytes; /* keys + values + queues + half-received commands, all together */
+    uint32_t
+        first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
+                           * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
+    uint32_t command_ms;  /* the same for every later command: a known peer may be slow, not endless */
+    bool dialect_b;       /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
-#define HUB_LIMITS_DEFAULT                                                                                   \
-    (struct hub_limits)                                                                                      \
-    {                                                                                                        \
-        .max_bytes = 1ull << 30, .first_command_ms = 30000                                                   \
+#define HUB_LIMITS_DEFAULT                                                       \
+    (struct hub_limits)                                                          \
+    {                                                                            \
+        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000 \
     }
 
 struct hub_sink {
     void *user;
     /* Send `bytes` to `conn`, in order. The bytes are valid during the call only. */
     void (*send)(void *user, conn_id conn, struct slice bytes);
-    /* Drop `conn` after what was sent before is out. `why` is one sentence for the log, valid during the call. The
-     * hub has forgotten the connection already; the shell must not call hub_disconnect for it again. */
+    /* Drop `conn` after what was sent before is out. `why` is one sentence for the log, valid during the
+     * call. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
+     * again. */
     void (*close)(void *user, conn_id conn, const char *why);
-    /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no. */
+    /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call. NULL
+     * = no. */
     void (*log)(void *user, const char *line);
 };
 
@@ -56,11 +61,13 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
 /* The peer is gone (EOF, reset, cut off by the shell). Its waits end, barriers hear of it. */
 void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after every call above. */
+/* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after every call
+ * above. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
-/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut off. */
+/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut off.
+ */
 enum hub_counter { HUB_REFUSED_NO_FD, HUB_CUT_OFF_SLOW_READER, HUB_COUNTERS };
 void hub_count(struct hub *hub, enum hub_counter counter);
 

@@ -1,0 +1,67 @@
+/* encode.h -- the numbers and blobs of the wire, for both ends.
+ *
+ * Integers are little-endian whatever the machine is; a blob is a u64 length and that many bytes. The put_
+ * functions append to a buffer and return false when memory is short (the buffer may then hold half a
+ * message: drop it). The get_ functions read from memory that the caller has checked. */
+#ifndef RENDEZVOUS_ENCODE_H
+#define RENDEZVOUS_ENCODE_H
+
+#include "base/buf.h"
+
+#include <stdint.h>
+
+static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
+{
+    for (unsigned i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(value >> (8 * i));
+}
+
+static inline uint64_t read_le(const void *from, unsigned bytes)
+{
+    const uint8_t *p = from;
+    uint64_t value = 0;
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)p[i] << (8 * i);
+    return value;
+}
+
+static inline uint32_t get_u32(const void *from)
+{
+    return (uint32_t)read_le(from, 4);
+}
+
+static inline uint64_t get_u64(const void *from)
+{
+    return read_le(from, 8);
+}
+
+static inline bool put_u8(struct buf *out, uint8_t value)
+{
+    return buf_append(out, &value, 1);
+}
+
+static inline bool put_u32(struct buf *out, uint32_t value)
+{
+    uint8_t le[4];
+    write_le(le, value, sizeof(le));
+    return buf_append(out, le, sizeof(le));
+}
+
+static inline bool put_u64(struct buf *out, uint64_t value)
+{
+    uint8_t le[8];
+    write_le(le, value, sizeof(le));
+    return buf_append(out, le, sizeof(le));
+}
+
+static inline bool put_i64(struct buf *out, int64_t value)
+{
+    return put_u64(out, (uint64_t)value);
+}
+
+static inline bool put_blob(struct buf *out, struct slice bytes)
+{
+    return put_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);
+}
+
+#endif

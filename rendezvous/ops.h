@@ -1,0 +1,146 @@
+/* ops.h -- every request of the protocol, one row each.
+ *
+ * All that must agree about a request comes from its row: the enum, op_table[] with the opcode in each of
+ * PyTorch's three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names in
+ * logs, and the table in README.md (`make protocol`). A new request is one row here, one handler and one
+ * test. */
+#ifndef RENDEZVOUS_OPS_H
+#define RENDEZVOUS_OPS_H
+
+#include "base/buf.h"
+
+#include <stdint.h>
+
+/* A: torch up to 2.0, B: torch 2.1, C: torch 2.2 and newer, and everything of our own. */
+enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
+
+#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length it would be over 1 GB */
+#define WIRE_MAX_KEY     8192u
+#define WIRE_MAX_VALUE   (8u << 20)
+#define WIRE_MAX_JSON    (1u << 20)
+#define WIRE_MAX_KEYS    131072u
+#define WIRE_MAX_RANKS   131072u
+#define WIRE_MAX_MEMBERS (4u * WIRE_MAX_RANKS)
+
+/* clang-format off */
+
+/* What a request is made of. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are keys
+ * and values in turn. */
+#define WIRE_FIELDS(X)                                                                                       \
+    /* name    shape     limit             on the protocol page */                                           \
+    X(NIL,      NOTHING, 0,                "")                                                               \
+    X(MAGIC,    U32,     0,                "u32 magic")                                                      \
+    X(NONCE,    U32,     0,                "u32 nonce")                                                      \
+    X(DELTA,    I64,     0,                "i64 delta")                                                      \
+    X(WORLD,    I64,     0,                "i64 world_size")                                                 \
+    X(TIMEOUT,  I64,     0,                "i64 timeout_ms")                                                 \
+    X(KEY,      BLOB,    WIRE_MAX_KEY,     "blob key")                                                       \
+    X(QUEUE,    BLOB,    WIRE_MAX_KEY,     "blob queue")                                                     \
+    X(NAME,     BLOB,    WIRE_MAX_KEY,     "blob name")                                                      \
+    X(VALUE,    BLOB,    WIRE_MAX_VALUE,   "blob value")                                                     \
+    X(EXPECTED, BLOB,    WIRE_MAX_VALUE,   "blob expected")                                                  \
+    X(DESIRED,  BLOB,    WIRE_MAX_VALUE,   "blob desired")                                                   \
+    X(JSON,     BLOB,    WIRE_MAX_JSON,    "blob json")                                                      \
+    X(MEMBERS,  BLOB,    WIRE_MAX_MEMBERS, "blob members")                                                   \
+    X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
+    X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
+
+/* NO: this dialect has no such request. A request that waits may be answered much later and is left by CANCEL_WAIT
+ * or by the next request; one that wakes may answer somebody else's. */
+#define STORE_OPS(X)                                                                                         \
+    /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
+    X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
+      "greets in dialect C; must come first and only once")                                                  \
+    X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
+      "replaces the value of a key")                                                                         \
+    X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \
+      "sets `desired` if the key holds `expected` (empty also matches a missing key)")                       \
+    X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "blob value",                     \
+      "returns a value, empty when the key is missing")                                                      \
+    X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
+      "adds to a counter kept as decimal text; missing counts as 0")                                         \
+    X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 all exist, 1 not",         \
+      "asks whether all keys (or non-empty queues) exist")                                                   \
+    X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
+      "waits until all keys (or non-empty queues) exist")                                                    \
+    X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
+      "counts the keys, queues left out")                                                                    \
+    X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \
+      "accepted, never notified: no program uses it")                                                        \
+    X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
+      "removes a key")                                                                                       \
+    X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
+      "puts bytes behind a value, creates the key")                                                          \
+    X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × blob value",             \
+      "returns many values, empty for each missing key")                                                     \
+    X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \
+      "sets many keys, all or none")                                                                         \
+    X(CANCEL_WAIT,   0x0c, 11, NO, NIL, NIL, NIL,            false, false, "u8 1",                           \
+      "leaves what this connection waits in, if anything")                                                   \
+    X(PING,          0x0d, NO, NO, NONCE, NIL, NIL,          false, false, "u32 nonce",                      \
+      "echoes a number")                                                                                     \
+    X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
+      "puts a value at the end of a queue")                                                                  \
+    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length before, if > 0 blob value", \
+      "takes the first value of a queue")                                                                    \
+    X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
+      "measures a queue")                                                                                    \
+    X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × blob key",    \
+      "lists all keys in no order")                                                                          \
+    X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
+      "counts callers at a key, waits for the last of `world_size`")                                         \
+    X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, blob text",           \
+      "says who is calling (ours)")                                                                          \
+    X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \
+      "joins a named barrier (ours)")                                                                        \
+    X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
+      "agents report, operators ask (ours)")                                                                 \
+    X(AUTH,          0x83, NO, NO, NIL, NIL, NIL,            false, false, "closes the connection",          \
+      "reserved (ours)")
+
+/* clang-format on */
+
+enum field_shape { SHAPE_NOTHING, SHAPE_U32, SHAPE_I64, SHAPE_BLOB, SHAPE_LIST, SHAPE_PAIRS };
+
+enum field_id {
+#define X(name, shape, limit, text) FIELD_##name,
+    WIRE_FIELDS(X)
+#undef X
+        FIELDS
+};
+
+enum op_id {
+#define X(name, ...) OP_##name,
+    STORE_OPS(X)
+#undef X
+        OPS
+};
+
+struct field {
+    enum field_shape shape;
+    uint32_t limit;
+    const char *text;
+};
+
+enum { OP_FIELDS = 3 };
+
+struct op {
+    enum op_id id;
+    const char *name;
+    int16_t code[DIALECTS]; /* -1: not in this dialect */
+    uint8_t field[OP_FIELDS];
+    bool waits, wakes;
+    const char *response;
+    const char *text;
+};
+
+extern const struct field field_table[FIELDS];
+extern const struct op op_table[OPS];
+
+/* The request behind an opcode, NULL when the dialect has none. */
+const struct op *op_by_code(enum dialect dialect, uint8_t code);
+
+/* The table of the protocol page, in Markdown. False when memory is short. */
+bool ops_print_markdown(struct buf *out);
+
+#endif

@@ -1,0 +1,116 @@
+/* sampler.c -- see ddp/sampler.h.
+ *
+ * The whole order of an epoch is made at its beginning, 4 bytes a sample, because torch's shuffle is
+ * sequential: there is no way to know the k-th index without drawing all before it. Padding is never stored:
+ * position p of the padded list is position p modulo n of the order. */
+#include "ddp/sampler.h"
+
+#include "mt19937.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { KNOWN_FLAGS = DDP_SAMPLER_SHUFFLE | DDP_SAMPLER_DROP_LAST | DDP_SAMPLER_NO_PAD };
+
+struct ddp_sampler {
+    uint64_t n, world, rank;
+    uint64_t seed;
+    unsigned flags;
+    uint64_t len;  /* samples of this rank in an epoch */
+    uint64_t next; /* how many of them are handed out */
+    uint32_t order[];
+};
+
+static bool divides(uint64_t part, uint64_t whole)
+{
+    return whole % part == 0;
+}
+
+/* torch's num_samples; for NO_PAD what is left of a plain dealing out. */
+static uint64_t samples_of_rank(const ddp_sampler *s)
+{
+    if (s->flags & DDP_SAMPLER_NO_PAD)
+        return s->n / s->world + (s->rank < s->n % s->world);
+    if ((s->flags & DDP_SAMPLER_DROP_LAST) || divides(s->world, s->n))
+        return s->n / s->world;
+    return s->n / s->world + 1;
+}
+
+/* torch.randperm(n): at step i the rest [i, n) is drawn from, by remainder and not by rejection. */
+static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
+{
+    struct mt19937 mt;
+    mt_seed(&mt, seed);
+    for (uint64_t i = 0; i + 1 < n; i++) {
+        uint64_t other = i + mt_next(&mt) % (n - i);
+        uint32_t held = order[i];
+        order[i] = order[other];
+        order[other] = held;
+    }
+}
+
+void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
+{
+    for (uint64_t i = 0; i < s->n; i++)
+        s->order[i] = (uint32_t)i;
+    if (s->flags & DDP_SAMPLER_SHUFFLE)
+        shuffle(s->order, s->n, s->seed + epoch);
+    s->next = 0;
+}
+
+static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
+{
+    if (n < 1 || n > INT32_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples, expected 1 to %d", n, INT32_MAX);
+    if (world_size < 1 || rank < 0 || rank >= world_size)
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: rank %d of %d does not exist", rank, world_size);
+    if (flags & ~(unsigned)KNOWN_FLAGS)
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: unknown flags 0x%x", flags & ~(unsigned)KNOWN_FLAGS);
+    if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "sampler: DROP_LAST loses samples, NO_PAD promises all: choose one");
+    return DDP_OK;
+}
+
+ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
+                              ddp_sampler **out, struct ddp_err *err)
+{
+    *out = NULL;
+    ddp_status status = check(n, world_size, rank, flags, err);
+    if (status != DDP_OK)
+        return status;
+    ddp_sampler *s = malloc(sizeof(*s) + n * sizeof(s->order[0]));
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "sampler: no memory for the order of %" PRIu64 " samples", n);
+    s->n = n;
+    s->world = (uint64_t)world_size;
+    s->rank = (uint64_t)rank;
+    s->seed = seed;
+    s->flags = flags;
+    s->len = samples_of_rank(s);
+    ddp_sampler_set_epoch(s, 0);
+    *out = s;
+    return DDP_OK;
+}
+
+void ddp_sampler_free(ddp_sampler *s)
+{
+    free(s);
+}
+
+uint64_t ddp_sampler_len(const ddp_sampler *s)
+{
+    return s->len;
+}
+
+int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
+{
+    if (s->next == s->len)
+        return 0;
+    uint64_t position = s->rank + s->next++ * s->world;
+    *index = s->order[position % s->n];
+    if (is_pad != NULL)
+        *is_pad = position >= s->n;
+    return 1;
+}

@@ -1,5 +1,5 @@
-/* optim.h -- optimisers over flat float32 arrays. Pure arithmetic; every rank computes the same bits from the same
- * averaged gradients. */
+/* optim.h -- optimisers over flat float32 arrays. Pure arithmetic; every rank computes the same bits from the
+ * same averaged gradients. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -14,20 +14,21 @@ extern "C" {
 
 /* Adam (Kingma & Ba 2015, algorithm 1, with torch.optim.Adam's order of operations and defaults). */
 typedef struct ddp_adam {
-    float lr, beta1, beta2, eps;
-    int64_t step; /* updates done so far; part of a checkpoint */
+    double lr, beta1, beta2, eps; /* double, as torch computes the factors of a step from Python's floats */
+    int64_t step;                 /* updates done so far; part of a checkpoint */
 } ddp_adam;
 
-#define DDP_ADAM_INIT                                                                                        \
-    {                                                                                                        \
-        .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f                                            \
+#define DDP_ADAM_INIT                                         \
+    {                                                         \
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 \
     }
 
 /* Once per step, before the first ddp_adam_update of that step. */
 DDP_API void ddp_adam_begin(ddp_adam *adam);
 
 /* Update n parameters in place. m and v (n floats each, zero at the start) are the moments, yours. */
-DDP_API void ddp_adam_update(const ddp_adam *adam, float *param, const float *grad, float *m, float *v, size_t n);
+DDP_API void ddp_adam_update(const ddp_adam *adam, float *param, const float *grad, float *m, float *v,
+                             size_t n);
 
 #ifdef __cplusplus
 }

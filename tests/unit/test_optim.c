@@ -1,0 +1,99 @@
+/* Adam against numbers worked out by hand and in double precision. */
+#include "ddp/optim.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+/* The first step of Adam moves every parameter by lr, whatever the gradient's size: m/(1-b1) = g,
+ * sqrt(v/(1-b2)) = |g|. */
+Test(adam, first_step_is_lr_against_the_sign_of_the_gradient)
+{
+    ddp_adam adam = DDP_ADAM_INIT;
+    float param[4] = { 1, 1, 1, 1 }, m[4] = { 0 }, v[4] = { 0 };
+    const float grad[4] = { 0.5f, -0.5f, 100, -1e-3f };
+    adam.lr = 0.01;
+    ddp_adam_begin(&adam);
+    ddp_adam_update(&adam, param, grad, m, v, 4);
+    cr_expect_float_eq(param[0], 0.99f, 1e-6);
+    cr_expect_float_eq(param[1], 1.01f, 1e-6);
+    cr_expect_float_eq(param[2], 0.99f, 1e-6);
+    cr_expect_float_eq(param[3], 1.01f, 1e-6);
+    cr_expect_float_eq(m[0], 0.05f, 1e-8);
+    cr_expect_float_eq(v[0], 0.00025f, 1e-9);
+    cr_expect_eq(adam.step, 1);
+}
+
+Test(adam, no_gradient_moves_nothing)
+{
+    ddp_adam adam = DDP_ADAM_INIT;
+    float param = 3, grad = 0, m = 0, v = 0;
+    for (int i = 0; i < 5; i++) {
+        ddp_adam_begin(&adam);
+        ddp_adam_update(&adam, &param, &grad, &m, &v, 1);
+    }
+    cr_expect_eq(param, 3.0f);
+}
+
+/* The paper's algorithm 1, literally, in double. */
+static double textbook(double param, const double *grads, int steps, double lr)
+{
+    double m = 0, v = 0;
+    for (int t = 1; t <= steps; t++) {
+        double g = grads[t - 1];
+        m = 0.9 * m + 0.1 * g;
+        v = 0.999 * v + 0.001 * g * g;
+        param -= lr * (m / (1 - pow(0.9, t))) / (sqrt(v / (1 - pow(0.999, t))) + 1e-8);
+    }
+    return param;
+}
+
+Test(adam, ten_steps_follow_the_paper)
+{
+    const double grads[10] = { 0.3, -0.2, 0.05, 1.5, -0.7, 0.0, 0.01, -0.4, 0.9, 0.33 };
+    ddp_adam adam = DDP_ADAM_INIT;
+    float param = 0.5f, m = 0, v = 0;
+    adam.lr = 0.01;
+    for (int t = 1; t <= 10; t++) {
+        float g = (float)grads[t - 1];
+        ddp_adam_begin(&adam);
+        ddp_adam_update(&adam, &param, &g, &m, &v, 1);
+        cr_expect_float_eq(param, textbook(0.5, grads, t, 0.01), 2e-7, "step %d", t);
+    }
+}
+
+/* A model in one array or in many: the same bits. A build that fuses or reorders would break this first. */
+Test(adam, splitting_the_array_changes_no_bit)
+{
+    enum { N = 1003 };
+    static float whole[3][N], parts[3][N], grad[N];
+    ddp_adam adam = DDP_ADAM_INIT;
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < N; i++)
+            grad[i] = sinf((float)(i * 7 + step));
+        ddp_adam_begin(&adam);
+        ddp_adam_update(&adam, whole[0], grad, whole[1], whole[2], N);
+        for (int i = 0; i < N; i++)
+            ddp_adam_update(&adam, &parts[0][i], &grad[i], &parts[1][i], &parts[2][i], 1);
+    }
+    cr_expect_eq(memcmp(whole, parts, sizeof(whole)), 0);
+}
+
+Test(adam, a_restored_state_continues_bit_for_bit)
+{
+    ddp_adam a = DDP_ADAM_INIT, b;
+    float param = 1, m = 0, v = 0;
+    for (int i = 0; i < 6; i++) {
+        float g = 0.1f * (float)i;
+        ddp_adam_begin(&a);
+        ddp_adam_update(&a, &param, &g, &m, &v, 1);
+    }
+    float param2 = param, m2 = m, v2 = v, g = -0.3f;
+    b = (ddp_adam)DDP_ADAM_INIT;
+    b.step = a.step;
+    ddp_adam_begin(&a);
+    ddp_adam_begin(&b);
+    ddp_adam_update(&a, &param, &g, &m, &v, 1);
+    ddp_adam_update(&b, &param2, &g, &m2, &v2, 1);
+    cr_expect_eq(param, param2);
+}

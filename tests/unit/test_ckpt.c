@@ -1,0 +1,202 @@
+/* A checkpoint is read back whole or refused; writing one never harms the one before. */
+#include "ddp/ckpt.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/ddp-ckpt-XXXXXX", path[64];
+static struct ddp_err err;
+
+static void make_dir(void)
+{
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/model.ckpt", dir);
+}
+
+static void remove_dir(void)
+{
+    unlink(path);
+    cr_expect_eq(rmdir(dir), 0, "something was left in %s", dir);
+}
+
+TestSuite(ckpt, .init = make_dir, .fini = remove_dir);
+
+static char weights[40] = "weights weights weights weights weights", bias[7] = "bias 1";
+
+static const ddp_ckpt_block model[2] = {
+    { "weights", weights, sizeof(weights) },
+    { "bias", bias, sizeof(bias) },
+};
+
+static void save_model(void)
+{
+    cr_assert_eq(ddp_ckpt_save(path, model, 2, &err), DDP_OK, "%s", err.msg);
+}
+
+/* Load into fresh memory; the result must be all of the model or nothing of it. */
+static ddp_status load_model(void)
+{
+    char w[sizeof(weights)] = "untouched", b[sizeof(bias)] = "same";
+    const ddp_ckpt_block into[2] = { { "weights", w, sizeof(w) }, { "bias", b, sizeof(b) } };
+    ddp_status status = ddp_ckpt_load(path, into, 2, &err);
+    cr_expect_str_eq(w, status == DDP_OK ? weights : "untouched");
+    cr_expect_str_eq(b, status == DDP_OK ? bias : "same");
+    return status;
+}
+
+static size_t read_file(char *to, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f);
+    size_t n = fread(to, 1, room, f);
+    fclose(f);
+    return n;
+}
+
+static void write_file(const char *from, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    cr_assert_eq(fwrite(from, 1, n, f), n);
+    fclose(f);
+}
+
+Test(ckpt, what_was_saved_comes_back)
+{
+    save_model();
+    cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
+}
+
+Test(ckpt, an_empty_block_is_a_block)
+{
+    const ddp_ckpt_block none = { "none", NULL, 0 };
+    char unused;
+    const ddp_ckpt_block into = { "none", &unused, 0 };
+    cr_expect_eq(ddp_ckpt_save(path, &none, 1, &err), DDP_OK);
+    cr_expect_eq(ddp_ckpt_load(path, &into, 1, &err), DDP_OK);
+}
+
+Test(ckpt, every_truncation_is_refused_with_path_and_offset)
+{
+    char file[1024], at[64];
+    save_model();
+    size_t len = read_file(file, sizeof(file));
+    for (size_t cut = 0; cut < len; cut++) {
+        write_file(file, cut);
+        cr_expect_eq(load_model(), DDP_ERR_CORRUPT, "cut at %zu", cut);
+        snprintf(at, sizeof(at), "offset %zu: the file ends here", cut);
+        cr_expect(strstr(err.msg, path) && strstr(err.msg, at), "cut at %zu: %s", cut, err.msg);
+    }
+}
+
+Test(ckpt, every_changed_byte_is_refused_with_path_and_offset)
+{
+    char file[1024];
+    save_model();
+    size_t len = read_file(file, sizeof(file));
+    for (size_t i = 0; i < len; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            file[i] ^= (char)(1 << bit);
+            write_file(file, len);
+            cr_expect_eq(load_model(), DDP_ERR_CORRUPT, "byte %zu bit %d", i, bit);
+            cr_expect(strstr(err.msg, path) && strstr(err.msg, ": offset "), "%s", err.msg);
+            file[i] ^= (char)(1 << bit);
+        }
+    }
+}
+
+Test(ckpt, bytes_behind_the_end_are_refused)
+{
+    char file[1024] = { 0 };
+    save_model();
+    size_t len = read_file(file, sizeof(file));
+    write_file(file, len + 1);
+    cr_expect_eq(load_model(), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, "the file goes on"), "%s", err.msg);
+}
+
+Test(ckpt, a_foreign_file_is_called_so)
+{
+    write_file("PK\003\004 some archive or other that is long enough", 48);
+    cr_expect_eq(load_model(), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, "offset 0: not a checkpoint"), "%s", err.msg);
+}
+
+Test(ckpt, other_names_sizes_or_counts_are_a_mismatch_that_names_both)
+{
+    char w[64];
+    const ddp_ckpt_block other_size[2] = { { "weights", w, 41 }, { "bias", w, 7 } };
+    const ddp_ckpt_block other_name[2] = { { "weight", w, 40 }, { "bias", w, 7 } };
+    save_model();
+    cr_expect_eq(ddp_ckpt_load(path, other_size, 2, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "'weights' of 40") && strstr(err.msg, "'weights' of 41"), "%s", err.msg);
+    cr_expect_eq(ddp_ckpt_load(path, other_name, 2, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "'weights'") && strstr(err.msg, "'weight' of 40"), "%s", err.msg);
+    cr_expect_eq(ddp_ckpt_load(path, model, 1, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "2 blocks, 1"), "%s", err.msg);
+}
+
+Test(ckpt, a_missing_file_is_an_io_error_with_its_path)
+{
+    cr_expect_eq(load_model(), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, path) && strstr(err.msg, "No such file"), "%s", err.msg);
+}
+
+Test(ckpt, unusable_names_are_refused_before_anything_is_written)
+{
+    const ddp_ckpt_block twice[2] = { { "a", weights, 1 }, { "a", weights, 1 } };
+    const ddp_ckpt_block empty = { "", weights, 1 };
+    char longest[65];
+    memset(longest, 'x', 64);
+    longest[64] = '\0';
+    const ddp_ckpt_block too_long = { longest, weights, 1 }, just_fits = { longest + 1, weights, 1 };
+    cr_expect_eq(ddp_ckpt_save(path, twice, 2, &err), DDP_ERR_ARG);
+    cr_expect_eq(ddp_ckpt_save(path, &empty, 1, &err), DDP_ERR_ARG);
+    cr_expect_eq(ddp_ckpt_save(path, &too_long, 1, &err), DDP_ERR_ARG);
+    cr_expect_eq(ddp_ckpt_save(path, model, 0, &err), DDP_ERR_ARG);
+    cr_expect_neq(access(path, F_OK), 0);
+    cr_expect_eq(ddp_ckpt_save(path, &just_fits, 1, &err), DDP_OK);
+}
+
+/* The disk is full after 100 bytes: EFBIG comes through the same path as ENOSPC. */
+Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
+{
+    struct rlimit old, small;
+    save_model();
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 100;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    strcpy(bias, "bias 2");
+    ddp_status status = ddp_ckpt_save(path, model, 2, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    strcpy(bias, "bias 1");
+    cr_expect_eq(status, DDP_ERR_IO);
+    cr_expect(strstr(err.msg, path) && strstr(err.msg, "write: File too large"), "%s", err.msg);
+    cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
+}
+
+Test(ckpt, a_leftover_of_a_killed_run_is_replaced_and_never_followed)
+{
+    char leftover[80], victim[80];
+    snprintf(leftover, sizeof(leftover), "%s.tmp", path);
+    snprintf(victim, sizeof(victim), "%s/precious", dir);
+    cr_assert_eq(symlink(victim, leftover), 0);
+    save_model();
+    cr_expect_neq(access(victim, F_OK), 0, "wrote through a link");
+    cr_expect_eq(load_model(), DDP_OK);
+}
+
+Test(ckpt, a_directory_that_is_not_there_is_an_io_error)
+{
+    cr_expect_eq(ddp_ckpt_save("/nonexistent/model.ckpt", model, 2, &err), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "/nonexistent/model.ckpt.tmp: open: No such file"), "%s", err.msg);
+}

@@ -1,0 +1,111 @@
+/* atomic_file.c -- see atomic_file.h.
+ *
+ * The order is what makes it safe: data reaches the disk before the name does (fsync before rename), and the
+ * name before we say that it is done (fsync of the directory). A crash between any two steps leaves the old
+ * file. */
+#include "atomic_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
+static ddp_status fail(struct atomic_file *file, const char *what, struct ddp_err *err)
+{
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", file->temporary, what, strerror(errno));
+    atomic_discard(file);
+    return DDP_ERR_IO;
+}
+
+static void forget(struct atomic_file *file)
+{
+    free(file->path);
+    free(file->temporary);
+    *file = (struct atomic_file){ .fd = -1 };
+}
+
+static char *joined(const char *a, const char *b)
+{
+    size_t len_a = strlen(a), len_b = strlen(b);
+    char *text = malloc(len_a + len_b + 1);
+    if (text != NULL) {
+        memcpy(text, a, len_a);
+        memcpy(text + len_a, b, len_b + 1);
+    }
+    return text;
+}
+
+ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
+{
+    *file = (struct atomic_file){ .fd = -1, .path = joined(path, ""), .temporary = joined(path, ".tmp") };
+    if (file->path == NULL || file->temporary == NULL) {
+        forget(file);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to write it", path);
+    }
+    /* O_EXCL after unlink: never write through a link that somebody else has put there. */
+    unlink(file->temporary);
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", file->temporary, strerror(errno));
+        forget(file);
+        return DDP_ERR_IO;
+    }
+    return DDP_OK;
+}
+
+ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
+{
+    const char *from = data;
+    while (len > 0) {
+        ssize_t n = write(file->fd, from, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(file, "write", err);
+        from += n;
+        len -= (size_t)n;
+    }
+    return DDP_OK;
+}
+
+/* A rename is on the disk only when its directory is. */
+static int sync_directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash == NULL ? joined(".", "") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    int fd = dir == NULL ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(dir);
+    if (fd < 0)
+        return -1;
+    int failed = fsync(fd);
+    close(fd);
+    return failed;
+}
+
+ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
+{
+    if (fsync(file->fd) != 0)
+        return fail(file, "fsync", err);
+    int fd = file->fd;
+    file->fd = -1;
+    if (close(fd) != 0) /* where network file systems report a full disk */
+        return fail(file, "close", err);
+    if (rename(file->temporary, file->path) != 0)
+        return fail(file, "rename", err);
+    if (sync_directory_of(file->path) != 0)
+        return fail(file, "fsync of its directory", err);
+    forget(file);
+    return DDP_OK;
+}
+
+void atomic_discard(struct atomic_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary != NULL)
+        unlink(file->temporary);
+    forget(file);
+}

@@ -1,7 +1,15 @@
 /* agent.h -- one node's life: start the workers, watch them, stop them, be done. Decisions only.
  *
- * agent_step takes what happened and appends wishes; agent_uv.c carries the wishes out. No process, no clock, no
- * signal in here: a 30-second grace time costs a test nothing. The whole machine is the table in agent.c. */
+ * agent_step takes what happened and returns wishes; agent_uv.c carries the wishes out. No process, no clock,
+ * no signal in here: a 30-second grace time costs a test nothing. The whole machine is the table in agent.c.
+ *
+ * Workers are started one at a time: each WISH_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and
+ * that brings the next one. So a failure in the middle simply starts no more.
+ *
+ * A stop goes: the signal (SIGTERM, or the one the user sent) and SIGCONT, so that stopped processes act on
+ * it; after the grace time SIGKILL; when the workers are gone, the same ladder for what they left behind,
+ * with at most AGENT_SWEEP_MS. What survives SIGKILL for AGENT_UNKILLABLE_MS is left to the report: it never
+ * holds up the end. */
 #ifndef LAUNCHER_AGENT_H
 #define LAUNCHER_AGENT_H
 
@@ -25,7 +33,7 @@ enum agent_event_type {
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP,         /* the user asks to stop (`signal`): first time graceful, second time now */
-    AGENT_ALONE,        /* no descendant is left */
+    AGENT_ALONE,        /* the answer to WISH_SIGNAL_REST, at once or later: no descendant is left */
     AGENT_TICK,         /* time has passed; agent_deadline was reached */
     AGENT_EVENTS
 };
@@ -41,9 +49,9 @@ struct agent_event {
 };
 
 enum agent_wish_type {
-    WISH_SPAWN,       /* start worker `local_rank` */
+    WISH_SPAWN,       /* start worker `local_rank`; exactly one answer */
     WISH_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
-    WISH_SIGNAL_REST, /* send `signal` to every descendant that is left */
+    WISH_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
     WISH_TELL_STORE,  /* worker `local_rank` is known to have ended: barriers that need it fail now */
     WISH_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */
 };
@@ -57,12 +65,12 @@ struct agent_wish {
 
 /* Why a worker's end is what it is. */
 enum worker_verdict {
-    WORKER_PENDING,       /* not started */
-    WORKER_ALIVE,
-    WORKER_OK,            /* exit 0 */
-    WORKER_FAILED,        /* failed by itself */
-    WORKER_NOT_STARTED,   /* could not be executed: `error` says why */
-    WORKER_CONSEQUENCE,   /* ended because we stopped it */
+    WORKER_PENDING,     /* not started */
+    WORKER_ALIVE,       /* runs; in a finished job: could not be killed */
+    WORKER_OK,          /* exit 0, whether it was told to stop or not */
+    WORKER_FAILED,      /* failed by itself */
+    WORKER_NOT_STARTED, /* could not be executed: `error` says why */
+    WORKER_CONSEQUENCE, /* ended because we stopped it */
 };
 
 struct agent_worker {
@@ -71,6 +79,12 @@ struct agent_worker {
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
     bool told_to_stop; /* a signal of ours went out before it ended */
+    uint64_t told_ms;  /* when the first one did */
+};
+
+enum {
+    AGENT_SWEEP_MS = 5000,      /* longest grace time for leftovers; shorter when grace_ms is */
+    AGENT_UNKILLABLE_MS = 5000, /* after SIGKILL: then it is stuck in the kernel */
 };
 
 struct agent_options {
@@ -99,8 +113,8 @@ int agent_first_failure(const struct agent *agent);
 /* Signal of the user's first stop request, 0 when there was none. */
 int agent_stop_signal(const struct agent *agent);
 
-/* What ddprun exits with: the first failure's code, 128 + n for a signal, 126/127 for cannot run / not found; 128 + n
- * when the user stopped it with signal n before anything failed; 0 otherwise. */
+/* What ddprun exits with: the first failure's code, 128 + n for a signal, 126/127 for cannot run / not found;
+ * 128 + n when the user stopped it with signal n before anything failed; 0 otherwise. */
 int agent_exit_code(const struct agent *agent);
 
 #endif

@@ -1,0 +1,36 @@
+/* event_json.h -- `--json`: what happens, as JSON lines. Each function appends one object and a newline.
+ *
+ * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md.
+ * Bytes of workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append
+ * nothing then. */
+#ifndef LAUNCHER_EVENT_JSON_H
+#define LAUNCHER_EVENT_JSON_H
+
+#include "agent.h"
+#include "lines.h"
+#include "plan.h"
+#include "report.h"
+
+/* The plan is made and the store listens. */
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
+
+/* `stream` is STD_OUT or STD_ERR. */
+bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int stream,
+                  struct slice text, enum line_kind kind);
+
+/* It has ended, or could not be started: `how` says which. */
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how);
+
+/* The user asked to stop, by `signal`. */
+bool event_stop(struct buf *out, uint64_t t_ms, int signal);
+
+/* A sentence that would otherwise go to stderr. */
+bool event_note(struct buf *out, uint64_t t_ms, const char *text);
+
+/* Everything is gone; carries the report. */
+bool event_finished(struct buf *out, const struct report *report);
+
+#endif

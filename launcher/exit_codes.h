@@ -1,0 +1,23 @@
+/* exit_codes.h -- what ddprun exits with. One row each: code, name, what it means. The manual page, the
+ * README's table and the enum come from here. 125 to 127 follow env(1), timeout(1) and the shells, so scripts
+ * that know those know ours. Every other value is the exit code of the worker that failed first. */
+#ifndef LAUNCHER_EXIT_CODES_H
+#define LAUNCHER_EXIT_CODES_H
+
+#define EXIT_CODE_LIST(X)                                                                               \
+    X(0, OK, "every worker ended with 0")                                                               \
+    X(2, USAGE, "the command line is wrong; nothing was started")                                       \
+    X(125, DDPRUN, "ddprun itself failed: no port, no memory, a log directory that cannot be made ...") \
+    X(126, CANNOT_RUN, "the program was found but cannot be executed")                                  \
+    X(127, NOT_FOUND, "the program was not found")                                                      \
+    X(128, SIGNAL,                                                                                      \
+      "128 + n: the first failing worker was killed by signal n, or the user stopped the job "          \
+      "with signal n")
+
+enum exit_code {
+#define X(code, name, text) EXIT_CODE_##name = code,
+    EXIT_CODE_LIST(X)
+#undef X
+};
+
+#endif

@@ -1,0 +1,67 @@
+/* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
+ * the manual page from these rows; a new option is a row here and a field in struct cli.
+ *
+ * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser in
+ * cli_values.c), field of struct cli, name of the value in the help ("" = a switch), default as it would be
+ * typed (NULL = none), whether PET_<NAME> is read, section of the help, help. */
+#ifndef LAUNCHER_OPTIONS_H
+#define LAUNCHER_OPTIONS_H
+
+#define OPTION_SECTIONS(X) \
+    X(JOB, "Job")          \
+    X(PROGRAM, "Program")  \
+    X(OUTPUT, "Output")    \
+    X(TIME, "Time limits") \
+    X(INFO, "Information")
+
+/* clang-format off */
+#define DDPRUN_OPTIONS(X)                                                                                    \
+    X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, JOB,                               \
+      "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
+      "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
+    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, JOB,                                              \
+      "number of nodes, N or MIN:MAX; this version runs on one node")                                        \
+    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", "0", true, JOB,                                  \
+      "rank of this node, from 0 to nnodes - 1")                                                             \
+    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, JOB,                                  \
+      "a job of this node alone: takes any free port unless --master_port names one")                        \
+    X(MASTER_ADDR, "master_addr", 0, TEXT, master_addr, "HOST", "127.0.0.1", true, JOB,                      \
+      "address of this host where the store listens")                                                        \
+    X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, JOB,                          \
+      "its port; 0 takes any free one. When the default port is in use a free one is taken instead")         \
+    X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, JOB,                                                \
+      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given")          \
+    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, PROGRAM,                                        \
+      "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
+    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, PROGRAM,                                 \
+      "execute PROGRAM itself also when its name ends in .py")                                               \
+    X(ENV, "env", 0, ENV, env, "K=V", NULL, false, PROGRAM,                                                  \
+      "set a variable for the workers; may be given several times")                                          \
+    X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, PROGRAM,                                       \
+      "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
+    X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, OUTPUT,                                       \
+      "write each worker's stdout and stderr also to files below DIR, and the report")                       \
+    X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, OUTPUT,                            \
+      "streams that go only to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
+    X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, OUTPUT,                                              \
+      "streams that go to files and to the console; same format")                                            \
+    X(PREFIX, "prefix", 0, PREFIX, prefix, "", NULL, true, OUTPUT,                                           \
+      "put '[rank] ' in front of each line, also with one worker")                                           \
+    X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OUTPUT,                                  \
+      "no prefix; without either there is one when several workers write")                                   \
+    X(JSON, "json", 0, SWITCH, json, "", NULL, true, OUTPUT,                                                 \
+      "print events as JSON lines on stdout, the workers' output among them")                                \
+    X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OUTPUT,                                            \
+      "say nothing but errors")                                                                              \
+    X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OUTPUT,                                      \
+      "say more: what is started and how it ended, also after a success")                                    \
+    X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, TIME,                                      \
+      "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
+    X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, TIME,                                  \
+      "how long workers wait for each other at the start; their own default (60s) when not given")           \
+    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, INFO, "print this text")                             \
+    X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, INFO, "print the version")                  \
+    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, INFO, "print the manual page (roff)")
+/* clang-format on */
+
+#endif

@@ -1,18 +1,40 @@
-# ddprun: `make help` lists what can be made. One Makefile, no recursion; every object lists its headers by itself (-MMD).
+# ddprun: `make help` lists what can be made; CONTRIBUTING.md explains the layers.
+#
+# One Makefile for everything. An object lists its headers by itself (-MMD) and depends on the flags it was built with
+# ($(BUILD)/flags), so no change needs a `make clean`. A sanitizer build is this same Makefile called again with a build
+# folder of its own: `make -j8 test asan ubsan` at once is safe.
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
 DESTDIR ?=
-CC      ?= gcc
-VERSION := $(shell sed -n 's/^\#define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
-
+LIBDIR  ?= $(PREFIX)/lib
+MANDIR  ?= $(PREFIX)/share/man
+T       ?=
 SANITIZE ?=
-OPT      ?= -O2 -g
-WARN     := -std=c11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2
+FUZZ_SECONDS ?= 60
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+CFLAGS ?= -O2 -g
+WARN   := -std=c11 -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2
 # Reductions and optimisers must give the same bits in every build: no fused multiply-add behind our back.
-CFLAGS   += $(OPT) $(WARN) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE \
-            -Iinclude -Irendezvous -Ilauncher -Iworker -Itests/lib $(SANITIZE)
-LDFLAGS  += -pthread $(SANITIZE)
+ALL_CFLAGS  = $(WARN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE \
+              -Iinclude -Irendezvous -Ilauncher -Iworker -I. $(CPPFLAGS) $(SANITIZE)
+ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
+
+# The version has one home, include/ddp/context.h.
+VERSION := $(shell sed -n 's/^.define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
+
+# `make V=1` shows the commands, otherwise one short line for each.
+ifeq ($(V),)
+Q   := @
+say  = @printf '  %-7s %s\n' $(1) '$(2)'
+else
+Q   :=
+say  = @:
+endif
 
 # --- what is built from what ----------------------------------------------------------------------------------------
 BASE       := $(wildcard rendezvous/base/*.c)
@@ -22,61 +44,200 @@ LAUNCHER   := $(filter-out launcher/main.c,$(wildcard launcher/*.c))
 WORKER     := $(wildcard worker/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
 # libddp carries the store client and the base it stands on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/store_client.c) rendezvous/base/error.c rendezvous/base/buf.c rendezvous/base/clock.c
-
-obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-
-PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
-LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
-
-all: $(PROGRAMS) $(LIBS) ## build everything into build/
-
-$(BUILD)/obj/%.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
-
-$(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/liblauncher.a: $(call obj,$(LAUNCHER))
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/libtrain.a: $(call obj,$(TRAIN))
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/libddp.a: $(call obj,$(LIBDDP))
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/libddp.so: $(call obj,$(LIBDDP))
-	$(CC) -shared -Wl,-soname,libddp.so.0 $(LDFLAGS) $^ -o $@ -lcjson -lz -lm
-
-$(BUILD)/ddp-rendezvous: $(call obj,rendezvous/main.c) $(BUILD)/librendezvous.a
-	$(CC) $(LDFLAGS) $^ -o $@ -luv -lcjson
-$(BUILD)/ddpctl: $(call obj,rendezvous/ddpctl.c) $(BUILD)/librendezvous.a
-	$(CC) $(LDFLAGS) $^ -o $@ -luv -lcjson
-$(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
-	$(CC) $(LDFLAGS) $^ -o $@ -luv -lcjson -ldl
-$(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
-	$(CC) $(LDFLAGS) $^ -o $@ -lopenblas -lcjson -lz -lm
-$(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
-	$(CC) $(LDFLAGS) $^ -o $@ -lopenblas -lcjson -lz -lm
-
-# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME -----------------------------
+LIBDDP     := $(WORKER) $(wildcard rendezvous/store_client*.c) \
+              rendezvous/base/error.c rendezvous/base/buf.c rendezvous/base/clock.c
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
-TEST_BIN   := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
-PROG_BIN   := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/prog/*.c))
+PROG_SRC   := $(wildcard tests/prog/*.c)
+BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
+FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
+ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(PROG_SRC) $(BENCH_SRC) \
+              $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
-$(BUILD)/libtest.a: $(call obj,$(TEST_LIB))
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/liblauncher.a $(BUILD)/libtrain.a \
-		$(BUILD)/libddp.a $(BUILD)/librendezvous.a
+obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+bin  = $(patsubst %.c,$(BUILD)/%,$(1))
+# Suites whose path contains $(T): `make test T=store`.
+pick = $(if $(T),$(foreach t,$(1),$(if $(findstring $(T),$(t:$(BUILD)/%=%)),$(t))),$(1))
+
+have      = $(if $(wildcard $(1)),$(BUILD)/$(2),$(info note: $(2) is left out, there is no $(1)))
+PROGRAMS := $(call have,launcher/main.c,ddprun) $(call have,rendezvous/main.c,ddp-rendezvous) \
+            $(call have,rendezvous/ddpctl.c,ddpctl) $(call have,worker/train/main.c,train) \
+            $(call have,worker/train/make_data.c,make-data)
+LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
+TEST_BIN := $(call bin,$(TEST_SRC))
+PROG_BIN := $(call bin,$(PROG_SRC))
+
+.DEFAULT_GOAL := all
+all: $(PROGRAMS) $(LIBS) ## build everything into build/
+
+# --- objects, libraries, programs -----------------------------------------------------------------------------------
+# Written only when it says something new, so that its date means "the flags or the list of sources have changed".
+$(BUILD)/flags: FORCE
+	$(shell mkdir -p $(@D))$(file >$@.new,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(sort $(ALL_SRC)))
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+# One check for each group of packages; the first object waits for it, and a failure names everything at once.
+$(BUILD)/deps-%: scripts/packages.sh scripts/check-deps.sh
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $< $(BUILD)/libtest.a $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp.a \
-		$(BUILD)/librendezvous.a -o $@ -lcriterion -luv -lcjson -lopenblas -lz -lm -ldl
+	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' scripts/check-deps.sh $*
+	@touch $@
 
-test-programs: $(TEST_BIN) $(PROG_BIN)
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/obj/tests/%: ALL_CFLAGS += -Itests/lib
+$(call obj,$(TEST_LIB) $(TEST_SRC)): | $(BUILD)/deps-test
+
+$(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
+$(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
+$(BUILD)/libtrain.a:      $(call obj,$(TRAIN))
+$(BUILD)/libddp.a:        $(call obj,$(LIBDDP))
+$(BUILD)/libtest.a:       $(call obj,$(TEST_LIB))
+$(BUILD)/lib%.a: $(BUILD)/flags
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+$(BUILD)/libddp.so: $(call obj,$(LIBDDP))
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lcjson -lz -lm
+	$(Q)ln -sf libddp.so $(BUILD)/$(SONAME)
+
+LINK = $(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o %.a,$^) -o $@
+
+$(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
+	$(call say,LD,$@)
+	$(LINK) -luv -lcjson -ldl
+$(BUILD)/ddp-rendezvous: $(call obj,rendezvous/main.c) $(BUILD)/librendezvous.a
+	$(call say,LD,$@)
+	$(LINK) -luv -lcjson
+$(BUILD)/ddpctl: $(call obj,rendezvous/ddpctl.c) $(BUILD)/librendezvous.a
+	$(call say,LD,$@)
+	$(LINK) -luv -lcjson
+$(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
+	$(call say,LD,$@)
+	$(LINK) -lopenblas -lcjson -lz -lm
+$(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
+	$(call say,LD,$@)
+	$(LINK) -lopenblas -lcjson -lz -lm
+
+# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME ------------------------------
+PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
+PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(LINK) -lcriterion $(PRODUCT_LDLIBS)
+# Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
+$(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(LINK) $(PRODUCT_LDLIBS)
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(PRODUCT_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(LINK) $(PRODUCT_LDLIBS)
+
+test-programs: all $(TEST_BIN) $(PROG_BIN)
+
+test: test-programs ## build and run all tests; `make test T=store` for those with "store" in their path
+	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
+
+# boxfort, which Criterion forks its tests with, and -O1 keep the sanitizers' reports readable.
+SAN_CFLAGS := -O1 -g -fno-omit-frame-pointer
+
+asan: ## all tests under AddressSanitizer and LeakSanitizer
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan CFLAGS='$(SAN_CFLAGS)' SANITIZE=-fsanitize=address sanitized-test
+
+ubsan: ## all tests under UndefinedBehaviorSanitizer
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan CFLAGS='$(SAN_CFLAGS)' \
+		SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all' sanitized-test
+
+sanitized-test: test-programs
+	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
+
+# Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
+# and the end-to-end tests of the normal build start those instead of their own.
+tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(SAN_CFLAGS)' SANITIZE=-fsanitize=thread tsan-programs
+	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan scripts/run-tests.sh \
+		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
+
+tsan-programs: $(PROGRAMS) $(PROG_BIN)
+
+fuzz: ## every tests/fuzz/fuzz_*.c under libFuzzer for FUZZ_SECONDS (60)
+	@scripts/check-deps.sh build fuzz
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(SAN_CFLAGS)' \
+		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' fuzz-programs
+	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/run-fuzz.sh $(call pick,$(FUZZ_SRC))
+
+fuzz-programs: $(call bin,$(FUZZ_SRC))
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
+
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows
+	@BUILD=$(BUILD) scripts/purity.sh
+	@scripts/layers.sh
+
+bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
+	@BUILD=$(BUILD) scripts/bench.sh
+
+# --- style ----------------------------------------------------------------------------------------------------------
+C_FILES = $(shell find include rendezvous launcher worker tests -name '*.[ch]' 2>/dev/null)
+
+format: ## clang-format every C file
+	@scripts/check-deps.sh format
+	@clang-format -i $(C_FILES)
+
+check-format: ## fail where `make format` would change something
+	@scripts/check-deps.sh format
+	@clang-format --dry-run -Werror $(C_FILES)
+
+# --- install --------------------------------------------------------------------------------------------------------
+MAN1 := $(wildcard launcher/*.1 rendezvous/*.1 worker/*.1)
+MAN3 := $(wildcard worker/*.3)
+MAN8 := $(wildcard rendezvous/*.8)
+D    := $(DESTDIR)$(PREFIX)
+
+install: all ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
+	$(call say,INSTALL,$(D))
+	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(DESTDIR)$(LIBDIR)/pkgconfig \
+		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
+	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(D)/bin
+	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
+	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
+	$(Q)install -m 644 $(BUILD)/libddp.a $(DESTDIR)$(LIBDIR)
+	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)
+	$(Q)ln -sf libddp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libddp.so
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' scripts/ddp.pc.in \
+		>$(DESTDIR)$(LIBDIR)/pkgconfig/ddp.pc
+	$(Q)$(if $(MAN1),install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1)
+	$(Q)$(if $(MAN3),install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3)
+	$(Q)$(if $(MAN8),install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8)
+	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
+	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl) \
+		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) pkgconfig/ddp.pc) \
+		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
+		$(addprefix $(DESTDIR)$(MANDIR)/man3/,$(notdir $(MAN3))) \
+		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8)))
+	$(Q)rm -rf $(D)/libexec/ddprun $(D)/include/ddp
+
+# One file system only: a bare root (scripts/fresh-root.sh) in there may have /proc mounted.
 clean: ## remove build/
-	rm -rf $(BUILD)
-help: ## this list
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 16
+	$(Q)rm -rf --one-file-system $(BUILD)
 
-.PHONY: all clean help test-programs
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+
+.PHONY: all test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity bench format \
+	check-format install uninstall clean help FORCE
 .SECONDARY:
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+.DELETE_ON_ERROR:
+-include $(patsubst %.c,$(BUILD)/obj/%.d,$(ALL_SRC))

@@ -1,0 +1,112 @@
+# packages.sh -- the one list of what ddprun needs from Debian, and how to see that it is there. Sourced, not run.
+#
+# A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
+# built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
+# format = `make format`, bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh.
+# shellcheck shell=bash
+
+DDP_PACKAGES='
+build   make                command:make            the build
+build   gcc                 command:gcc             the compiler
+build   libc6-dev           header:stdlib.h         the C library
+build   libuv1-dev          header:uv.h             the event loop
+build   libcjson-dev        header:cjson/cJSON.h    JSON
+build   zlib1g-dev          header:zlib.h           .gz data files, CRC-32
+build   libopenblas-dev     library:openblas        matrix products
+test    libcriterion-dev    header:criterion/criterion.h    unit tests
+test    pkg-config          command:pkg-config      the test of the installed library
+test    binutils            command:nm              the checks of symbols
+fuzz    clang               command:clang           libFuzzer
+fuzz    libclang-rt-14-dev  fuzzer:clang            the run-time of libFuzzer
+format  clang-format        command:clang-format    make format
+bench   mpich               command:mpiexec.hydra   the launcher to compare with
+bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
+bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
+root    debootstrap         command:debootstrap     makes the bare root
+'
+
+# Prints the rows of the given groups as `package probe words...`.
+ddp_rows() {
+    local group
+    for group in "$@"; do
+        awk -v g="$group" '$1 == g { $1 = ""; sub(/^ /, ""); print }' <<<"$DDP_PACKAGES"
+    done
+}
+
+# ddp_probe KIND:WHAT -- is it there? Without a compiler the usual places are searched instead.
+ddp_probe() {
+    local what=${1#*:} cc=${CC:-gcc}
+    command -v "${cc%% *}" >/dev/null || cc=
+    case $1 in
+    command:*) command -v "$what" >/dev/null ;;
+    header:*)
+        if [ -n "$cc" ]; then
+            # shellcheck disable=SC2086  # CC may carry options; CPPFLAGS does
+            printf '#include <%s>\n' "$what" | $cc ${CPPFLAGS:-} -x c -E - >/dev/null 2>&1
+        else
+            compgen -G "/usr/include/$what" >/dev/null || compgen -G "/usr/include/*/$what" >/dev/null
+        fi
+        ;;
+    library:*)
+        if [ -n "$cc" ]; then
+            # shellcheck disable=SC2086
+            echo 'int main(void) { return 0; }' | $cc -x c - ${LDFLAGS:-} "-l$what" -o /dev/null 2>/dev/null
+        else
+            compgen -G "/usr/lib/*/lib$what.so" >/dev/null
+        fi
+        ;;
+    fuzzer:*)
+        local out
+        command -v "$what" >/dev/null || return 1
+        out=$(mktemp)
+        echo 'int LLVMFuzzerTestOneInput(const char *p, long n) { return p == 0 && n == 1; }' |
+            "$what" -fsanitize=fuzzer,address,undefined -x c - -o "$out" 2>/dev/null
+        local rc=$?
+        rm -f "$out"
+        return $rc
+        ;;
+    esac
+}
+
+# ddp_missing GROUP... -- prints the rows that are not there.
+ddp_missing() {
+    local package probe words
+    while read -r package probe words; do
+        ddp_probe "$probe" || echo "$package $probe $words"
+    done < <(ddp_rows "$@")
+}
+
+# ddp_install_command PACKAGE... -- what a person would type.
+ddp_install_command() {
+    local sudo='sudo '
+    [ "$(id -u)" -ne 0 ] || sudo=
+    echo "${sudo}apt-get install -y --no-install-recommends $*"
+}
+
+# ddp_install GROUP... -- installs what is missing and says so; silent when nothing is.
+ddp_install() {
+    local rows packages sudo=()
+    rows=$(ddp_missing "$@")
+    [ -n "$rows" ] || return 0
+    packages=$(awk '{ print $1 }' <<<"$rows" | sort -u | tr '\n' ' ')
+    echo "== installing what is missing (for: $*)"
+    awk '{ p = $1; $1 = $2 = ""; sub(/^ +/, ""); printf "   %-20s %s\n", p, $0 }' <<<"$rows"
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo=(sudo)
+        if ! command -v sudo >/dev/null; then
+            echo "not root, and there is no sudo. As root: $(ddp_install_command "$packages")" >&2
+            return 1
+        fi
+    fi
+    if ! command -v apt-get >/dev/null; then
+        echo "this is not Debian or Ubuntu (no apt-get): install the equivalents of $packages by hand" >&2
+        return 1
+    fi
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q update >/dev/null
+    # shellcheck disable=SC2086  # a list of names
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install $packages \
+        >/dev/null || return 1
+    rows=$(ddp_missing "$@")
+    [ -z "$rows" ] || echo "still missing after the installation: $rows" >&2
+    [ -z "$rows" ]
+}

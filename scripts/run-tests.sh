@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# run-tests.sh SUITE... -- runs test programs one after the other and closes with `N passed, N failed, N skipped`.
+#
+# A suite is a Criterion program (it is asked for a TAP file) or a shell script that prints TAP itself. Each has
+# TEST_TIMEOUT seconds (240). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
+# that a test starts would not be seen at all; a suite that leaves a log has failed.
+#
+# BUILD      where logs go (build)
+# DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
+# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+BUILD=${BUILD:-build}
+LOGS=$PWD/$BUILD/test-logs
+[ -z "${DDP_BUILD:-}" ] || LOGS=$PWD/$DDP_BUILD/test-logs
+limit=${TEST_TIMEOUT:-240}
+passed=0 failed=0 skipped=0 failed_names=() skipped_lines=()
+export BUILD
+
+rm -rf "$LOGS"
+mkdir -p "$LOGS"
+
+# Signals that a test's worker dies of on purpose are left alone; a report's stack is enough for the rest.
+leave_signals=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
+
+sanitizer_options() {
+    local log=$LOGS/$1.sanitizer
+    export ASAN_OPTIONS=log_path=$log:$leave_signals:detect_leaks=1:detect_stack_use_after_return=1
+    export UBSAN_OPTIONS=log_path=$log:$leave_signals:print_stacktrace=1
+    export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:suppressions=$PWD/scripts/tsan.supp
+    export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
+}
+
+# Some kernels lay memory out more randomly than an old ThreadSanitizer can cope with; those runs need fixed addresses.
+without_random_layout=()
+if [ -x "${DDP_BUILD:-}/ddprun" ] && ! "$DDP_BUILD/ddprun" --version >/dev/null 2>&1 &&
+    setarch -R "$DDP_BUILD/ddprun" --version >/dev/null 2>&1; then
+    without_random_layout=(setarch -R)
+fi
+
+# Counts one suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
+count_tap() {
+    local line
+    n_ok=0 n_bad=0 n_skip=0
+    while IFS= read -r line; do
+        case $line in
+        'ok'*'# SKIP'* | 'not ok'*'# SKIP'*)
+            n_skip=$((n_skip + 1))
+            line=${line#*ok }
+            skipped_lines+=("$2: $(sed -E 's/^[0-9]* ?- *//; s/ *# SKIP */: /' <<<"$line")")
+            ;;
+        'not ok'*) n_bad=$((n_bad + 1)) ;;
+        'ok'*) n_ok=$((n_ok + 1)) ;;
+        esac
+    done <"$1"
+}
+
+show() {
+    sed 's/^/    | /' "$1" | tail -n "${2:-400}"
+}
+
+run_suite() {
+    local suite=$1 name rc=0 start end logs why=
+    name=${suite#"$BUILD"/}
+    name=${name#tests/}
+    local file=${name//\//.}
+    local out=$LOGS/$file.out tap=$LOGS/$file.tap
+    : >"$tap"
+    sanitizer_options "$file"
+    start=${EPOCHREALTIME/[.,]/}
+    case $suite in
+    *.sh) timeout -k 5 "$limit" bash "$suite" >"$tap" 2>"$out" </dev/null || rc=$? ;;
+    *) timeout -k 5 "$limit" "${without_random_layout[@]}" "$suite" --tap="$tap" >"$out" 2>&1 </dev/null || rc=$? ;;
+    esac
+    end=${EPOCHREALTIME/[.,]/}
+    count_tap "$tap" "$name"
+    mapfile -t logs < <(compgen -G "$LOGS/$file.sanitizer*")
+    if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
+        why="not finished after $limit s"
+    elif [ ${#logs[@]} -gt 0 ]; then
+        why="${#logs[@]} sanitizer report(s)"
+    elif [ "$rc" -ne 0 ] && [ "$n_bad" -eq 0 ]; then
+        why="exit status $rc"
+    elif [ $((n_ok + n_bad + n_skip)) -eq 0 ]; then
+        why="no test in it has run"
+    fi
+    [ -z "$why" ] || n_bad=$((n_bad + 1))
+    passed=$((passed + n_ok)) failed=$((failed + n_bad)) skipped=$((skipped + n_skip))
+    local word=ok
+    [ "$n_bad" -eq 0 ] || word=FAILED
+    printf '  %-7s %-32s %4d tests %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) $(((end - start) / 1000)) \
+        "${why:+   $why}"
+    if [ "$n_bad" -ne 0 ]; then
+        failed_names+=("$name")
+        [[ $suite != *.sh ]] || show "$tap"
+        show "$out"
+        local log
+        for log in "${logs[@]}"; do
+            show "$log" 120
+        done
+    fi
+}
+
+for suite in "$@"; do
+    run_suite "$suite"
+done
+
+[ ${#skipped_lines[@]} -eq 0 ] || printf '  skipped %s\n' "${skipped_lines[@]}"
+[ ${#failed_names[@]} -eq 0 ] || echo "  failed in: ${failed_names[*]} (logs: $LOGS)"
+[ -z "${DDP_TALLY:-}" ] || echo "${DDP_TALLY_NAME:-tests} $passed $failed $skipped" >>"$DDP_TALLY"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

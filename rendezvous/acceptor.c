@@ -48,7 +48,7 @@ static bool accept_one(struct acceptor *a)
     struct sockaddr_storage peer = { 0 };
     socklen_t len = sizeof(peer);
     if (a->open >= a->max) {
-        pause_for(a, "the limit of descriptors");
+        pause_for(a, "the limit is reached");
         return false;
     }
     int fd = accept4(a->fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);

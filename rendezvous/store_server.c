@@ -244,7 +244,9 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     unsigned left_out;
     hub_count(s->hub, HUB_REFUSED_NO_FD);
     if (may_complain(&s->short_of_fds, uv_now(&s->loop), &left_out))
-        log_warn("%u clients wait to be accepted: no file descriptors left (%s, %u clients are connected); "
+        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
+                 "'ulimit -n' raises the limit",
+                 why, a->open, waiting); "
                  "raise it "
                  "with 'ulimit -n'",
                  waiting, why, a->open);

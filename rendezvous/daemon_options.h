@@ -1,0 +1,32 @@
+/* daemon_options.h -- the command line of ddp-rendezvous. */
+#ifndef RENDEZVOUS_DAEMON_OPTIONS_H
+#define RENDEZVOUS_DAEMON_OPTIONS_H
+
+#include "base/endpoint.h"
+#include "base/log.h"
+#include "base/options.h"
+
+#include <stdbool.h>
+
+enum { DAEMON_DEFAULT_PORT = 29400 }; /* torchrun's c10d rendezvous has the same */
+
+enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION };
+
+struct daemon_options {
+    enum daemon_action action;
+    struct endpoint listen;
+    uint64_t max_bytes; /* 0 = the hub's default */
+    enum log_level log_level;
+    bool log_peers;
+    bool torch21;
+};
+
+/* Defaults first, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
+ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
+                                struct ddp_err *err);
+
+/* The text for DAEMON_HELP, DAEMON_HELP_MAN and DAEMON_VERSION, appended to `out`. False when memory is
+ * short. */
+bool daemon_options_text(enum daemon_action action, struct buf *out);
+
+#endif

@@ -1,0 +1,44 @@
+/* list.h -- a ring of nodes that live inside other objects; the head is a node too, so nothing is a special
+ * case.
+ *
+ * A node that is in no list points to itself, and may be removed again without harm. */
+#ifndef BASE_LIST_H
+#define BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct list {
+    struct list *prev, *next;
+};
+
+#define LIST_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+#define LIST_EACH(node, head)          for (struct list *node = (head)->next; node != (head); node = node->next)
+
+static inline void list_init(struct list *node)
+{
+    node->prev = node->next = node;
+}
+
+static inline bool list_is_empty(const struct list *head)
+{
+    return head->next == head;
+}
+
+/* Put `node`, which is in no list, right before `at`; before the head means at the end. */
+static inline void list_insert(struct list *at, struct list *node)
+{
+    node->prev = at->prev;
+    node->next = at;
+    at->prev->next = node;
+    at->prev = node;
+}
+
+static inline void list_remove(struct list *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    list_init(node);
+}
+
+#endif

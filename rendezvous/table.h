@@ -1,0 +1,46 @@
+/* table.h -- a hash table of byte strings whose nodes live inside the objects they find.
+ *
+ * Used for keys, barrier names and connection ids. The table never allocates or frees an object; it owns only
+ * its array of chains, which doubles with the number of nodes. When memory for a bigger array is short the
+ * chains just get longer. */
+#ifndef RENDEZVOUS_TABLE_H
+#define RENDEZVOUS_TABLE_H
+
+#include "base/slice.h"
+
+#include <stdint.h>
+
+struct table_node {
+    struct table_node *next;
+    const void *key; /* lives in the object, unchanged while the node is in a table */
+    uint32_t key_len;
+    uint32_t hash;
+};
+
+struct table {
+    struct table_node **chain;
+    uint32_t mask; /* chains - 1 */
+    uint32_t count;
+};
+
+#define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+
+/* False when memory is short. */
+bool table_init(struct table *t);
+/* Frees the array, not the objects. */
+void table_free(struct table *t);
+
+uint32_t table_hash(struct slice key);
+
+/* The node with this key, or NULL. `hash` is table_hash(key). */
+struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
+
+/* Put in a node whose key and hash are set and not in the table yet. */
+void table_put(struct table *t, struct table_node *node);
+void table_remove(struct table *t, struct table_node *node);
+
+/* Walk all nodes: start with NULL, ends with NULL. The node returned last may be removed only by the caller
+ * who fetched its successor before. */
+struct table_node *table_next(const struct table *t, const struct table_node *after);
+
+#endif

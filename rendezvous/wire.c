@@ -1,0 +1,205 @@
+/* wire.c -- see wire.h.
+ *
+ * A request is an opcode and up to three fields; op_table says which, field_table what a field looks like.
+ * One scan step reads one unit: the opcode, an integer, a count, or one blob with its length. A step that
+ * misses bytes sets `need` and changes nothing else, which is all that resuming takes. */
+#include "wire.h"
+
+#include "encode.h"
+
+#include <inttypes.h>
+
+void wire_init(struct wire *w, bool dialect_b)
+{
+    *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
+}
+
+static const uint8_t *byte_at(struct slice in, size_t at)
+{
+    return (const uint8_t *)in.data + at;
+}
+
+static enum wire_status wait_for(struct wire *w, size_t need)
+{
+    w->need = need;
+    return WIRE_MORE;
+}
+
+static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
+                            uint64_t limit)
+{
+    ddp_fail(err, DDP_ERR_LIMIT, "%s: %s of %" PRIu64 ", no more than %" PRIu64 " allowed", w->op->name, what,
+             got, limit);
+    return WIRE_BAD;
+}
+
+/* The first byte decides, except that 0 is both VALIDATE (then the magic follows) and an old SET (then the
+ * low half of a key length follows, which is never the magic: that would be a key of over 1 GB). */
+static enum wire_status greet(struct wire *w, struct slice in)
+{
+    if (*byte_at(in, 0) == 0) {
+        if (in.len < 5)
+            return wait_for(w, 5);
+        if (get_u32(byte_at(in, 1)) == WIRE_MAGIC)
+            w->dialect = DIALECT_C;
+    }
+    w->greeted = true;
+    return WIRE_OK;
+}
+
+/* A and B differ from opcode 7 on: A's callback connection begins with 7 and sends nothing else, B deletes
+ * keys with it; 9 to 11 exist in B alone. 8 proves nothing and stays what the connection was taken for. */
+static void tell_a_from_b(struct wire *w, uint8_t code)
+{
+    if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
+        w->dialect = DIALECT_B;
+    if (code != 7)
+        w->settled = true;
+}
+
+static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
+{
+    bool first = !w->greeted;
+    if (first && greet(w, in) == WIRE_MORE)
+        return WIRE_MORE;
+    uint8_t code = *byte_at(in, 0);
+    tell_a_from_b(w, code);
+    w->op = op_by_code(w->dialect, code);
+    if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
+        ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "VALIDATE comes a second time" : "unknown request 0x%02x%s",
+                 code, first ? " as first byte: not a store client" : "");
+        return WIRE_BAD;
+    }
+    w->at = 1;
+    return WIRE_OK;
+}
+
+/* One blob: *length is what its length says, `at` moves behind it once it is all there. */
+static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
+                                  size_t *length, struct ddp_err *err)
+{
+    if (in.len - w->at < 8)
+        return wait_for(w, w->at + 8);
+    uint64_t n = get_u64(byte_at(in, w->at));
+    if (n > limit)
+        return bad(err, w, limit == WIRE_MAX_KEY ? "key or name" : "value", n, limit);
+    if (w->at + 8 + n > max_bytes)
+        return bad(err, w, "the store is full; a request", w->at + 8 + n, max_bytes);
+    if (in.len - w->at - 8 < n)
+        return wait_for(w, w->at + 8 + (size_t)n);
+    w->at += 8 + (size_t)n;
+    *length = (size_t)n;
+    return WIRE_OK;
+}
+
+static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                   struct ddp_err *err)
+{
+    if (in.len - w->at < 8)
+        return wait_for(w, w->at + 8);
+    uint64_t n = get_u64(byte_at(in, w->at));
+    if (n > f->limit)
+        return bad(err, w, "a count", n, f->limit);
+    uint32_t blobs = (uint32_t)n * (f->shape == SHAPE_PAIRS ? 2 : 1);
+    if (w->at + 8 + blobs * 8ull > max_bytes)
+        return bad(err, w, "the store is full; a request", w->at + 8 + blobs * 8ull, max_bytes);
+    w->at += 8;
+    w->count = (uint32_t)n;
+    w->left = blobs;
+    w->in_list = true;
+    w->start[w->field] = w->at;
+    return WIRE_OK;
+}
+
+static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                  struct ddp_err *err)
+{
+    enum wire_status status = w->in_list ? WIRE_OK : scan_count(w, in, f, max_bytes, err);
+    for (; status == WIRE_OK && w->left > 0; w->left -= status == WIRE_OK) {
+        bool is_value = f->shape == SHAPE_PAIRS && w->left % 2 == 1;
+        size_t length;
+        status = scan_blob(w, in, is_value ? WIRE_MAX_VALUE : WIRE_MAX_KEY, max_bytes, &length, err);
+    }
+    w->length[w->field] = w->at - w->start[w->field];
+    return status;
+}
+
+static enum wire_status scan_integer(struct wire *w, struct slice in, size_t bytes)
+{
+    if (in.len - w->at < bytes)
+        return wait_for(w, w->at + bytes);
+    w->start[w->field] = w->at;
+    w->length[w->field] = bytes;
+    w->at += bytes;
+    return WIRE_OK;
+}
+
+static enum wire_status scan_field(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                   struct ddp_err *err)
+{
+    switch (f->shape) {
+    case SHAPE_U32:
+        return scan_integer(w, in, 4);
+    case SHAPE_I64:
+        return scan_integer(w, in, 8);
+    case SHAPE_BLOB:
+        w->start[w->field] = w->at + 8;
+        return scan_blob(w, in, f->limit, max_bytes, &w->length[w->field], err);
+    case SHAPE_LIST:
+    case SHAPE_PAIRS:
+        return scan_list(w, in, f, max_bytes, err);
+    case SHAPE_NOTHING:
+        break;
+    }
+    return WIRE_OK;
+}
+
+static void fill_request(const struct wire *w, struct slice in, struct request *req)
+{
+    *req = (struct request){ .op = w->op, .count = w->count };
+    for (int i = 0; i < OP_FIELDS; i++) {
+        enum field_shape shape = field_table[w->op->field[i]].shape;
+        if (shape == SHAPE_U32)
+            req->number = get_u32(byte_at(in, w->start[i]));
+        else if (shape == SHAPE_I64)
+            req->number = (int64_t)get_u64(byte_at(in, w->start[i]));
+        else if (shape != SHAPE_NOTHING)
+            req->blob[i] = slice_of(byte_at(in, w->start[i]), w->length[i]);
+    }
+}
+
+static void rewind_scan(struct wire *w)
+{
+    w->op = NULL;
+    w->at = 0;
+    w->need = 1;
+    w->count = 0;
+    w->field = 0;
+    w->in_list = false;
+}
+
+enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
+                             size_t *used, struct ddp_err *err)
+{
+    if (in.len < w->need)
+        return WIRE_MORE;
+    enum wire_status status = w->op ? WIRE_OK : scan_opcode(w, in, err);
+    for (; status == WIRE_OK && w->field < OP_FIELDS; w->field += status == WIRE_OK)
+        status = scan_field(w, in, &field_table[w->op->field[w->field]], max_bytes, err);
+    if (status != WIRE_OK)
+        return status;
+    fill_request(w, in, req);
+    *used = w->at;
+    rewind_scan(w);
+    return WIRE_OK;
+}
+
+bool wire_next(struct slice *list, struct slice *item)
+{
+    if (list->len == 0)
+        return false;
+    size_t n = (size_t)get_u64(list->data);
+    *item = slice_of(byte_at(*list, 8), n);
+    *list = slice_of(byte_at(*list, 8 + n), list->len - 8 - n);
+    return true;
+}

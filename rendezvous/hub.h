@@ -21,12 +21,11 @@ struct hub;
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
 struct hub_limits {
-    uint64_t max_bytes; /* keys + values + queues + half-received commands, all together */
-    uint32_t
-        first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
+    uint64_t max_bytes;        /* keys + values + queues + half-received commands, all together */
+    uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                            * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
-    uint32_t command_ms;  /* the same for every later command: a known peer may be slow, not endless */
-    bool dialect_b;       /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
+    uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
+    bool dialect_b;            /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
 #define HUB_LIMITS_DEFAULT                                                       \
@@ -43,8 +42,8 @@ struct hub_sink {
      * call. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
      * again. */
     void (*close)(void *user, conn_id conn, const char *why);
-    /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call. NULL
-     * = no. */
+    /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call.
+     * NULL = no log. */
     void (*log)(void *user, const char *line);
 };
 
@@ -61,13 +60,12 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
 /* The peer is gone (EOF, reset, cut off by the shell). Its waits end, barriers hear of it. */
 void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after every call
- * above. */
+/* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after
+ * every call above. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
-/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut off.
- */
+/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut off. */
 enum hub_counter { HUB_REFUSED_NO_FD, HUB_CUT_OFF_SLOW_READER, HUB_COUNTERS };
 void hub_count(struct hub *hub, enum hub_counter counter);
 

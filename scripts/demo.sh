@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# demo.sh -- from a bare Debian 12 to a trained model: installs what is missing, builds, makes sample data in Fashion-MNIST's
+# format, and trains with four workers on this machine. About a minute after the packages are there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+
+data=build/demo-data
+ddp_install build
+
+echo "== building"
+make -j"$(nproc)"
+
+if [ ! -e "$data" ]; then
+    echo "== making sample data in $data"
+    build/make-data --out "$data.new"
+    mv "$data.new" "$data"
+fi
+
+echo "== training with four workers"
+set -x
+build/ddprun --nproc_per_node=4 build/train --data "$data" --epochs 2 --summary build/demo-summary.json
+{ set +x; } 2>/dev/null
+
+echo "== build/demo-summary.json"
+cat build/demo-summary.json
+echo

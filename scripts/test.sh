@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# test.sh [--quick] -- installs what the tests need, builds, and runs everything: the tests, the same under the sanitizers,
+# the purity of the cores, the layers, the format, and a short fuzz run. --quick runs the plain tests and purity only.
+#
+# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (20) is the time of each fuzz program.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+
+quick=no
+case ${1:-} in
+'') ;;
+--quick) quick=yes ;;
+*)
+    echo "usage: scripts/test.sh [--quick]" >&2
+    exit 2
+    ;;
+esac
+
+jobs=$(nproc)
+DDP_TALLY=$PWD/build/tally
+export DDP_TALLY
+mkdir -p build
+: >"$DDP_TALLY"
+
+# step NAME COMMAND... -- a step that counts tests writes to the tally itself; one that only succeeds or fails counts as one.
+step() {
+    local name=$1 before rc=0
+    shift
+    before=$(wc -l <"$DDP_TALLY")
+    echo
+    echo "== $name: $*"
+    SECONDS=0
+    DDP_TALLY_NAME=$name "$@" || rc=$?
+    echo "== $name took $SECONDS s"
+    if [ "$(wc -l <"$DDP_TALLY")" -eq "$before" ]; then
+        if [ "$rc" -eq 0 ]; then echo "$name 1 0 0"; else echo "$name 0 1 0"; fi >>"$DDP_TALLY"
+    elif [ "$rc" -ne 0 ] && [ "$(tail -n 1 "$DDP_TALLY" | cut -d' ' -f3)" -eq 0 ]; then
+        echo "$name 0 1 0" >>"$DDP_TALLY"
+    fi
+}
+
+# skip NAME WHY -- counts one skipped step.
+skip() {
+    echo
+    echo "== $1: skipped, because $2"
+    echo "$1 0 0 1" >>"$DDP_TALLY"
+}
+
+wanted=(build test)
+[ "$quick" = yes ] || wanted+=(fuzz)
+ddp_install "${wanted[@]}" || exit
+
+step build make -j"$jobs" test-programs
+step test make test
+step purity make purity
+if [ "$quick" = no ]; then
+    step asan make -j"$jobs" asan
+    step ubsan make -j"$jobs" ubsan
+    step tsan make -j"$jobs" tsan
+    step fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-20}"
+    if command -v clang-format >/dev/null; then
+        step format make check-format
+    else
+        skip format "clang-format is not installed"
+    fi
+fi
+
+echo
+echo "== all of it"
+awk '{ printf "  %-8s %5d passed %4d failed %4d skipped\n", $1, $2, $3, $4 }' "$DDP_TALLY"
+awk '{ p += $2; f += $3; s += $4 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0 }' \
+    "$DDP_TALLY"

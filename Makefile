@@ -44,8 +44,8 @@ LAUNCHER   := $(filter-out launcher/main.c,$(wildcard launcher/*.c))
 WORKER     := $(wildcard worker/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
 # libddp carries the store client and the base it stands on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/store_client*.c) \
-              rendezvous/base/error.c rendezvous/base/buf.c rendezvous/base/clock.c
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client*.c rendezvous/store_client*.c) \
+              $(filter-out %/log.c,$(BASE))
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)

@@ -32,6 +32,7 @@ mirror() {
 
 # Copies the machine's way to its packages into the root $1. What a root does not have yet gets its folders.
 copy_settings() {
+    rm -f "$1/etc/apt/sources.list"
     local path
     for path in /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/keyrings /etc/apt/trusted.gpg.d \
         /usr/share/keyrings /etc/ssl/certs /etc/resolv.conf /etc/hosts; do

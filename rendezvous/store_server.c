@@ -246,10 +246,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     if (may_complain(&s->short_of_fds, uv_now(&s->loop), &left_out))
         log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
                  "'ulimit -n' raises the limit",
-                 why, a->open, waiting); "
-                 "raise it "
-                 "with 'ulimit -n'",
-                 waiting, why, a->open);
+                 why, a->open, waiting);
 }
 
 /* --- time

@@ -60,8 +60,7 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
     return text;
 }
 
-/* --- asking the machine
- * --------------------------------------------------------------------------------------- */
+/* --- asking the machine -------------------------------------------------------------------------------- */
 
 /* The whole of a file of /proc, with a NUL; the caller frees `text`. */
 static bool read_file(const char *path, struct buf *text)

@@ -21,8 +21,8 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 #include "conn.h"
+#include "idmap.h"
 #include "listener.h"
-#include "slots.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -65,7 +65,7 @@ struct store_server {
     struct acceptor acceptor;
     struct conn_host host;
     struct hub *hub;
-    struct slots clients;
+    struct idmap clients;
     struct clients doomed; /* to be cut off by settle() */
     struct clients ending; /* flushing or lingering, oldest first */
     uint64_t stop_at_ms;   /* UINT64_MAX = not stopping */
@@ -77,8 +77,7 @@ struct store_server {
 
 static void settle(struct store_server *s);
 
-/* --- words
- * ---------------------------------------------------------------------------------------------------- */
+/* --- words --------------------------------------------------------------------------------------------- */
 
 /* True when a line may be written now; *left_out says how many were not before it. */
 static bool may_complain(struct complaints *c, uint64_t now_ms, unsigned *left_out)
@@ -114,8 +113,7 @@ static void log_peer(struct client *c, const char *what)
         log_info("%s: %s", endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer), what);
 }
 
-/* --- a client's end
- * ------------------------------------------------------------------------------------------- */
+/* --- a client's end ------------------------------------------------------------------------------------ */
 
 static void enlist(struct client *c, struct clients *list)
 {
@@ -145,7 +143,7 @@ static void on_closed(struct conn *conn)
     struct client *c = (struct client *)conn;
     struct store_server *s = c->server;
     enlist(c, NULL);
-    slots_remove(&s->clients, c->id);
+    idmap_remove(&s->clients, c->id);
     acceptor_put_back(&s->acceptor);
     free(c);
     maybe_stopped(s);
@@ -173,13 +171,12 @@ static void cut_off(struct client *c)
     hub_disconnect(s->hub, c->id, uv_now(&s->loop)); /* may doom others */
 }
 
-/* --- what the hub wishes
- * -------------------------------------------------------------------------------------- */
+/* --- what the hub wishes ------------------------------------------------------------------------------- */
 
 static void on_send(void *user, conn_id id, struct slice bytes)
 {
     struct store_server *s = user;
-    struct client *c = slots_get(&s->clients, id);
+    struct client *c = idmap_get(&s->clients, id);
     if (c == NULL || c->list != NULL)
         return;
     enum conn_sent sent = conn_send(&c->conn, bytes);
@@ -193,7 +190,7 @@ static void on_send(void *user, conn_id id, struct slice bytes)
 static void on_close(void *user, conn_id id, const char *why)
 {
     struct store_server *s = user;
-    struct client *c = slots_get(&s->clients, id);
+    struct client *c = idmap_get(&s->clients, id);
     if (c == NULL)
         return;
     log_dropped(c, why);
@@ -206,8 +203,7 @@ static void on_log(void *user, const char *line)
     log_line(s->log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
 }
 
-/* --- clients come
- * --------------------------------------------------------------------------------------------- */
+/* --- clients come -------------------------------------------------------------------------------------- */
 
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
@@ -222,7 +218,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     struct store_server *s = a->user;
     char text[ENDPOINT_TEXT_MAX];
     struct client *c = calloc(1, sizeof(*c));
-    if (c == NULL || (c->id = slots_put(&s->clients, c)) == 0) {
+    if (c == NULL || (c->id = idmap_put(&s->clients, c)) == 0) {
         free(c);
         close(fd);
         acceptor_put_back(a);
@@ -249,8 +245,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
                  why, a->open, waiting);
 }
 
-/* --- time
- * ----------------------------------------------------------------------------------------------------- */
+/* --- time ---------------------------------------------------------------------------------------------- */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
@@ -300,8 +295,7 @@ static void settle(struct store_server *s)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* --- start and stop
- * ------------------------------------------------------------------------------------------- */
+/* --- start and stop ------------------------------------------------------------------------------------ */
 
 static void on_stop(uv_async_t *async)
 {
@@ -310,7 +304,7 @@ static void on_stop(uv_async_t *async)
     s->stop_at_ms = uv_now(&s->loop) + STOPPING_MS;
     uv_close((uv_handle_t *)async, NULL);
     acceptor_close(&s->acceptor, NULL);
-    for (size_t i = 0; (c = slots_next(&s->clients, &i)) != NULL;)
+    for (size_t i = 0; (c = idmap_next(&s->clients, &i)) != NULL;)
         start_ending(c, false);
     maybe_stopped(s);
     if (s->clients.count > 0)
@@ -366,7 +360,7 @@ static void server_free(struct store_server *s)
         return;
     if (s->hub != NULL)
         hub_free(s->hub);
-    slots_free(&s->clients);
+    idmap_free(&s->clients);
     free(s);
 }
 

@@ -39,8 +39,7 @@ struct run_process {
     bool exited;
 };
 
-/* --- start
- * ---------------------------------------------------------------------------------------------------- */
+/* --- start --------------------------------------------------------------------------------------------- */
 
 static bool same_name(const char *a, const char *b)
 {
@@ -139,8 +138,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
     return p;
 }
 
-/* --- read
- * ----------------------------------------------------------------------------------------------------- */
+/* --- read ---------------------------------------------------------------------------------------------- */
 
 /* One read; the stream is closed at EOF. The text stays NUL-terminated behind its length. */
 static void stream_read(struct stream *s)
@@ -204,8 +202,7 @@ const char *run_output(struct run_process *process)
     return stream_text(&process->out);
 }
 
-/* --- end
- * ------------------------------------------------------------------------------------------------------ */
+/* --- end ----------------------------------------------------------------------------------------------- */
 
 pid_t run_pid(const struct run_process *process)
 {
@@ -263,8 +260,7 @@ void run_free(struct run_result *result)
     *result = (struct run_result){ 0 };
 }
 
-/* --- where programs are
- * --------------------------------------------------------------------------------------- */
+/* --- where programs are -------------------------------------------------------------------------------- */
 
 const char *bin(const char *program)
 {

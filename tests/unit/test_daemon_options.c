@@ -1,0 +1,87 @@
+/* The command line of ddp-rendezvous, and the table that it, the help and the man page come from. */
+#include "daemon_options.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ARGS = 8 };
+
+static ddp_status parse(struct daemon_options *o, struct ddp_err *err, const char *a, const char *b)
+{
+    char *argv[MAX_ARGS] = { "ddp-rendezvous", (char *)(uintptr_t)a, (char *)(uintptr_t)b, NULL };
+    return daemon_options_parse(a == NULL ? 1 : b == NULL ? 2 : 3, argv, o, err);
+}
+
+static void expect_error(const char *a, const char *b, const char *words)
+{
+    struct daemon_options o;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(parse(&o, &err, a, b), DDP_ERR_ARG, "%s", a);
+    cr_assert_not_null(strstr(err.msg, words), "%s: %s", a, err.msg);
+}
+
+Test(daemon_options, listens_on_loopback_unless_told_otherwise)
+{
+    struct daemon_options o;
+    cr_assert_eq(parse(&o, NULL, NULL, NULL), DDP_OK);
+    cr_assert_eq(o.action, DAEMON_SERVE);
+    cr_assert_str_eq(o.listen.host, "127.0.0.1");
+    cr_assert_eq(o.listen.port, 29400);
+    cr_assert_not(o.torch21);
+}
+
+Test(daemon_options, values_come_behind_a_blank_or_an_equals_sign)
+{
+    struct daemon_options o;
+    cr_assert_eq(parse(&o, NULL, "--listen", "[::1]:7"), DDP_OK);
+    cr_assert_str_eq(o.listen.host, "::1");
+    cr_assert_eq(parse(&o, NULL, "--listen=:8", "--torch21"), DDP_OK);
+    cr_assert_str_eq(o.listen.host, "");
+    cr_assert_eq(o.listen.port, 8);
+    cr_assert(o.torch21);
+}
+
+Test(daemon_options, sizes_have_units)
+{
+    struct daemon_options o;
+    cr_assert_eq(parse(&o, NULL, "--max-bytes=1000", NULL), DDP_OK);
+    cr_assert_eq(o.max_bytes, 1000);
+    cr_assert_eq(parse(&o, NULL, "--max-bytes=64M", NULL), DDP_OK);
+    cr_assert_eq(o.max_bytes, 64u << 20);
+    cr_assert_eq(parse(&o, NULL, "--max-bytes=2G", NULL), DDP_OK);
+    cr_assert_eq(o.max_bytes, 2ull << 30);
+}
+
+Test(daemon_options, what_is_wrong_is_named)
+{
+    expect_error("--lisen=:1", NULL, "unknown option '--lisen'; see --help");
+    expect_error("-l", NULL, "unknown option '-l'");
+    expect_error("--listen", NULL, "--listen needs a value: --listen HOST:PORT");
+    expect_error("--listen", "node:x", "--listen: 'node:x'");
+    expect_error("--quiet=yes", NULL, "--quiet takes no value");
+    expect_error("29400", NULL, "what is '29400'?");
+    for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)
+        expect_error("--max-bytes", *bad, "is not a size");
+    expect_error("--max-bytes", "99999999999999999999", "too much");
+    expect_error("--max-bytes", "9999999999999G", "too much");
+}
+
+Test(daemon_options, help_and_man_page_show_every_option_that_is_for_users)
+{
+    static const char *const names[] = { "listen", "max-bytes", "torch21", "verbose",
+                                         "quiet",  "help",      "version" };
+    struct buf help = { 0 }, man = { 0 };
+    char line[64];
+    cr_assert(daemon_options_text(DAEMON_HELP, &help) && buf_append(&help, "", 1));
+    cr_assert(daemon_options_text(DAEMON_HELP_MAN, &man) && buf_append(&man, "", 1));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(line, sizeof(line), "\n  --%s", names[i]);
+        cr_assert_not_null(strstr((char *)help.data, line), "%s", names[i]);
+    }
+    cr_assert_null(strstr((char *)help.data, "help-man"));
+    cr_assert_not_null(strstr((char *)man.data, ".BR \\-\\-max\\-bytes \" \\fIN\\fR\"\n"));
+    cr_assert_null(strstr((char *)man.data, "help\\-man"));
+    buf_free(&help);
+    buf_free(&man);
+}

@@ -1,0 +1,73 @@
+/* Who holds a port: the kernel's table as text, and the words that come of it. */
+#include "port_holder.h"
+
+#include <criterion/criterion.h>
+
+/* From a real machine, shortened: a listener on 127.0.0.1:29400, a client's connection to it from port 40000,
+ * the listener's end of it, and a TIME_WAIT leftover of port 1234. */
+static const char tcp4[] =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    "   0: 0100007F:9C40 0100007F:72D8 01 00000000:00000000 00:00000000 00000000  1001        0 777 1 0000 "
+    "20 4 30 10 -1\n"
+    "   1: 0100007F:72D8 0100007F:9C40 01 00000000:00000000 00:00000000 00000000  1000        0 888 1 0000 "
+    "20 4 30 10 -1\n"
+    "   2: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000 "
+    "100 0 0 10 0\n"
+    "   3: 0100007F:04D2 0100007F:9C41 06 00000000:00000000 03:00001766 00000000     0        0 0 3 "
+    "0000000000000000\n";
+
+static const char tcp6[] =
+    "  sl  local_address                         remote_address                        st tx_queue rx_queue "
+    "tr ...\n"
+    "   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 "
+    "00:00000000 00000000     0        0 29042 1 0000 100 0 0 10 0\n";
+
+Test(port_holder, a_listener_wins_over_its_connections)
+{
+    struct port_holder h;
+    cr_assert(port_holder_parse(tcp4, 29400, &h));
+    cr_assert_eq(h.inode, 4711);
+    cr_assert_eq(h.uid, 1000);
+}
+
+Test(port_holder, a_connection_holds_its_port_too)
+{
+    struct port_holder h;
+    cr_assert(port_holder_parse(tcp4, 40000, &h));
+    cr_assert_eq(h.inode, 777);
+    cr_assert_eq(h.uid, 1001);
+}
+
+Test(port_holder, a_leftover_without_an_owner_is_nobody)
+{
+    struct port_holder h;
+    cr_assert_not(port_holder_parse(tcp4, 1234, &h));
+    cr_assert_not(port_holder_parse(tcp4, 29401, &h));
+    cr_assert_not(port_holder_parse("", 29401, &h));
+}
+
+Test(port_holder, the_table_of_ipv6_is_read_the_same_way)
+{
+    struct port_holder h;
+    cr_assert(port_holder_parse(tcp6, 22, &h));
+    cr_assert_eq(h.inode, 29042);
+    cr_assert_eq(h.uid, 0);
+}
+
+Test(port_holder, nonsense_in_the_table_is_skipped)
+{
+    struct port_holder h;
+    cr_assert_not(port_holder_parse("\n\n:::\n  0: zz\n 1: 0100007F:72D8", 29400, &h));
+}
+
+Test(port_holder, says_as_much_as_is_known)
+{
+    char text[160];
+    cr_assert_str_eq(
+        port_holder_words(&(struct port_holder){ 1, 1000, 812, "redis-server" }, text, sizeof(text)),
+        "redis-server (pid 812)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
+                     "a process of user id 1001 (its pid cannot be seen by this user)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ 0 }, text, sizeof(text)),
+                     "a process that cannot be seen from here");
+}

@@ -103,6 +103,10 @@ bool cli_print_help(struct buf *out);
 bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);
 
+/* The first entry "PET_...=..." that is no option of this version, NULL when there is none. Borrowed from the
+ * block. */
+const char *cli_unknown_pet(char *const *environ_block);
+
 /* The value of `name` in an environment block, NULL when it is not there. Borrowed from the block. */
 const char *env_find(char *const *environ_block, const char *name);
 

@@ -10,7 +10,7 @@
 #include "gpus.h"
 #include "worker_env.h"
 
-enum { PLAN_DEFAULT_PORT = 29500, PLAN_NOTES_MAX = 4 };
+enum { PLAN_NOTES_MAX = 4 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {
@@ -50,6 +50,7 @@ struct plan {
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     bool prefix;                 /* "[rank] " in front of lines */
     struct plan_worker *workers; /* nproc of them */
+    struct env_base env;         /* what the workers' environments have in common */
     char *
         notes[PLAN_NOTES_MAX]; /* sentences for the user, shown unless --quiet; NULL-terminated unless full */
 };

@@ -57,22 +57,35 @@ struct env_facts {
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };
 
+/* What is the same for all workers of a node, found out once: the overrides and what is inherited, without
+ * what the rows of the table replace. Entries are borrowed from the launcher's environment and from --env. */
+struct env_base {
+    const char **entries; /* overrides first; the array is owned */
+    size_t n, n_overrides;
+    bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
+};
+
 /* A block for execve(2). `block` is NULL-terminated; block[0 .. n_ours) is what we set, then what was
  * inherited. */
 struct worker_env {
     char **block;
     size_t n, n_ours;
-    char *text; /* private: what our entries point into */
+    char *text; /* private: what our own entries point into */
 };
 
 /* Facts that follow from the launcher's environment: the NCCL values and whether OMP_NUM_THREADS is set by us
- * (more than one worker and neither inherited nor in `overrides`). */
-void env_facts_inherit(struct env_facts *facts, char *const *base, const char *const *overrides, size_t n);
+ * (more than one worker and neither inherited nor in `overrides`). Borrows from `inherited`. */
+void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
+                       size_t n);
 
-/* Make the block. Inherited entries are borrowed from `base`, overrides from `overrides` ("KEY=VALUE"): both
- * must outlive the block. False when memory is short. */
-bool worker_env_init(struct worker_env *env, const struct env_facts *facts, char *const *base,
-                     const char *const *overrides, size_t n);
+/* `overrides` are "KEY=VALUE"s; of several with the same name the last counts. The texts must outlive the
+ * base. False when memory is short. */
+bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
+                   const char *const *overrides, size_t n);
+void env_base_free(struct env_base *base);
+
+/* The block of one worker; `base` must outlive it. False when memory is short. */
+bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 
 #endif

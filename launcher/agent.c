@@ -1,0 +1,338 @@
+/* agent.c -- see agent.h.
+ *
+ * One table, states by events; a cell does its work on the struct, appends wishes and returns the next state.
+ * Every cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision
+ * and not an oversight.
+ *
+ * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
+ * instant the second was told to stop before its end is seen, yet our signal cannot have caused it; it is a
+ * failure too, but never the first. */
+#include "agent.h"
+
+#include "ending.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+struct agent {
+    int nproc;
+    uint64_t grace_ms;
+    enum agent_state state;
+    uint64_t now_ms, deadline_ms;
+    int spawning; /* asked for, no answer yet; -1 = none */
+    int alive;
+    int stop_signal, stop_requests; /* of the user */
+    int signal;                     /* what is being sent to workers now; 0 before any stop */
+    uint64_t sent;                  /* one bit for each signal sent so far */
+    bool sweep_hard;                /* leftovers were sent SIGKILL */
+    int first_failure;
+    struct agent_worker *workers;
+    struct agent_wish *wishes; /* room for what one step can cause at most */
+    size_t n_wishes;
+};
+
+struct agent *agent_new(const struct agent_options *options)
+{
+    size_t nproc = (size_t)options->nproc;
+    struct agent *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return NULL;
+    *a = (struct agent){ .nproc = options->nproc,
+                         .grace_ms = options->grace_ms,
+                         .deadline_ms = UINT64_MAX,
+                         .spawning = -1,
+                         .first_failure = -1 };
+    a->workers = calloc(nproc, sizeof(*a->workers));
+    a->wishes = calloc(2 * nproc + 8, sizeof(*a->wishes)); /* two signals each, and a few for the job */
+    if (a->workers == NULL || a->wishes == NULL) {
+        agent_free(a);
+        return NULL;
+    }
+    return a;
+}
+
+void agent_free(struct agent *a)
+{
+    if (a == NULL)
+        return;
+    free(a->workers);
+    free(a->wishes);
+    free(a);
+}
+
+/* --- wishes
+ * ----------------------------------------------------------------------------------------------------- */
+
+static void wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
+{
+    a->wishes[a->n_wishes++] = (struct agent_wish){ .type = type, .local_rank = local_rank, .signal = sig };
+}
+
+static void wish_spawn(struct agent *a, int local_rank)
+{
+    a->spawning = local_rank;
+    wish(a, WISH_SPAWN, local_rank, 0);
+}
+
+/* SIGCONT follows a polite signal: a stopped process would not see it, and the end would take the whole grace
+ * time. */
+static void tell(struct agent *a, int local_rank)
+{
+    struct agent_worker *w = &a->workers[local_rank];
+    wish(a, WISH_SIGNAL, local_rank, a->signal);
+    if (a->signal != SIGKILL)
+        wish(a, WISH_SIGNAL, local_rank, SIGCONT);
+    if (!w->told_to_stop)
+        w->told_ms = a->now_ms;
+    w->told_to_stop = true;
+}
+
+static void tell_all(struct agent *a, int sig)
+{
+    a->signal = sig;
+    a->sent |= UINT64_C(1) << (sig & 63);
+    for (int r = 0; r < a->nproc; r++)
+        if (a->workers[r].verdict == WORKER_ALIVE)
+            tell(a, r);
+}
+
+/* --- going from state to state
+ * ------------------------------------------------------------------------------------ */
+
+static enum agent_state finish(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    a->deadline_ms = UINT64_MAX;
+    wish(a, WISH_FINISH, -1, 0);
+    a->wishes[a->n_wishes - 1].exit_code = agent_exit_code(a);
+    return AGENT_DONE;
+}
+
+static enum agent_state sweep_kill(struct agent *a)
+{
+    a->sweep_hard = true;
+    a->deadline_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
+    return AGENT_SWEEPING;
+}
+
+/* Leftovers get a short grace time of their own, unless patience is used up already. */
+static enum agent_state sweep(struct agent *a)
+{
+    if (a->signal == SIGKILL)
+        return sweep_kill(a);
+    a->deadline_ms = a->now_ms + (a->grace_ms < AGENT_SWEEP_MS ? a->grace_ms : AGENT_SWEEP_MS);
+    wish(a, WISH_SIGNAL_REST, -1, SIGTERM);
+    wish(a, WISH_SIGNAL_REST, -1, SIGCONT);
+    return AGENT_SWEEPING;
+}
+
+static enum agent_state sweep_if_gone(struct agent *a)
+{
+    return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
+}
+
+static enum agent_state stop_all(struct agent *a, int sig)
+{
+    a->state = AGENT_STOPPING;
+    a->deadline_ms = a->now_ms + a->grace_ms;
+    tell_all(a, sig);
+    return sweep_if_gone(a);
+}
+
+static void note_failure(struct agent *a, int local_rank)
+{
+    if (a->first_failure < 0 && a->stop_signal == 0)
+        a->first_failure = local_rank;
+}
+
+/* --- cells of the table
+ * --------------------------------------------------------------------------------------------- */
+
+static enum agent_state ignore(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    return a->state;
+}
+
+static enum agent_state begin(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    wish_spawn(a, 0);
+    return AGENT_RUNNING;
+}
+
+static enum agent_state never_begin(struct agent *a, const struct agent_event *e)
+{
+    a->stop_signal = e->signal;
+    return finish(a, e);
+}
+
+/* The worker that was asked for runs. False when it is not the one. */
+static bool mark_started(struct agent *a, const struct agent_event *e)
+{
+    if (e->local_rank != a->spawning)
+        return false;
+    struct agent_worker *w = &a->workers[e->local_rank];
+    w->verdict = WORKER_ALIVE;
+    w->pid = e->pid;
+    w->started_ms = e->now_ms;
+    a->alive++;
+    a->spawning = -1;
+    return true;
+}
+
+static enum agent_state started(struct agent *a, const struct agent_event *e)
+{
+    if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
+        wish_spawn(a, e->local_rank + 1);
+    return a->state;
+}
+
+static enum agent_state started_late(struct agent *a, const struct agent_event *e)
+{
+    if (mark_started(a, e))
+        tell(a, e->local_rank);
+    return a->state;
+}
+
+static enum agent_state not_started(struct agent *a, const struct agent_event *e)
+{
+    if (e->local_rank != a->spawning)
+        return a->state;
+    struct agent_worker *w = &a->workers[e->local_rank];
+    w->verdict = WORKER_NOT_STARTED;
+    w->error = e->error;
+    w->started_ms = w->ended_ms = e->now_ms;
+    a->spawning = -1;
+    note_failure(a, e->local_rank);
+    return a->state == AGENT_RUNNING ? stop_all(a, SIGTERM) : sweep_if_gone(a);
+}
+
+static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w)
+{
+    if (w->signal == 0 && w->exit_code == 0)
+        return WORKER_OK;
+    if (!w->told_to_stop)
+        return WORKER_FAILED;
+    if (w->signal != 0 && (a->sent >> (w->signal & 63) & 1) != 0)
+        return WORKER_CONSEQUENCE;
+    return w->ended_ms == w->told_ms ? WORKER_FAILED : WORKER_CONSEQUENCE;
+}
+
+static enum agent_state ended(struct agent *a, const struct agent_event *e)
+{
+    struct agent_worker *w = &a->workers[e->local_rank];
+    if (w->verdict != WORKER_ALIVE)
+        return a->state;
+    w->exit_code = e->exit_code;
+    w->signal = e->signal;
+    w->ended_ms = e->now_ms;
+    w->verdict = judge(a, w);
+    a->alive--;
+    wish(a, WISH_TELL_STORE, e->local_rank, 0);
+    if (w->verdict == WORKER_FAILED)
+        note_failure(a, e->local_rank);
+    if (w->verdict == WORKER_FAILED && a->state == AGENT_RUNNING)
+        return stop_all(a, SIGTERM);
+    return sweep_if_gone(a);
+}
+
+static enum agent_state user_stops(struct agent *a, const struct agent_event *e)
+{
+    a->stop_signal = e->signal;
+    a->stop_requests = 1;
+    return stop_all(a, e->signal);
+}
+
+static enum agent_state kill_all(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    a->deadline_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    tell_all(a, SIGKILL);
+    return AGENT_KILLING;
+}
+
+static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
+{
+    return a->sweep_hard ? finish(a, e) : sweep_kill(a);
+}
+
+/* A stop is under way. The user's first request changes nothing; the second means now. */
+static enum agent_state user_insists(struct agent *a, const struct agent_event *e)
+{
+    if (a->stop_signal == 0)
+        a->stop_signal = e->signal;
+    if (++a->stop_requests < 2)
+        return a->state;
+    if (a->state == AGENT_STOPPING)
+        return kill_all(a, e);
+    if (a->state == AGENT_SWEEPING && !a->sweep_hard)
+        return sweep_kill(a);
+    return a->state;
+}
+
+/* Not even SIGKILL helped: the rest is the report's. */
+static enum agent_state give_up(struct agent *a, const struct agent_event *e)
+{
+    return finish(a, e);
+}
+
+typedef enum agent_state (*cell)(struct agent *a, const struct agent_event *e);
+
+/* clang-format off */
+static const cell table[AGENT_STATES][AGENT_EVENTS] = {
+    /*                  START   SPAWNED       SPAWN_FAILED EXITED  STOP          ALONE   TICK     */
+    [AGENT_IDLE]     = { begin,  ignore,       ignore,      ignore, never_begin,  ignore, ignore   },
+    [AGENT_RUNNING]  = { ignore, started,      not_started, ended,  user_stops,   ignore, ignore   },
+    [AGENT_STOPPING] = { ignore, started_late, not_started, ended,  user_insists, ignore, kill_all },
+    [AGENT_KILLING]  = { ignore, started_late, not_started, ended,  user_insists, ignore, give_up  },
+    [AGENT_SWEEPING] = { ignore, ignore,       ignore,      ignore, user_insists, finish, sweep_on },
+    [AGENT_DONE]     = { ignore, ignore,       ignore,      ignore, ignore,       ignore, ignore   },
+};
+/* clang-format on */
+
+const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e, size_t *n)
+{
+    bool about_worker = e->type == AGENT_SPAWNED || e->type == AGENT_SPAWN_FAILED || e->type == AGENT_EXITED;
+    bool known = e->local_rank >= 0 && e->local_rank < a->nproc;
+    bool too_early = e->type == AGENT_TICK && e->now_ms < a->deadline_ms;
+    a->n_wishes = 0;
+    a->now_ms = e->now_ms;
+    if (e->type < AGENT_EVENTS && (known || !about_worker) && !too_early)
+        a->state = table[a->state][e->type](a, e);
+    *n = a->n_wishes;
+    return a->wishes;
+}
+
+uint64_t agent_deadline(const struct agent *a)
+{
+    return a->deadline_ms;
+}
+
+enum agent_state agent_state(const struct agent *a)
+{
+    return a->state;
+}
+
+const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
+{
+    return &a->workers[local_rank];
+}
+
+int agent_first_failure(const struct agent *a)
+{
+    return a->first_failure;
+}
+
+int agent_stop_signal(const struct agent *a)
+{
+    return a->stop_signal;
+}
+
+int agent_exit_code(const struct agent *a)
+{
+    if (a->first_failure >= 0)
+        return ending_code(&a->workers[a->first_failure]);
+    return a->stop_signal != 0 ? 128 + a->stop_signal : 0;
+}

@@ -1,0 +1,290 @@
+/* plan.c -- see plan.h. The order of decisions: how many workers, what the job is called, where it meets,
+ * where output goes, and last each worker's command. What cannot be is refused here, before anything is
+ * started. */
+#include "plan.h"
+
+#include "program.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* New text; NULL when memory is short. */
+static char *text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static char *text_of(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
+}
+
+/* Takes the text over; NULL stands for one that memory was too short for, and is left out. */
+static void add_note(struct plan *plan, char *note)
+{
+    for (int i = 0; i < PLAN_NOTES_MAX; i++) {
+        if (plan->notes[i] == NULL) {
+            plan->notes[i] = note;
+            return;
+        }
+    }
+    free(note);
+}
+
+static bool was_given(const struct cli *cli, enum cli_option option)
+{
+    return cli->origin[option] != FROM_DEFAULT;
+}
+
+/* --- workers and the place to meet
+ * ---------------------------------------------------------------------------------- */
+
+static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
+{
+    const struct plan_facts *facts = plan->facts;
+    gpus_list(&plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
+    if (plan->gpus.note[0] != '\0')
+        add_note(plan, text_of("%s", plan->gpus.note));
+    ddp_status status = gpus_workers(&plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
+    if (status != DDP_OK)
+        return status;
+    plan->nnodes = plan->cli->nnodes;
+    plan->node_rank = plan->cli->node_rank;
+    plan->world_size = plan->nproc * plan->nnodes;
+    plan->workers = calloc((size_t)plan->nproc, sizeof(*plan->workers));
+    return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
+}
+
+static ddp_status plan_meeting(struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    bool port_given = was_given(cli, OPT_MASTER_PORT);
+    plan->master_addr = cli->master_addr;
+    plan->master_port = cli->standalone && !port_given ? 0 : cli->master_port;
+    plan->port_may_change = !port_given;
+    plan->job = text_of("%s", cli->job != NULL ? cli->job : plan->facts->nonce);
+    return plan->job != NULL ? DDP_OK : DDP_ERR_NOMEM;
+}
+
+/* --- output
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool to_nowhere(const struct cli *cli)
+{
+    return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
+}
+
+/* Streams of a worker that go to a file, and those that do not go to the console. --log_dir alone means
+ * --tee=3. */
+static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
+{
+    bool chosen = was_given(cli, OPT_TEE) || was_given(cli, OPT_REDIRECTS);
+    int tee = std_map_get(&cli->tee, local_rank);
+    int redirect = std_map_get(&cli->redirects, local_rank);
+    if (!chosen && cli->log_dir != NULL && !to_nowhere(cli))
+        tee = STD_BOTH;
+    *to_file = tee | redirect;
+    *off_console = redirect & ~tee;
+}
+
+static ddp_status check_map(const struct plan *plan, enum cli_option option, const struct std_map *map,
+                            struct ddp_err *err)
+{
+    int highest = std_map_highest(map);
+    if (highest < plan->nproc)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)",
+                    option == OPT_TEE ? "tee" : "redirects", highest, plan->nproc == 1 ? "is" : "are",
+                    plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+}
+
+static bool any_file(const struct plan *plan)
+{
+    int to_file, off_console;
+    for (int r = 0; r < plan->nproc; r++) {
+        streams(plan->cli, r, &to_file, &off_console);
+        if (to_file != 0)
+            return true;
+    }
+    return false;
+}
+
+/* The job's directory: named after the job, and never that of another run. */
+static ddp_status plan_log_root(struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const char *nonce = plan->facts->nonce;
+    if (to_nowhere(cli) || (cli->log_dir == NULL && !any_file(plan)))
+        return DDP_OK;
+    if (cli->log_dir == NULL)
+        plan->log_root = text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
+    else if (cli->job == NULL)
+        plan->log_root = text_of("%s/%s", cli->log_dir, nonce);
+    else
+        plan->log_root = text_of("%s/%s_%s", cli->log_dir, cli->job, nonce);
+    if (plan->log_root == NULL)
+        return DDP_ERR_NOMEM;
+    if (cli->log_dir == NULL)
+        add_note(plan, text_of("no --log_dir is given; log files are in %s", plan->log_root));
+    return DDP_OK;
+}
+
+static bool plan_stream(const struct plan_worker *w, const char *name, bool to_file, bool console,
+                        struct plan_stream *stream)
+{
+    stream->console = console;
+    if (!to_file)
+        return true;
+    stream->file = w->log_dir != NULL ? text_of("%s/%s.log", w->log_dir, name) : text_of("/dev/null");
+    return stream->file != NULL;
+}
+
+/* torchrun's layout, so that tools which read it go on working: <root>/attempt_0/<local rank>/stdout.log ...
+ */
+static bool plan_output(const struct plan *plan, struct plan_worker *w)
+{
+    int to_file, off_console;
+    streams(plan->cli, w->local_rank, &to_file, &off_console);
+    if (plan->log_root != NULL) {
+        w->log_dir = text_of("%s/attempt_0/%d", plan->log_root, w->local_rank);
+        if (w->log_dir == NULL)
+            return false;
+    }
+    w->error_file = w->log_dir != NULL ? text_of("%s/error.json", w->log_dir) : text_of("%s", "");
+    return w->error_file != NULL &&
+           plan_stream(w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
+           plan_stream(w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
+}
+
+static bool needs_prefix(const struct plan *plan)
+{
+    int writers = 0;
+    for (int r = 0; r < plan->nproc; r++)
+        writers += plan->workers[r].out.console || plan->workers[r].err.console;
+    if (plan->cli->prefix == PREFIX_AUTO)
+        return writers > 1;
+    return plan->cli->prefix == PREFIX_ON;
+}
+
+/* --- all workers
+ * -------------------------------------------------------------------------------------------------------- */
+
+static ddp_status plan_each(struct plan *plan)
+{
+    const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        w->local_rank = r;
+        w->rank = plan->node_rank * plan->nproc + r;
+        w->gpu = plan->nproc <= plan->gpus.n ? plan->gpus.names[r] : NULL;
+        w->argv = program_argv(plan->cli, python, r);
+        if (w->argv == NULL || !plan_output(plan, w))
+            return DDP_ERR_NOMEM;
+    }
+    plan->prefix = needs_prefix(plan);
+    return DDP_OK;
+}
+
+static struct env_facts facts_of(const struct plan *plan, int local_rank)
+{
+    const struct plan_worker *w = &plan->workers[local_rank];
+    struct env_facts facts = { .rank = w->rank,
+                               .local_rank = w->local_rank,
+                               .world_size = plan->world_size,
+                               .local_world_size = plan->nproc,
+                               .node_rank = plan->node_rank,
+                               .nnodes = plan->nnodes,
+                               .master_addr = plan->master_addr,
+                               .master_port = plan->master_port,
+                               .job = plan->job,
+                               .error_file = w->error_file,
+                               .timeout_ms = plan->cli->timeout_ms };
+    env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
+    return facts;
+}
+
+static ddp_status plan_environment(struct plan *plan)
+{
+    char *const *inherited = plan->facts->environ_block;
+    struct env_facts facts = facts_of(plan, 0);
+    if (facts.set_omp)
+        add_note(
+            plan,
+            text_of("OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to "
+                    "let them use more threads",
+                    plan->nproc));
+    return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
+               ? DDP_OK
+               : DDP_ERR_NOMEM;
+}
+
+/* PET_MAX_RESTARTS and the like: torchrun would read it, this version cannot. The user should know. */
+static void note_unknown_default(struct plan *plan)
+{
+    const char *entry = cli_unknown_pet(plan->facts->environ_block);
+    if (entry != NULL)
+        add_note(plan, text_of("%.*s is set, but this version has no such option", (int)strcspn(entry, "="),
+                               entry));
+}
+
+static ddp_status decide(struct plan *plan, struct ddp_err *err)
+{
+    ddp_status status = plan_workers(plan, err);
+    if (status == DDP_OK)
+        status = check_map(plan, OPT_TEE, &plan->cli->tee, err);
+    if (status == DDP_OK)
+        status = check_map(plan, OPT_REDIRECTS, &plan->cli->redirects, err);
+    if (status == DDP_OK)
+        status = plan_meeting(plan);
+    if (status == DDP_OK)
+        status = plan_log_root(plan);
+    if (status == DDP_OK)
+        status = plan_each(plan);
+    if (status == DDP_OK)
+        status = plan_environment(plan);
+    note_unknown_default(plan);
+    return status == DDP_ERR_NOMEM ? ddp_fail(err, status, "out of memory for %d workers", plan->nproc)
+                                   : status;
+}
+
+ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
+                     struct ddp_err *err)
+{
+    *plan = (struct plan){ .cli = cli, .facts = facts };
+    ddp_status status = decide(plan, err);
+    if (status != DDP_OK)
+        plan_free(plan);
+    return status;
+}
+
+void plan_free(struct plan *plan)
+{
+    for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        free(w->argv);
+        free(w->log_dir);
+        free(w->out.file);
+        free(w->err.file);
+        free(w->error_file);
+    }
+    for (int i = 0; i < PLAN_NOTES_MAX; i++)
+        free(plan->notes[i]);
+    env_base_free(&plan->env);
+    free(plan->workers);
+    free(plan->log_root);
+    free(plan->job);
+    *plan = (struct plan){ 0 };
+}
+
+ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err)
+{
+    struct env_facts facts = facts_of(plan, local_rank);
+    if (worker_env_init(env, &facts, &plan->env))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the environment of local rank %d", local_rank);
+}

@@ -50,9 +50,10 @@ TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
+BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(PROG_SRC) $(BENCH_SRC) \
-              $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
+              $(BENCH_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 bin  = $(patsubst %.c,$(BUILD)/%,$(1))
@@ -135,7 +136,8 @@ $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
-$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(PRODUCT_LIBS)
+$(BUILD)/libbench.a: $(call obj,$(BENCH_LIB))
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)

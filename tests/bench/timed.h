@@ -1,0 +1,27 @@
+/* timed.h -- run a command against the clock, and medians. For the programs in tests/bench only. */
+#ifndef TESTS_BENCH_TIMED_H
+#define TESTS_BENCH_TIMED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct timed {
+    double ms; /* from before the spawn until the program was reaped */
+    bool ok;   /* ended with exit status 0 within the limit */
+    bool hung; /* did not end within the limit and was killed, with its process group */
+};
+
+/* Run `argv` (ends with NULL; argv[0] is a path or is looked up in PATH) with stdin and stderr at /dev/null and stdout at
+ * `out_fd` (-1 = /dev/null). It gets a process group of its own. */
+struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
+
+/* Milliseconds on a clock that never goes back. */
+double timed_now(void);
+
+/* The median of `n` values, which are sorted in place; NAN for none. */
+double timed_median(double *values, size_t n);
+
+/* Is there an executable of this name in PATH? */
+bool timed_have(const char *program);
+
+#endif

@@ -1,0 +1,218 @@
+/* bootstrap.c -- see bootstrap.h.
+ *
+ * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows who has come. What rank 0 gives
+ * begins with '+', a refusal with '-' and a status number. */
+#include "bootstrap.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { KEY = 640, CARD = 160 };
+
+uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
+{
+    uint64_t now = clock_ms();
+    return now < bootstrap->deadline_ms ? (uint32_t)(bootstrap->deadline_ms - now) : 1;
+}
+
+static void rank_key(char key[KEY], const struct bootstrap *b, int rank)
+{
+    snprintf(key, KEY, "%s/rank/%d", b->prefix, rank);
+}
+
+static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
+{
+    snprintf(key, KEY, "%s/%s", b->prefix, what);
+}
+
+/* --- our card --------------------------------------------------------------------------------------------------------- */
+
+static void read_boot_id(char id[40])
+{
+    snprintf(id, 40, "unknown");
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = read(fd, id, 36);
+    id[n > 0 ? n : 0] = '\0';
+    close(fd);
+}
+
+static void make_card(char text[CARD])
+{
+    char boot_id[40], host[64] = "";
+    struct stat st = { 0 };
+
+    read_boot_id(boot_id);
+    if (stat("/proc/self/ns/pid", &st) != 0)
+        st.st_ino = 0;
+    gethostname(host, sizeof(host) - 1);
+    snprintf(text, CARD, "%d %" PRIu64 " %s %s", getpid(), (uint64_t)st.st_ino, boot_id, host[0] ? host : "unknown");
+}
+
+static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
+{
+    char key[KEY], card[CARD];
+    void *found = NULL;
+    size_t len = 0;
+
+    rank_key(key, b, b->rank);
+    make_card(card);
+    ddp_status status = ddp_store_compare_set(b->store, key, "", 0, card, strlen(card), &found, &len, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "joining as rank %d", b->rank);
+    if (len != strlen(card) || memcmp(found, card, len) != 0)
+        status = ddp_fail(err, DDP_ERR_MISMATCH,
+                          "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
+                          "is \"%s\": is a rank started twice, or is this store still used by another run? "
+                          "(TORCHELASTIC_RUN_ID tells runs apart)",
+                          b->rank, b->prefix, (int)(len < CARD ? len : CARD), (const char *)found, card);
+    free(found);
+    return status;
+}
+
+/* --- the others' cards ------------------------------------------------------------------------------------------------ */
+
+/* Whose card is not there, as "1, 3"; returns how many. A store that does not answer any more counts nobody. */
+static int list_missing(const struct bootstrap *b, char *list, size_t room)
+{
+    int missing = 0;
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (int r = 0; r < b->world_size; r++) {
+        char key[KEY];
+        const char *const keys[] = { key };
+        int there = 1;
+        rank_key(key, b, r);
+        if (ddp_store_check(b->store, keys, 1, &there, NULL) != DDP_OK)
+            break;
+        if (there)
+            continue;
+        missing++;
+        if (used + 16 < room)
+            used += (size_t)snprintf(list + used, room - used, "%s%d", used ? ", " : "", r);
+    }
+    return missing;
+}
+
+static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
+{
+    char list[512];
+    int missing = list_missing(b, list, sizeof(list));
+    if (missing == 0)
+        return ddp_fail(err, DDP_ERR_TIMEOUT,
+                        "all %d ranks have joined, but rank 0 has not brought them together within %u ms", b->world_size,
+                        b->timeout_ms);
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "%d of %d ranks have not joined within %u ms: rank %s (are they all started, with the same "
+                    "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?)",
+                    missing, b->world_size, b->timeout_ms, list);
+}
+
+static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstrap_card *card, struct ddp_err *err)
+{
+    char key[KEY];
+    void *text = NULL;
+    size_t len;
+
+    rank_key(key, b, rank);
+    ddp_status status = ddp_store_get(b->store, key, bootstrap_left_ms(b), &text, &len, err);
+    if (status == DDP_ERR_TIMEOUT)
+        return name_missing(b, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "waiting for rank %d", rank);
+    if (len >= CARD || sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace,
+                              card->boot_id, card->host) != 4)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written", key,
+                          (const char *)text);
+    free(text);
+    return status;
+}
+
+ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards, struct ddp_err *err)
+{
+    ddp_status status = leave_card(bootstrap, err);
+    if (status == DDP_OK && bootstrap->ddprun_store)
+        status = ddp_store_barrier(bootstrap->store, bootstrap->prefix, NULL, 0, bootstrap_left_ms(bootstrap), err);
+    for (int r = 0; r < bootstrap->world_size && status == DDP_OK && cards != NULL; r++)
+        status = read_card(bootstrap, r, &cards[r], err);
+    return status;
+}
+
+/* --- what rank 0 has for the others ------------------------------------------------------------------------------------- */
+
+enum { GIVEN = 2048 }; /* longest message, with the sign in front */
+
+ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
+                          struct ddp_err *err)
+{
+    char key[KEY], message[GIVEN] = "+";
+    if (len >= sizeof(message))
+        return ddp_fail(err, DDP_ERR_LIMIT, "%zu bytes for %s are too many", len, what);
+    memcpy(message + 1, data, len);
+    what_key(key, bootstrap, what);
+    return ddp_store_set(bootstrap->store, key, message, len + 1, err);
+}
+
+void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason)
+{
+    char key[KEY], message[GIVEN];
+    int len = snprintf(message, sizeof(message), "-%d %s", (int)reason->code, reason->msg);
+    what_key(key, bootstrap, what);
+    ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
+}
+
+static ddp_status read_refusal(const char *message, struct ddp_err *err)
+{
+    char *words;
+    long code = strtol(message + 1, &words, 10);
+    return ddp_fail(err, code > DDP_IN_PROGRESS ? (ddp_status)code : DDP_ERR_CORRUPT, "%.900s",
+                    *words == ' ' ? words + 1 : words);
+}
+
+ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
+                          struct ddp_err *err)
+{
+    char key[KEY];
+    void *message = NULL;
+    size_t found;
+
+    what_key(key, bootstrap, what);
+    ddp_status status = ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &message, &found, err);
+    if (status == DDP_ERR_TIMEOUT)
+        return name_missing(bootstrap, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "waiting for rank 0");
+    if (((char *)message)[0] == '-')
+        status = read_refusal(message, err);
+    else if (found != len + 1)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds %zu bytes, %zu were expected: do all ranks run "
+                          "the same version?", key, found, len + 1);
+    else
+        memcpy(data, (char *)message + 1, len);
+    free(message);
+    return status;
+}
+
+ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
+{
+    char key[KEY];
+    ddp_status status = DDP_OK;
+    if (bootstrap->rank != 0)
+        return DDP_OK;
+    for (int r = 0; r < bootstrap->world_size && status == DDP_OK; r++) {
+        rank_key(key, bootstrap, r);
+        status = ddp_store_delete(bootstrap->store, key, NULL, err);
+    }
+    what_key(key, bootstrap, what);
+    return status == DDP_OK ? ddp_store_delete(bootstrap->store, key, NULL, err) : status;
+}

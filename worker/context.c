@@ -1,0 +1,227 @@
+/* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
+ *
+ * Happy path: read the environment -> connect to the store -> the backend brings the ranks together -> calls -> finalize,
+ * a last barrier, and everything is freed. A world of one skips the store. */
+#include "ddp/context.h"
+
+#include "base/clock.h"
+#include "bootstrap.h"
+#include "ctx.h"
+#include "error_file.h"
+#include "last_error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct comm_ops *const backends[] = { &cpu_comm_ops };
+
+const char *ddp_version(void)
+{
+    return DDP_VERSION;
+}
+
+ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
+{
+    ddp_wrap(err, "rank %d", ctx->env.rank);
+    return last_error_keep(err);
+}
+
+/* --- start ------------------------------------------------------------------------------------------------------------ */
+
+static const char *lookup(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+/* A program that was compiled against an older header passes a shorter struct; what it does not know is 0. */
+static ddp_status read_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
+{
+    *out = (ddp_options)DDP_OPTIONS_INIT;
+    if (given == NULL)
+        return DDP_OK;
+    if (given->size < sizeof(given->size) || given->size > sizeof(*out))
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size is %zu: begin with DDP_OPTIONS_INIT", given->size);
+    memcpy(out, given, given->size);
+    return DDP_OK;
+}
+
+static ddp_status find_backend(const char *name, const struct comm_ops **out, struct ddp_err *err)
+{
+    if (name == NULL)
+        name = backends[0]->name;
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+        if (strcmp(backends[i]->name, name) == 0) {
+            *out = backends[i];
+            return DDP_OK;
+        }
+    }
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "there is no backend \"%.40s\" in this build; \"cpu\" is always there",
+                    name);
+}
+
+static ddp_status connect_store(struct ddp_ctx *ctx, struct ddp_err *err)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = ctx->init_timeout_ms;
+    options.timeout_ms = ctx->init_timeout_ms;
+    if (ctx->env.ddprun_store)
+        options.role = "worker";
+    options.job = ctx->env.run_id;
+    options.rank = ctx->env.rank;
+    options.world_size = ctx->env.world_size;
+    options.attempt = ctx->env.restart_count;
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, &ctx->store, err);
+}
+
+static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend, struct ddp_err *err)
+{
+    const struct bootstrap bootstrap = {
+        .prefix = ctx->prefix,
+        .rank = ctx->env.rank,
+        .world_size = ctx->env.world_size,
+        .ddprun_store = ctx->env.ddprun_store,
+        .timeout_ms = ctx->init_timeout_ms,
+        .deadline_ms = clock_ms() + ctx->init_timeout_ms,
+        .store = NULL,
+    };
+    struct bootstrap meeting = bootstrap;
+    struct comm_setup setup = { ctx->env.rank, ctx->env.world_size, ctx->step_timeout_ms, NULL };
+
+    if (ctx->env.world_size > 1) {
+        ddp_status status = connect_store(ctx, err);
+        if (status != DDP_OK)
+            return status;
+        meeting.store = ctx->store;
+        setup.bootstrap = &meeting;
+    }
+    ctx->world.ctx = ctx;
+    return backend->open(&setup, &ctx->world.comm, err);
+}
+
+static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const struct comm_ops **backend,
+                          struct ddp_err *err)
+{
+    ddp_options options;
+    ddp_status status = read_options(given, &options, err);
+    if (status == DDP_OK)
+        status = find_backend(options.backend, backend, err);
+    if (status == DDP_OK)
+        status = worker_env_read(&ctx->env, lookup, NULL, err);
+    if (status != DDP_OK)
+        return status;
+    ctx->init_timeout_ms = options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
+    ctx->step_timeout_ms = options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
+    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, ctx->env.restart_count);
+    return DDP_OK;
+}
+
+/* The one place that frees a context. */
+static void ctx_free(struct ddp_ctx *ctx)
+{
+    if (ctx->world.comm != NULL)
+        ctx->world.comm->ops->close(ctx->world.comm);
+    ddp_store_close(ctx->store);
+    free(ctx);
+}
+
+ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
+{
+    struct ddp_err err = { 0 };
+    const struct comm_ops *backend = NULL;
+    struct ddp_ctx *ctx = calloc(1, sizeof(*ctx));
+
+    *out = NULL;
+    if (ctx == NULL)
+        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a context");
+    else if (prepare(ctx, options, &backend, &err) == DDP_OK && open_world(ctx, backend, &err) != DDP_OK)
+        ddp_wrap(&err, "rank %d of %d: init", ctx->env.rank, ctx->env.world_size);
+    if (err.code == DDP_OK) {
+        *out = ctx;
+        return DDP_OK;
+    }
+    if (ctx != NULL)
+        ctx_free(ctx);
+    return last_error_keep(&err);
+}
+
+/* --- calls ------------------------------------------------------------------------------------------------------------ */
+
+/* After these, ranks may be at different points of the program: nothing that is collective can be right any more. */
+static bool breaks(ddp_status status)
+{
+    return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
+           status == DDP_ERR_MISMATCH;
+}
+
+ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err)
+{
+    if (status == DDP_OK)
+        return DDP_OK;
+    if (breaks(status) && ctx->broken.code == DDP_OK)
+        ctx->broken = *err;
+    return ctx_fail(ctx, err);
+}
+
+ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
+{
+    struct ddp_err err = ctx->broken;
+    if (err.code != DDP_OK)
+        return ctx_fail(ctx, &err);
+    struct comm *comm = ctx->world.comm;
+    return ctx_settle(ctx, comm->ops->run(comm, call, &err), &err);
+}
+
+/* --- end -------------------------------------------------------------------------------------------------------------- */
+
+ddp_status ddp_finalize(ddp_ctx *ctx)
+{
+    if (ctx == NULL)
+        return DDP_OK;
+    const struct call call = { .kind = CALL_FINALIZE };
+    ddp_status status = ctx_run(ctx, &call);
+    ctx_free(ctx);
+    return status;
+}
+
+void ddp_abort(ddp_ctx *ctx, int code, const char *why)
+{
+    char words[900];
+    if (why == NULL || why[0] == '\0')
+        why = "no reason was given";
+    snprintf(words, sizeof(words), "rank %d has given up: %s", ctx->env.rank, why);
+    if (ctx->env.error_file[0] != '\0')
+        error_file_write(ctx->env.error_file, code, why);
+    ctx->world.comm->ops->abort(ctx->world.comm, words);
+}
+
+int ddp_rank(const ddp_ctx *ctx)
+{
+    return ctx->env.rank;
+}
+
+int ddp_world_size(const ddp_ctx *ctx)
+{
+    return ctx->env.world_size;
+}
+
+int ddp_local_rank(const ddp_ctx *ctx)
+{
+    return ctx->env.local_rank;
+}
+
+int ddp_local_world_size(const ddp_ctx *ctx)
+{
+    return ctx->env.local_world_size;
+}
+
+int ddp_restart_count(const ddp_ctx *ctx)
+{
+    return ctx->env.restart_count;
+}
+
+struct ddp_store *ddp_context_store(ddp_ctx *ctx)
+{
+    return ctx->store;
+}

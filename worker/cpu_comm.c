@@ -1,0 +1,146 @@
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the other files. */
+#include "cpu_comm.h"
+
+#include "bootstrap.h"
+#include "shm_join.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- open and close --------------------------------------------------------------------------------------------------- */
+
+/* The one place that frees a cpu_comm, also a half-made one. */
+static void cpu_close(struct comm *comm)
+{
+    struct cpu_comm *cpu = (struct cpu_comm *)comm;
+    regions_close(&cpu->regions);
+    barrier_close(&cpu->barrier);
+    segment_close(&cpu->segment);
+    free(cpu->in);
+    free(cpu->out);
+    free(cpu);
+}
+
+static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+{
+    ddp_status status = setup->world_size > 1
+                            ? shm_join(setup->bootstrap, &cpu->segment, err)
+                            : segment_create_private(&cpu->segment, shm_control_bytes(1), err);
+    if (status != DDP_OK)
+        return status;
+    cpu->control = cpu->segment.base;
+    if (setup->world_size == 1)
+        cpu->control->ranks[0].pid = getpid();
+    return DDP_OK;
+}
+
+static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+{
+    const struct call call = { .kind = CALL_INIT,
+                               .timeout_ms = setup->bootstrap ? bootstrap_left_ms(setup->bootstrap) : 1 };
+    cpu_begin(cpu, &call);
+    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    if (status == DDP_OK && setup->bootstrap != NULL)
+        status = shm_joined(setup->bootstrap, &cpu->segment, err);
+    return status;
+}
+
+static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
+{
+    struct cpu_comm *cpu = calloc(1, sizeof(*cpu));
+    if (cpu == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+    size_t world = (size_t)setup->world_size;
+    cpu->comm.ops = &cpu_comm_ops;
+    cpu->rank = setup->rank;
+    cpu->world = setup->world_size;
+    cpu->step_timeout_ms = setup->step_timeout_ms;
+    cpu->regions = (struct regions){ .rank = setup->rank, .world = setup->world_size };
+    cpu->in = calloc(world, sizeof(*cpu->in));
+    cpu->out = calloc(world, sizeof(*cpu->out));
+
+    ddp_status status = cpu->in != NULL && cpu->out != NULL
+                            ? get_page(cpu, setup, err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu ranks", world);
+    if (status == DDP_OK)
+        status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
+    if (status == DDP_OK)
+        status = first_barrier(cpu, setup, err);
+    if (status != DDP_OK)
+        cpu_close(&cpu->comm);
+    else
+        *out = &cpu->comm;
+    return status;
+}
+
+/* --- calls ---------------------------------------------------------------------------------------------------------- */
+
+void cpu_begin(struct cpu_comm *cpu, const struct call *call)
+{
+    const struct shm_mark mark = {
+        .seq = ++cpu->seq,
+        .call = *call,
+        .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, cpu->rank, cpu->world)),
+        .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, cpu->rank, cpu->world)),
+    };
+    barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
+}
+
+/* A single rank is its own result, whatever the collective. */
+static void run_alone(const struct call *call)
+{
+    size_t bytes = call_out_bytes(call, 0, 1);
+    if (bytes > 0 && call->in != call->out)
+        memcpy(call->out, call->in, bytes);
+}
+
+static ddp_status run_large(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+{
+    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    if (status != DDP_OK)
+        return status;
+    if (!cpu_direct_possible(cpu, call))
+        return cpu_slots_run(cpu, call, true, err);
+    cpu_direct_run(cpu, call);
+    return barrier_pass(&cpu->barrier, false, err);
+}
+
+static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    struct cpu_comm *cpu = (struct cpu_comm *)comm;
+
+    cpu_begin(cpu, call);
+    if (call_rules[call->kind].in == AT_NONE)
+        return barrier_pass(&cpu->barrier, true, err);
+    if (cpu->world == 1) {
+        ddp_status status = shm_aborted(cpu->control, err);
+        if (status == DDP_OK)
+            run_alone(call);
+        return status;
+    }
+    if (call->n * ddp_dtype_size(call->dtype) <= CPU_SMALL_BYTES)
+        return cpu_slots_run(cpu, call, false, err);
+    return run_large(cpu, call, err);
+}
+
+static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
+{
+    return barrier_check(&((struct cpu_comm *)comm)->barrier, err);
+}
+
+static void cpu_abort(struct comm *comm, const char *why)
+{
+    shm_abort(((struct cpu_comm *)comm)->control, DDP_ERR_ABORTED, why);
+}
+
+const struct comm_ops cpu_comm_ops = {
+    .name = "cpu",
+    .open = cpu_open,
+    .run = cpu_run,
+    .shared_alloc = cpu_shared_alloc,
+    .shared_free = cpu_shared_free,
+    .check = cpu_check,
+    .abort = cpu_abort,
+    .close = cpu_close,
+};

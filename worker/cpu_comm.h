@@ -1,0 +1,51 @@
+/* cpu_comm.h -- the insides of the cpu backend, shared by its files:
+ *
+ *     cpu_comm.c    opens, closes, takes a call and chooses the way
+ *     cpu_direct.c  buffers lie in shared memory: work on them where they are
+ *     cpu_slots.c   buffers are private: through slots, in steps
+ *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free
+ *
+ * One host only: ranks on several hosts are told so when they meet. */
+#ifndef WORKER_CPU_COMM_H
+#define WORKER_CPU_COMM_H
+
+#include "comm.h"
+#include "shm_barrier.h"
+#include "shm_regions.h"
+
+struct cpu_comm {
+    struct comm comm; /* first */
+    int rank, world;
+    uint32_t step_timeout_ms;
+    uint64_t seq; /* number of the last call */
+    struct segment segment;
+    struct shm_control *control; /* at the start of `segment` */
+    struct shm_barrier barrier;
+    struct regions regions;
+    uint64_t turn;   /* slot steps done; its parity says which slot of a pair is next */
+    const void **in; /* world places for reduce_range, so that no call allocates */
+    void **out;      /* likewise */
+};
+
+/* Bytes of a call, per rank, up to which one barrier beats everything: each rank combines all values for itself. */
+enum { CPU_SMALL_BYTES = 8 << 10 };
+
+/* Start the next call: its sequence number, its mark, its time. */
+void cpu_begin(struct cpu_comm *cpu, const struct call *call);
+
+/* Can this call, which all ranks have begun, be done where the buffers lie? Same answer on every rank. */
+bool cpu_direct_possible(const struct cpu_comm *cpu, const struct call *call);
+
+/* Do it; a barrier must lie behind, and one must follow. */
+void cpu_direct_run(struct cpu_comm *cpu, const struct call *call);
+
+/* Do it through the slots. `compared`: a barrier with comparison lies behind already. */
+ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool compared, struct ddp_err *err);
+
+/* The part [*at, *at + *n) of `total` elements that `rank` works on; parts end at cache lines. */
+void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n);
+
+ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
+ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err);
+
+#endif

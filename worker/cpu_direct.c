@@ -1,0 +1,130 @@
+/* cpu_direct.c -- collectives on buffers that all ranks can see. Nothing is copied that does not have to be.
+ *
+ * After the first barrier everybody knows from the marks where each rank's buffers lie. A reduction is shared out: each rank
+ * combines its part of the elements from all inputs, and writes the result into all outputs. The others just copy what
+ * they want out of a peer's input. The barrier that follows keeps inputs alive until all have read them. */
+#include "cpu_comm.h"
+
+#include "reduce.h"
+
+#include <string.h>
+
+static void *input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return regions_at(&cpu->regions, rank, cpu->control->ranks[rank].mark.in,
+                      call_in_bytes(call, rank, cpu->world));
+}
+
+static void *output_of(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return regions_at(&cpu->regions, rank, cpu->control->ranks[rank].mark.out,
+                      call_out_bytes(call, rank, cpu->world));
+}
+
+/* Is a buffer needed at `rank` but out of reach? A rank that passes none needs none. */
+static bool out_of_reach(const void *found, size_t bytes)
+{
+    return found == NULL && bytes > 0;
+}
+
+bool cpu_direct_possible(const struct cpu_comm *cpu, const struct call *call)
+{
+    /* Only these write into a peer's output; elsewhere each rank fills its own, which may be private. */
+    bool writes_outputs = call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE;
+
+    for (int r = 0; r < cpu->world; r++) {
+        if (out_of_reach(input_of(cpu, call, r), call_in_bytes(call, r, cpu->world)))
+            return false;
+        if (writes_outputs && out_of_reach(output_of(cpu, call, r), call_out_bytes(call, r, cpu->world)))
+            return false;
+    }
+    return true;
+}
+
+void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n)
+{
+    size_t line = SHM_LINE / element_bytes;
+    size_t lines = (total + line - 1) / line, w = (size_t)world, r = (size_t)rank;
+    size_t from = lines / w * r + lines % w * r / w, to = lines / w * (r + 1) + lines % w * (r + 1) / w;
+
+    *at = from * line < total ? from * line : total;
+    *n = (to * line < total ? to * line : total) - *at;
+}
+
+static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
+{
+    for (int r = 0; r < cpu->world; r++)
+        cpu->in[r] = input_of(cpu, call, r);
+}
+
+static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t at, n;
+    collect_inputs(cpu, call);
+    for (int r = 0; r < cpu->world; r++)
+        cpu->out[r] = output_of(cpu, call, r);
+    cpu_part(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
+}
+
+static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t at, n;
+    collect_inputs(cpu, call);
+    cpu->out[0] = output_of(cpu, call, call->root);
+    cpu_part(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
+}
+
+/* Part `rank` of every input, which begins rank * n elements into it. */
+static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
+    for (int r = 0; r < cpu->world; r++)
+        cpu->in[r] = (char *)input_of(cpu, call, r) + skip;
+    cpu->out[0] = call->out;
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
+}
+
+/* In place there is nothing to do. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (to != from)
+        memcpy(to, from, bytes);
+}
+
+static void direct_broadcast(struct cpu_comm *cpu, const struct call *call)
+{
+    copy(call->out, input_of(cpu, call, call->root), call_out_bytes(call, cpu->rank, cpu->world));
+}
+
+static void direct_all_gather(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t part = call->n * ddp_dtype_size(call->dtype);
+    for (int r = 0; r < cpu->world; r++)
+        copy((char *)call->out + (size_t)r * part, input_of(cpu, call, r), part);
+}
+
+static void direct_gather(struct cpu_comm *cpu, const struct call *call)
+{
+    if (cpu->rank == call->root)
+        direct_all_gather(cpu, call);
+}
+
+static void direct_scatter(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t part = call->n * ddp_dtype_size(call->dtype);
+    copy(call->out, (char *)input_of(cpu, call, call->root) + (size_t)cpu->rank * part, part);
+}
+
+static void (*const direct[CALL_KINDS])(struct cpu_comm *, const struct call *) = {
+    [CALL_ALL_REDUCE] = direct_all_reduce,         [CALL_REDUCE] = direct_reduce,
+    [CALL_BROADCAST] = direct_broadcast,           [CALL_ALL_GATHER] = direct_all_gather,
+    [CALL_GATHER] = direct_gather,                 [CALL_SCATTER] = direct_scatter,
+    [CALL_REDUCE_SCATTER] = direct_reduce_scatter,
+};
+
+void cpu_direct_run(struct cpu_comm *cpu, const struct call *call)
+{
+    direct[call->kind](cpu, call);
+}

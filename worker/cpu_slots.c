@@ -1,0 +1,202 @@
+/* cpu_slots.c -- collectives on private memory, in steps through slots that all ranks can see.
+ *
+ * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots, for those who need
+ * it), take (copy the result out). They run as a pipeline with one barrier a step: while step s is given, s-1 is combined
+ * and s-2 taken. Slots come in pairs used in turn, so a rank that is one barrier ahead never overwrites what another still
+ * reads; the parity runs on from call to call, so no barrier is needed at the end of a call either. A small call is one
+ * step and one barrier: everybody combines everything for himself. */
+#include "cpu_comm.h"
+
+#include "reduce.h"
+
+#include <string.h>
+
+/* Elements [at, at + n) of the call, through slot `pair` of each pair. */
+struct step {
+    size_t at, n;
+    unsigned pair;
+};
+
+enum { GIVE = 0, TAKE = 2 }; /* slot = GIVE + pair or TAKE + pair */
+
+typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const struct step *step);
+
+struct plan {
+    stage_fn give, combine /* may be NULL */, take;
+    bool gives_at_root, takes_at_root; /* only the root has this stage */
+    bool slot_holds_world;             /* a slot holds the step's elements for every rank */
+};
+
+static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
+{
+    return shm_slot(cpu->control, cpu->world, rank, GIVE + step->pair);
+}
+
+static char *take_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
+{
+    return shm_slot(cpu->control, cpu->world, rank, TAKE + step->pair);
+}
+
+static const char *in_at(const struct call *call, size_t element)
+{
+    return (const char *)call->in + element * ddp_dtype_size(call->dtype);
+}
+
+static char *out_at(const struct call *call, size_t element)
+{
+    return (char *)call->out + element * ddp_dtype_size(call->dtype);
+}
+
+/* --- give ----------------------------------------------------------------------------------------------------------- */
+
+static void give_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    memcpy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
+}
+
+/* The root fills everybody's slot. */
+static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    for (int r = 0; r < cpu->world; r++)
+        memcpy(give_slot(cpu, r, step), in_at(call, (size_t)r * call->n + step->at),
+               step->n * ddp_dtype_size(call->dtype));
+}
+
+static void give_world(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    size_t bytes = step->n * ddp_dtype_size(call->dtype);
+    for (int r = 0; r < cpu->world; r++)
+        memcpy(give_slot(cpu, cpu->rank, step) + (size_t)r * bytes, in_at(call, (size_t)r * call->n + step->at), bytes);
+}
+
+/* --- combine -------------------------------------------------------------------------------------------------------- */
+
+static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
+{
+    for (int r = 0; r < cpu->world; r++)
+        cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
+}
+
+static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    size_t at, n;
+    collect_slots(cpu, step, 0);
+    cpu->out[0] = take_slot(cpu, cpu->rank, step);
+    cpu_part(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
+}
+
+/* --- take ----------------------------------------------------------------------------------------------------------- */
+
+static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    size_t size = ddp_dtype_size(call->dtype), at, n;
+    for (int r = 0; r < cpu->world; r++) {
+        cpu_part(step->n, size, r, cpu->world, &at, &n);
+        memcpy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
+    }
+}
+
+/* Combine and take at once. */
+static void take_combined(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    collect_slots(cpu, step, 0);
+    cpu->out[0] = out_at(call, step->at);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
+}
+
+/* The same for my part of slots that hold one part for every rank. */
+static void take_combined_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
+    cpu->out[0] = out_at(call, step->at);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
+}
+
+static void take_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank, size_t to)
+{
+    memcpy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
+}
+
+static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    if (cpu->rank != call->root || call->in != call->out)
+        take_from(cpu, call, step, call->root, step->at);
+}
+
+static void take_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    take_from(cpu, call, step, cpu->rank, step->at);
+}
+
+static void take_all(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    for (int r = 0; r < cpu->world; r++)
+        take_from(cpu, call, step, r, (size_t)r * call->n + step->at);
+}
+
+/* --- the pipeline --------------------------------------------------------------------------------------------------- */
+
+static const struct plan plans[CALL_KINDS] = {
+    /*                       give        combine       take               give at root, take at root, world */
+    [CALL_ALL_REDUCE] = { give_own, combine_part, take_parts, false, false, false },
+    [CALL_REDUCE] = { give_own, combine_part, take_parts, false, true, false },
+    [CALL_BROADCAST] = { give_own, NULL, take_root, true, false, false },
+    [CALL_ALL_GATHER] = { give_own, NULL, take_all, false, false, false },
+    [CALL_GATHER] = { give_own, NULL, take_all, false, true, false },
+    [CALL_SCATTER] = { give_each, NULL, take_own, true, false, false },
+    [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
+};
+
+/* Every rank must choose the same plan, so it may only look at what all calls have in common. */
+static struct plan choose(const struct call *call)
+{
+    struct plan plan = plans[call->kind];
+    if (plan.combine != NULL && call->n * ddp_dtype_size(call->dtype) <= CPU_SMALL_BYTES) {
+        plan.combine = NULL;
+        plan.take = take_combined;
+    }
+    return plan;
+}
+
+struct pipeline {
+    struct cpu_comm *cpu;
+    const struct call *call;
+    size_t per_step, steps;
+};
+
+static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
+{
+    size_t at = number * p->per_step, left = (size_t)p->call->n - at;
+    const struct step step = { at, left < p->per_step ? left : p->per_step,
+                               (unsigned)((p->cpu->turn + number) & 1) };
+    stage(p->cpu, p->call, &step);
+}
+
+ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool compared, struct ddp_err *err)
+{
+    const struct plan plan = choose(call);
+    bool at_root = cpu->rank == call->root;
+    struct pipeline p = { cpu, call, shm_slot_bytes(cpu->world) / ddp_dtype_size(call->dtype), 1 };
+    size_t depth = plan.combine != NULL ? 2 : 1;
+
+    if (plan.slot_holds_world)
+        p.per_step /= (size_t)cpu->world;
+    if (call->n > 0)
+        p.steps = ((size_t)call->n + p.per_step - 1) / p.per_step;
+    for (size_t s = 0; s < p.steps + depth; s++) {
+        if (s < p.steps && (at_root || !plan.gives_at_root))
+            run_stage(&p, plan.give, s);
+        if (plan.combine != NULL && s >= 1 && s <= p.steps)
+            run_stage(&p, plan.combine, s - 1);
+        if (s >= depth && (at_root || !plan.takes_at_root))
+            run_stage(&p, plan.take, s - depth);
+        if (s + 1 < p.steps + depth) {
+            ddp_status status = barrier_pass(&cpu->barrier, s == 0 && !compared, err);
+            if (status != DDP_OK)
+                return status;
+        }
+    }
+    cpu->turn += p.steps;
+    return DDP_OK;
+}

@@ -1,0 +1,33 @@
+/* ctx.h -- the insides of ddp_ctx and ddp_group, for the files that implement include/ddp/{context,group,reducer}.h. */
+#ifndef WORKER_CTX_H
+#define WORKER_CTX_H
+
+#include "comm.h"
+#include "env.h"
+
+struct ddp_group {
+    struct ddp_ctx *ctx; /* the context it belongs to */
+    struct comm *comm;   /* owned */
+};
+
+enum { CTX_PREFIX = 320 };
+
+struct ddp_ctx {
+    struct worker_env env;
+    uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
+    struct ddp_store *store;                   /* owned; NULL in a world of one */
+    struct ddp_group world;
+    char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
+    struct ddp_err broken;   /* code DDP_OK while collectives may be called */
+};
+
+/* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
+ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
+
+/* Run one collective call: refuses in a broken context, and breaks it when the error says that ranks are out of step. */
+ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
+
+/* After a collective step of another kind has ended with `status`: the same rule. */
+ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
+
+#endif

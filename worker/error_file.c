@@ -1,0 +1,32 @@
+/* error_file.c -- see error_file.h. */
+#include "error_file.h"
+
+#include <cjson/cJSON.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static char *render(int code, const char *why)
+{
+    char seconds[32];
+    cJSON *object = cJSON_CreateObject();
+    snprintf(seconds, sizeof(seconds), "%lld", (long long)time(NULL));
+    cJSON_AddStringToObject(object, "message", why);
+    cJSON_AddNumberToObject(object, "exit_code", code);
+    cJSON_AddStringToObject(object, "timestamp", seconds); /* torchrun sorts causes by it, and wants a text */
+    char *text = cJSON_PrintUnformatted(object);
+    cJSON_Delete(object);
+    return text;
+}
+
+void error_file_write(const char *path, int code, const char *why)
+{
+    char *text = render(code, why);
+    FILE *file = text != NULL ? fopen(path, "we") : NULL;
+    if (file != NULL) {
+        fputs(text, file);
+        fclose(file);
+    }
+    cJSON_free(text);
+}

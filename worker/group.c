@@ -1,0 +1,128 @@
+/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run. */
+#include "ddp/group.h"
+
+#include "ctx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The cpu backend has finished when a call returns; the handle keeps the form that asynchronous backends need. */
+struct ddp_work {
+    ddp_status status;
+};
+
+ddp_group *ddp_world(ddp_ctx *ctx)
+{
+    return &ctx->world;
+}
+
+static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
+{
+    struct ddp_err err = { 0 };
+    const struct ddp_ctx *ctx = group->ctx;
+
+    if (work != NULL)
+        *work = NULL;
+    if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
+        return ctx_fail(ctx, &err);
+    /* Made before the call: once ranks have run it, a lack of memory here would put them out of step. */
+    ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
+    if (work != NULL && handle == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a work handle");
+        return ctx_fail(ctx, &err);
+    }
+    ddp_status status = ctx_run(group->ctx, call);
+    if (work == NULL)
+        return status;
+    if (status != DDP_OK) {
+        free(handle);
+        return status;
+    }
+    handle->status = status;
+    *work = handle;
+    return DDP_OK;
+}
+
+ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
+                          void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_ALL_REDUCE, in, out, n, dtype, op, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op, int root,
+                      void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_REDUCE, in, out, n, dtype, op, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
+                         ddp_work **work)
+{
+    const struct call call = { CALL_BROADCAST, buf, buf, n, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                          void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_ALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype, int root,
+                      void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype, int root,
+                       void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_SCATTER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                              ddp_op op, void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_REDUCE_SCATTER, in, out, n_per_rank, dtype, op, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
+{
+    const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
+    return ctx_run(group->ctx, &call);
+}
+
+ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
+{
+    struct ddp_err err = group->ctx->broken;
+    *out = NULL;
+    if (err.code != DDP_OK)
+        return ctx_fail(group->ctx, &err);
+    return ctx_settle(group->ctx, group->comm->ops->shared_alloc(group->comm, bytes, out, &err), &err);
+}
+
+ddp_status ddp_shared_free(ddp_group *group, void *block)
+{
+    struct ddp_err err = group->ctx->broken;
+    if (block == NULL)
+        return DDP_OK;
+    if (err.code != DDP_OK)
+        return ctx_fail(group->ctx, &err);
+    return ctx_settle(group->ctx, group->comm->ops->shared_free(group->comm, block, &err), &err);
+}
+
+ddp_status ddp_work_wait(ddp_work *work)
+{
+    return work->status;
+}
+
+void ddp_work_free(ddp_work *work)
+{
+    free(work);
+}

@@ -1,0 +1,259 @@
+/* reduce.c -- see reduce.h.
+ *
+ * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines one tile of all
+ * ranks into an accumulator on the stack, which is then finished (average), rounded and copied to every output. The way that
+ * matters most for speed, f32 gradients of two or four ranks reduced in place, has a loop of its own that reads and writes
+ * each element once; it combines in the same order and gives the same bits.
+ *
+ * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot show: an element only
+ * ever depends on elements with its own index. */
+#include "reduce.h"
+
+#include "half.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { TILE = 512 }; /* elements; the recursion holds log2(world) tiles on the stack */
+
+typedef union tile {
+    _Alignas(64) float f32[TILE];
+    double f64[TILE];
+    uint32_t i32[TILE];
+    uint64_t i64[TILE];
+} tile;
+
+/* --- combining two arrays ------------------------------------------------------------------------------------------- */
+
+typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
+
+#define JOIN(name, type, expression)                                                                         \
+    static void name(void *to, const void *a, const void *b, size_t n)                                       \
+    {                                                                                                        \
+        type *t = to;                                                                                        \
+        const type *p = a, *q = b;                                                                           \
+        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                                  \
+        {                                                                                                    \
+            type x = p[i], y = q[i];                                                                         \
+            t[i] = (expression);                                                                             \
+        }                                                                                                    \
+    }
+
+/* A comparison with a NaN is false, so a NaN in y is taken by itself, and one in x by the second test. */
+JOIN(sum_f32, float, x + y)
+JOIN(min_f32, float, (x < y) | (x != x) ? x : y)
+JOIN(max_f32, float, (x > y) | (x != x) ? x : y)
+JOIN(prod_f32, float, x *y)
+JOIN(sum_f64, double, x + y)
+JOIN(min_f64, double, (x < y) | (x != x) ? x : y)
+JOIN(max_f64, double, (x > y) | (x != x) ? x : y)
+JOIN(prod_f64, double, x *y)
+/* Unsigned: signed overflow would be undefined. */
+JOIN(sum_i32, uint32_t, x + y)
+JOIN(min_i32, uint32_t, (int32_t)x < (int32_t)y ? x : y)
+JOIN(max_i32, uint32_t, (int32_t)x > (int32_t)y ? x : y)
+JOIN(prod_i32, uint32_t, x *y)
+JOIN(sum_i64, uint64_t, x + y)
+JOIN(min_i64, uint64_t, (int64_t)x < (int64_t)y ? x : y)
+JOIN(max_i64, uint64_t, (int64_t)x > (int64_t)y ? x : y)
+JOIN(prod_i64, uint64_t, x *y)
+
+/* --- into the accumulator's type and back --------------------------------------------------------------------------- */
+
+#define CONVERT(name, from_type, to_type, expression)                                                        \
+    static void name(void *to, const void *from, size_t n)                                                   \
+    {                                                                                                        \
+        to_type *t = to;                                                                                     \
+        const from_type *f = from;                                                                           \
+        for (size_t i = 0; i < n; i++) {                                                                     \
+            from_type x = f[i];                                                                              \
+            t[i] = (to_type)(expression);                                                                    \
+        }                                                                                                    \
+    }
+
+CONVERT(widen_f16, uint16_t, float, f16_to_f32(x))
+CONVERT(narrow_f16, float, uint16_t, f32_to_f16(x))
+CONVERT(widen_bf16, uint16_t, float, bf16_to_f32(x))
+CONVERT(narrow_bf16, float, uint16_t, f32_to_bf16(x))
+CONVERT(widen_u8, uint8_t, uint32_t, x)
+CONVERT(narrow_u8, uint32_t, uint8_t, x)
+
+/* --- the average ---------------------------------------------------------------------------------------------------- */
+
+static bool is_power_of_two(size_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* Multiplying by 1/2^k is exact and faster; by any other 1/n it would round twice. */
+#define DIVIDE_FLOAT(name, type)                                                                             \
+    static void name(void *values, size_t n, size_t world)                                                   \
+    {                                                                                                        \
+        type *v = values, by = (type)world, with = (type)1 / by;                                             \
+        if (is_power_of_two(world))                                                                          \
+            for (size_t i = 0; i < n; i++)                                                                   \
+                v[i] *= with;                                                                                \
+        else                                                                                                 \
+            for (size_t i = 0; i < n; i++)                                                                   \
+                v[i] /= by;                                                                                  \
+    }
+
+#define DIVIDE_INTEGER(name, type, signed_type)                                                              \
+    static void name(void *values, size_t n, size_t world)                                                   \
+    {                                                                                                        \
+        type *v = values;                                                                                    \
+        for (size_t i = 0; i < n; i++)                                                                       \
+            v[i] = (type)((signed_type)v[i] / (signed_type)world);                                           \
+    }
+
+DIVIDE_FLOAT(divide_f32, float)
+DIVIDE_FLOAT(divide_f64, double)
+DIVIDE_INTEGER(divide_i32, uint32_t, int32_t)
+DIVIDE_INTEGER(divide_i64, uint64_t, int64_t)
+
+/* --- one row for each type ------------------------------------------------------------------------------------------ */
+
+struct type_row {
+    join_fn sum, min, max, prod;
+    void (*divide)(void *values, size_t n, size_t world);
+    void (*widen)(void *to, const void *from, size_t n);  /* NULL: the accumulator has the same type */
+    void (*narrow)(void *to, const void *from, size_t n); /* NULL likewise */
+};
+
+#define IN_F32 sum_f32, min_f32, max_f32, prod_f32, divide_f32
+#define IN_F64 sum_f64, min_f64, max_f64, prod_f64, divide_f64
+#define IN_I32 sum_i32, min_i32, max_i32, prod_i32, divide_i32
+#define IN_I64 sum_i64, min_i64, max_i64, prod_i64, divide_i64
+
+static const struct type_row types[] = {
+    [DDP_F32] = { IN_F32, NULL, NULL },
+    [DDP_F64] = { IN_F64, NULL, NULL },
+    [DDP_F16] = { IN_F32, widen_f16, narrow_f16 },
+    [DDP_BF16] = { IN_F32, widen_bf16, narrow_bf16 },
+    [DDP_I32] = { IN_I32, NULL, NULL },
+    [DDP_I64] = { IN_I64, NULL, NULL },
+    [DDP_U8] = { IN_I32, widen_u8, narrow_u8 },
+};
+
+static join_fn join_of(const struct type_row *row, ddp_op op)
+{
+    switch (op) {
+    case DDP_MIN:
+        return row->min;
+    case DDP_MAX:
+        return row->max;
+    case DDP_PROD:
+        return row->prod;
+    default:
+        return row->sum; /* AVG is a sum that is divided at the end */
+    }
+}
+
+/* --- the tree ------------------------------------------------------------------------------------------------------- */
+
+struct work {
+    const struct type_row *row;
+    join_fn join;
+    size_t element; /* bytes */
+    const void *const *in;
+};
+
+static const void *leaf(const struct work *w, size_t rank, size_t at)
+{
+    return (const char *)w->in[rank] + at * w->element;
+}
+
+static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
+{
+    if (w->row->widen != NULL)
+        w->row->widen(to, leaf(w, rank, at), n);
+    else
+        memcpy(to, leaf(w, rank, at), n * w->element);
+}
+
+/* Elements [at, at + n), n <= TILE, of ranks [first, first + count) into `to`. */
+static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
+{
+    if (count == 1) {
+        load(w, to, first, at, n);
+    } else if (count == 2 && w->row->widen == NULL) {
+        w->join(to, leaf(w, first, at), leaf(w, first + 1, at), n);
+    } else {
+        tile right;
+        size_t left = 1;
+        while (left * 2 < count)
+            left *= 2;
+        tree(w, to, first, left, at, n);
+        tree(w, &right, first + left, count - left, at, n);
+        w->join(to, to, &right, n);
+    }
+}
+
+/* --- f32, two or four ranks, in place ------------------------------------------------------------------------------- */
+
+/* Times 1 for a sum: exact, so one loop serves both. */
+static void fused_2(float *restrict a, float *restrict b, size_t n, float with)
+{
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] = (a[i] + b[i]) * with;
+}
+
+static void fused_4(float *restrict a, float *restrict b, float *restrict c, float *restrict d, size_t n, float with)
+{
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] = c[i] = d[i] = ((a[i] + b[i]) + (c[i] + d[i])) * with;
+}
+
+static bool in_place(const void *const in[], size_t world, void *const out[], size_t outs)
+{
+    bool same = outs == world;
+    for (size_t r = 0; same && r < world; r++)
+        same = in[r] == out[r];
+    return same;
+}
+
+static bool reduce_fused(ddp_dtype dtype, ddp_op op, size_t world, size_t at, size_t n, void *const x[])
+{
+    float with = op == DDP_AVG ? 1.0f / (float)world : 1.0f;
+
+    if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (world != 2 && world != 4))
+        return false;
+    if (world == 2)
+        fused_2((float *)x[0] + at, (float *)x[1] + at, n, with);
+    else
+        fused_4((float *)x[0] + at, (float *)x[1] + at, (float *)x[2] + at, (float *)x[3] + at, n, with);
+    return true;
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------------------ */
+
+static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
+{
+    for (size_t o = 0; o < outs; o++) {
+        void *to = (char *)out[o] + at * w->element;
+        if (o > 0)
+            memcpy(to, (char *)out[0] + at * w->element, n * w->element);
+        else if (w->row->narrow != NULL)
+            w->row->narrow(to, from, n);
+        else
+            memcpy(to, from, n * w->element);
+    }
+}
+
+void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
+                  void *const out[], size_t outs)
+{
+    const struct type_row *row = &types[dtype];
+    const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), in };
+
+    if (in_place(in, world, out, outs) && reduce_fused(dtype, op, world, at, n, out))
+        return;
+    for (size_t end = at + n; at < end; at += TILE) {
+        tile acc;
+        size_t now = end - at < TILE ? end - at : TILE;
+        tree(&w, &acc, 0, world, at, now);
+        if (op == DDP_AVG)
+            row->divide(&acc, now, world);
+        store(&w, &acc, at, now, out, outs);
+    }
+}

@@ -1,0 +1,163 @@
+/* shm_barrier.c -- see shm_barrier.h. */
+#include "shm_barrier.h"
+
+#include "base/clock.h"
+#include "futex.h"
+#include "shm_words.h"
+
+#include <sched.h>
+
+enum {
+    SPINS = 400,   /* some microseconds: as long as a wake-up by the kernel would cost */
+    YIELDS = 16,   /* with fewer cores than ranks: let the others run before going to sleep */
+    SLICE_MS = 100 /* of sleep; after each the peers are looked after */
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+ddp_status barrier_open(struct shm_barrier *barrier, struct shm_control *control, int rank, int world,
+                        struct ddp_err *err)
+{
+    int32_t pids[SHM_WORLD_MAX];
+    *barrier = (struct shm_barrier){ .control = control, .rank = rank, .world = world };
+    barrier->spins = world <= cores() ? SPINS : 0;
+    for (int r = 0; r < world; r++)
+        pids[r] = control->ranks[r].pid;
+    return peers_open(&barrier->peers, pids, world, rank, err);
+}
+
+void barrier_close(struct shm_barrier *barrier)
+{
+    peers_close(&barrier->peers);
+}
+
+void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms)
+{
+    barrier->control->ranks[barrier->rank].mark = *mark;
+    barrier->timeout_ms = timeout_ms;
+    barrier->deadline_ms = 0;
+}
+
+static bool is_over(const struct shm_barrier *b)
+{
+    return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
+}
+
+/* Break off for all. Whoever was first has the word; ours stands only if that one has not finished writing. */
+static ddp_status give_up(const struct shm_barrier *b, struct ddp_err *err)
+{
+    struct ddp_err first = { 0 };
+    shm_abort(b->control, err->code, err->msg);
+    if (shm_aborted(b->control, &first) != DDP_OK)
+        *err = first;
+    return err->code;
+}
+
+/* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after the peers. */
+static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *err)
+{
+    int ended = peers_ended(&b->peers);
+    if (ended < 0 || is_over(b))
+        return DDP_OK;
+    words_ended(b->control, b->rank, ended, err);
+    return give_up(b, err);
+}
+
+static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
+{
+    uint64_t now = clock_ms();
+    if (b->deadline_ms == 0)
+        b->deadline_ms = now + b->timeout_ms;
+    if (now >= b->deadline_ms && !is_over(b)) {
+        words_missing(b->control, b->world, b->rank, (uint32_t)b->passed, b->timeout_ms, err);
+        return give_up(b, err);
+    }
+    uint64_t left = b->deadline_ms - now;
+    *slice_ms = left < SLICE_MS ? (uint32_t)left + 1 : SLICE_MS;
+    return DDP_OK;
+}
+
+static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
+{
+    struct shm_control *control = b->control;
+    uint32_t slice_ms = 0;
+
+    while (!is_over(b)) {
+        ddp_status status = shm_aborted(control, err);
+        if (status == DDP_OK)
+            status = look_at_clock(b, &slice_ms, err);
+        if (status != DDP_OK)
+            return status;
+        atomic_fetch_add(&control->sleepers, 1);
+        futex_wait(&control->phase, (uint32_t)b->passed - 1, slice_ms);
+        atomic_fetch_sub(&control->sleepers, 1);
+        if (!is_over(b) && (status = look_after_peers(b, err)) != DDP_OK)
+            return status;
+    }
+    return DDP_OK;
+}
+
+static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
+{
+    for (int i = 0; i < b->spins; i++) {
+        if (is_over(b))
+            return DDP_OK;
+        relax();
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (is_over(b))
+            return DDP_OK;
+        sched_yield();
+    }
+    return sleep_until_over(b, err);
+}
+
+/* The last one to come. On a mismatch the phase stays, and the others find the reason. */
+static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
+{
+    if (compare && words_compare(b->control, b->world, err) != DDP_OK)
+        return give_up(b, err);
+    atomic_store(&b->control->phase, (uint32_t)b->passed);
+    if (atomic_load(&b->control->sleepers) > 0)
+        futex_wake_all(&b->control->phase);
+    return DDP_OK;
+}
+
+ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
+{
+    struct shm_control *control = barrier->control;
+    ddp_status status = shm_aborted(control, err);
+    if (status != DDP_OK)
+        return status;
+    barrier->passed++;
+    atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed, memory_order_release);
+    uint64_t arrivals = atomic_fetch_add(&control->arrivals, 1) + 1;
+    if (arrivals == barrier->passed * (uint64_t)barrier->world)
+        return release_all(barrier, compare, err);
+    return wait_for_others(barrier, err);
+}
+
+ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err)
+{
+    ddp_status status = shm_aborted(barrier->control, err);
+    if (status != DDP_OK)
+        return status;
+    int ended = peers_ended(&barrier->peers);
+    if (ended < 0)
+        return DDP_OK;
+    words_ended(barrier->control, barrier->rank, ended, err);
+    return give_up(barrier, err);
+}

@@ -1,0 +1,52 @@
+/* shm_control.c -- see shm_control.h. */
+#include "shm_control.h"
+
+#include "futex.h"
+
+#include <stdio.h>
+
+/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots together
+ * are held under 64 MiB. */
+enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20, PAGE = 4096 };
+
+size_t shm_control_bytes(int world)
+{
+    size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+size_t shm_slot_bytes(int world)
+{
+    size_t share = SLOTS_TOTAL / SHM_SLOTS / (size_t)world / PAGE * PAGE;
+    return share > SLOT_MOST ? SLOT_MOST : share < SLOT_LEAST ? SLOT_LEAST : share;
+}
+
+size_t shm_total_bytes(int world)
+{
+    return shm_control_bytes(world) + (size_t)world * SHM_SLOTS * shm_slot_bytes(world);
+}
+
+void *shm_slot(struct shm_control *control, int world, int rank, unsigned which)
+{
+    size_t number = (size_t)rank * SHM_SLOTS + which;
+    return (char *)control + shm_control_bytes(world) + number * shm_slot_bytes(world);
+}
+
+void shm_abort(struct shm_control *control, ddp_status code, const char *words)
+{
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&control->abort_claimed, &nobody, 1))
+        return;
+    control->abort_code = code;
+    snprintf(control->abort_words, sizeof(control->abort_words), "%s", words);
+    atomic_store(&control->abort_ready, 1);
+    futex_wake_all(&control->phase);
+}
+
+ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
+{
+    if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
+        return DDP_OK;
+    return ddp_fail(err, (ddp_status)control->abort_code, "%.*s", (int)sizeof(control->abort_words) - 1,
+                    control->abort_words);
+}

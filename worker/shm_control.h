@@ -1,0 +1,71 @@
+/* shm_control.h -- the page that all ranks of a host share, and how it is laid out.
+ *
+ * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that a difference
+ * is found, and a late rank can be named), and one place for the reason why the job is over. Behind it lie the slots
+ * through which private memory travels. Every rank computes the layout from the world size; nothing in the page is
+ * ever used as a size. A world of one has the same page in memory of its own. */
+#ifndef WORKER_SHM_CONTROL_H
+#define WORKER_SHM_CONTROL_H
+
+#include "call.h"
+#include "shm_segment.h"
+
+#include <stdatomic.h>
+
+enum {
+    SHM_LINE = 128,      /* bytes that no two writers share: two cache lines, as adjacent ones are fetched in pairs */
+    SHM_WORLD_MAX = 1024 /* ranks on one host */
+};
+
+/* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others can see. */
+struct shm_place {
+    int32_t region; /* -1 = private memory */
+    uint64_t offset;
+};
+
+/* What a rank is doing. Written by the rank itself before it arrives, read by others after. */
+struct shm_mark {
+    uint64_t seq;
+    struct call call; /* its pointers mean nothing to others */
+    struct shm_place in, out;
+};
+
+struct shm_rank {
+    _Alignas(SHM_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
+    int32_t pid;                                 /* filled in by rank 0 before the others attach */
+    int32_t made, mapped;                        /* shared_alloc: ddp_status of its two steps */
+    struct shm_mark mark;
+};
+
+struct shm_control {
+    _Alignas(SHM_LINE) _Atomic uint64_t arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
+    _Alignas(SHM_LINE) _Atomic uint32_t phase;    /* futex: phases that are over */
+    _Atomic uint32_t sleepers;                    /* ranks that sleep on `phase` and must be woken */
+
+    _Alignas(SHM_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
+    _Atomic uint32_t abort_ready;                      /* 1: the reason is there, the job is over */
+    int32_t abort_code;
+    char abort_words[sizeof(((struct ddp_err *)0)->msg)];
+
+    char host[64];              /* for messages; written by rank 0 before the others attach */
+    struct segment_offer offer; /* rank 0's new block in shared_alloc */
+    struct shm_rank ranks[];
+};
+
+/* Bytes of the page and of one slot of one rank for a world of `world` ranks. A rank has SHM_SLOTS slots: two to give
+ * and two to take, so that one may be filled while the other is read. */
+enum { SHM_SLOTS = 4 };
+size_t shm_control_bytes(int world);
+size_t shm_slot_bytes(int world);
+size_t shm_total_bytes(int world);
+
+/* Slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
+void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
+
+/* Break off: the first reason wins, all sleepers wake. Any thread, any process. */
+void shm_abort(struct shm_control *control, ddp_status code, const char *words);
+
+/* Has somebody broken off? DDP_OK, or the code and words of the one who did. */
+ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,66 @@
+/* shm_words.c -- see shm_words.h. */
+#include "shm_words.h"
+
+#include "peers.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
+{
+    const struct shm_mark *mark = &control->ranks[rank].mark;
+    return call_text(text, &mark->call, mark->seq);
+}
+
+ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err)
+{
+    char text[CALL_TEXT];
+    return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended while rank %d waited in %s", ended,
+                    control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
+}
+
+/* "rank 2 (pid 123, is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 1024, sum))" */
+static int one_missing(char *to, size_t room, const struct shm_control *control, int rank)
+{
+    char text[CALL_TEXT];
+    const struct shm_rank *r = &control->ranks[rank];
+    return snprintf(to, room, "rank %d (pid %d %s; last seen in %s)", rank, r->pid, peers_state(r->pid),
+                    r->arrived == 0 ? "no call" : mark_text(text, control, rank));
+}
+
+ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase, uint32_t waited_ms,
+                         struct ddp_err *err)
+{
+    enum { LISTED = 5 }; /* more would not fit into the words of an error */
+    char list[800] = "", text[CALL_TEXT];
+    int missing = 0;
+
+    for (int r = 0, used = 0; r < world; r++) {
+        if (control->ranks[r].arrived == phase)
+            continue;
+        if (missing++ < LISTED && (size_t)used < sizeof(list)) {
+            used += snprintf(list + used, sizeof(list) - (size_t)used, "%s", used ? ", " : "");
+            used += one_missing(list + used, sizeof(list) - (size_t)used, control, r);
+        }
+    }
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "%d of %d ranks did not come to %s of rank %d within %u ms on %.63s: %s%s",
+                    missing, world, mark_text(text, control, rank), rank, waited_ms, control->host, list,
+                    missing > LISTED ? ", and others" : "");
+}
+
+static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
+{
+    return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
+           a->call.dtype == b->call.dtype && a->call.op == b->call.op && a->call.root == b->call.root;
+}
+
+ddp_status words_compare(const struct shm_control *control, int world, struct ddp_err *err)
+{
+    char first[CALL_TEXT], other[CALL_TEXT];
+
+    for (int r = 1; r < world; r++)
+        if (!same_call(&control->ranks[0].mark, &control->ranks[r].mark))
+            return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank 0 called %s, rank %d called %s",
+                            mark_text(first, control, 0), r, mark_text(other, control, r));
+    return DDP_OK;
+}

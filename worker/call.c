@@ -81,20 +81,21 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
     size_t size = ddp_dtype_size(call->dtype);
 
     if (size == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype %d is not one of ddp_dtype", rule->word, (int)call->dtype);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype %d is not one of ddp_dtype", rule->word,
+                        (int)call->dtype);
     if (rule->reduces && (size_t)call->op >= COUNT(ops))
         return ddp_fail(err, DDP_ERR_ARG, "%s: op %d is not one of ddp_op", rule->word, (int)call->op);
     if (rule->rooted && (call->root < 0 || call->root >= world))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: root %d is not a rank, 0 to %d was expected", rule->word, call->root,
-                        world - 1);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: root %d is not a rank, 0 to %d was expected", rule->word,
+                        call->root, world - 1);
     if (call->n > SIZE_MAX / 2 / size / (size_t)world)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s are more than memory can hold", rule->word,
-                        call->n, ddp_dtype_name(call->dtype));
+        return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s are more than memory can hold",
+                        rule->word, call->n, ddp_dtype_name(call->dtype));
     return DDP_OK;
 }
 
-/* Overlapping buffers are right only in place: the same block on both sides, or the smaller one being this rank's
- * part of the larger one, as in all_gather(in = out + rank * n). */
+/* Overlapping buffers are right only in place: the same block on both sides, or the smaller one being this
+ * rank's part of the larger one, as in all_gather(in = out + rank * n). */
 static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t out_bytes, int rank)
 {
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -103,7 +104,8 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
         return false;
     if (in_bytes == out_bytes)
         return in != out;
-    return in_bytes < out_bytes ? in != out + (uintptr_t)rank * in_bytes : out != in + (uintptr_t)rank * out_bytes;
+    return in_bytes < out_bytes ? in != out + (uintptr_t)rank * in_bytes
+                                : out != in + (uintptr_t)rank * out_bytes;
 }
 
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
@@ -117,9 +119,9 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     if ((in_bytes > 0 && call->in == NULL) || (out_bytes > 0 && call->out == NULL))
         return ddp_fail(err, DDP_ERR_ARG, "%s: `%s` is NULL", word, in_bytes > 0 && !call->in ? "in" : "out");
     if (overlaps_wrongly(call, in_bytes, out_bytes, rank))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: `in` and `out` overlap; they must be apart, or the same place (the rank's own part)",
-                        word);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s: `in` and `out` overlap; they must be apart, or the same place (the rank's own part)", word);
     return DDP_OK;
 }
 
@@ -131,8 +133,8 @@ const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t se
     int used = snprintf(text, CALL_TEXT, "%s #%" PRIu64, rule->word, seq);
 
     if (rule->in != AT_NONE)
-        used += snprintf(text + used, CALL_TEXT - (size_t)used, " (%s x %" PRIu64, ddp_dtype_name(call->dtype),
-                         call->n);
+        used += snprintf(text + used, CALL_TEXT - (size_t)used, " (%s x %" PRIu64,
+                         ddp_dtype_name(call->dtype), call->n);
     if (rule->reduces)
         used += snprintf(text + used, CALL_TEXT - (size_t)used, ", %s", ddp_op_name(call->op));
     if (rule->rooted)

@@ -1,5 +1,5 @@
-/* call.h -- one call of a collective, described once for everybody: checking of arguments, the comparison between
- * ranks, the words of errors, and the backends. Pure. */
+/* call.h -- one call of a collective, described once for everybody: checking of arguments, the comparison
+ * between ranks, the words of errors, and the backends. Pure. */
 #ifndef WORKER_CALL_H
 #define WORKER_CALL_H
 
@@ -8,22 +8,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who passes a buffer, and how big it is: AT_ALL_WORLD = every rank, n elements for each rank of the world. */
+/* Who passes a buffer, and how big it is: AT_ALL_WORLD = every rank, n elements for each rank of the
+ * world. */
 enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
 
 /* kind, word, input, output, has a reduce operation, has a root */
-#define CALL_KIND_LIST(X)                                                                                    \
-    X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)                                                 \
-    X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                                                         \
-    X(BROADCAST, "broadcast", AT_ROOT, AT_ALL, false, true)                                                  \
-    X(ALL_GATHER, "all_gather", AT_ALL, AT_ALL_WORLD, false, false)                                          \
-    X(GATHER, "gather", AT_ALL, AT_ROOT_WORLD, false, true)                                                  \
-    X(SCATTER, "scatter", AT_ROOT_WORLD, AT_ALL, false, true)                                                \
-    X(REDUCE_SCATTER, "reduce_scatter", AT_ALL_WORLD, AT_ALL, true, false)                                   \
-    X(BARRIER, "barrier", AT_NONE, AT_NONE, false, false)                                                    \
-    X(SHARED_ALLOC, "shared_alloc", AT_NONE, AT_NONE, false, false)                                          \
-    X(SHARED_FREE, "shared_free", AT_NONE, AT_NONE, false, false)                                            \
-    X(INIT, "init", AT_NONE, AT_NONE, false, false)                                                          \
+#define CALL_KIND_LIST(X)                                                  \
+    X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
+    X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \
+    X(BROADCAST, "broadcast", AT_ROOT, AT_ALL, false, true)                \
+    X(ALL_GATHER, "all_gather", AT_ALL, AT_ALL_WORLD, false, false)        \
+    X(GATHER, "gather", AT_ALL, AT_ROOT_WORLD, false, true)                \
+    X(SCATTER, "scatter", AT_ROOT_WORLD, AT_ALL, false, true)              \
+    X(REDUCE_SCATTER, "reduce_scatter", AT_ALL_WORLD, AT_ALL, true, false) \
+    X(BARRIER, "barrier", AT_NONE, AT_NONE, false, false)                  \
+    X(SHARED_ALLOC, "shared_alloc", AT_NONE, AT_NONE, false, false)        \
+    X(SHARED_FREE, "shared_free", AT_NONE, AT_NONE, false, false)          \
+    X(INIT, "init", AT_NONE, AT_NONE, false, false)                        \
     X(FINALIZE, "finalize", AT_NONE, AT_NONE, false, false)
 
 enum call_kind {

@@ -19,32 +19,33 @@ extern "C" {
 typedef struct ddp_group ddp_group;
 typedef struct ddp_work ddp_work;
 
-/* name, bytes */
-#define DDP_DTYPE_LIST(X)                                                                                    \
-    X(F32, 4)                                                                                                \
-    X(F64, 8)                                                                                                \
-    X(F16, 2)                                                                                                \
-    X(BF16, 2)                                                                                               \
-    X(I32, 4)                                                                                                \
-    X(I64, 8)                                                                                                \
-    X(U8, 1)
+/* name, in words, bytes */
+#define DDP_DTYPE_LIST(X) \
+    X(F32, "f32", 4)      \
+    X(F64, "f64", 8)      \
+    X(F16, "f16", 2)      \
+    X(BF16, "bf16", 2)    \
+    X(I32, "i32", 4)      \
+    X(I64, "i64", 8)      \
+    X(U8, "u8", 1)
 
 typedef enum ddp_dtype {
-#define X(name, bytes) DDP_##name,
+#define X(name, word, bytes) DDP_##name,
     DDP_DTYPE_LIST(X)
 #undef X
 } ddp_dtype;
 
 /* AVG divides the sum by the world size: exactly for floats' rounding rules, towards zero for integers. */
-#define DDP_OP_LIST(X)                                                                                       \
-    X(SUM)                                                                                                   \
-    X(AVG)                                                                                                   \
-    X(MIN)                                                                                                   \
-    X(MAX)                                                                                                   \
-    X(PROD)
+/* name, in words */
+#define DDP_OP_LIST(X) \
+    X(SUM, "sum")      \
+    X(AVG, "avg")      \
+    X(MIN, "min")      \
+    X(MAX, "max")      \
+    X(PROD, "prod")
 
 typedef enum ddp_op {
-#define X(name) DDP_##name,
+#define X(name, word) DDP_##name,
     DDP_OP_LIST(X)
 #undef X
 } ddp_op;
@@ -63,22 +64,22 @@ DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
 /* Counts are elements. `in` == `out` (in place) is allowed where both are given with equal sizes. */
-DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
-                                  void *stream, ddp_work **work);
-DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n, ddp_dtype dtype,
-                              ddp_op op, int root, void *stream, ddp_work **work);
-DDP_API ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
-                                 ddp_work **work);
+DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype,
+                                  ddp_op op, void *stream, ddp_work **work);
+DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n,
+                              ddp_dtype dtype, ddp_op op, int root, void *stream, ddp_work **work);
+DDP_API ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root,
+                                 void *stream, ddp_work **work);
 /* out: n_per_rank * world elements, rank 0's first. */
-DDP_API ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
-                                  void *stream, ddp_work **work);
+DDP_API ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank,
+                                  ddp_dtype dtype, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_gather(ddp_group *group, const void *in, void *out /* root only */, size_t n_per_rank,
                               ddp_dtype dtype, int root, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */, void *out, size_t n_per_rank,
                                ddp_dtype dtype, int root, void *stream, ddp_work **work);
 /* in: n_per_rank * world elements; rank r gets the reduced r-th part. */
-DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
-                                      ddp_op op, void *stream, ddp_work **work);
+DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
+                                      ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
 /* A barrier of the group in shared memory. timeout_ms 0 = the step's. An error names the ranks that did not come. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);

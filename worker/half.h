@@ -1,7 +1,8 @@
 /* half.h -- f16 and bf16 to f32 and back, bit by bit. Pure.
  *
- * Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a NaN. There are no
- * branches that depend on the value, only selections, so the compiler turns loops over these into vector code. */
+ * Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a NaN.
+ * There are no branches that depend on the value, only selections, so the compiler turns loops over these
+ * into vector code. */
 #ifndef WORKER_HALF_H
 #define WORKER_HALF_H
 
@@ -35,8 +36,8 @@ static inline uint16_t f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Exponent and mantissa are moved to f32's places; the multiplication by 2^112 then corrects the exponent's bias, and
- * makes subnormal numbers normal on the way. */
+/* Exponent and mantissa are moved to f32's places; the multiplication by 2^112 then corrects the
+ * exponent's bias, and makes subnormal numbers normal on the way. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
@@ -50,7 +51,8 @@ static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* Below 2^-14 the last place of an f16 is 2^-24: adding 0.5 lets the adder of the processor round to it. */
+    /* Below 2^-14 the last place of an f16 is 2^-24: adding 0.5 lets the adder of the processor round to
+     * it. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;

@@ -1,12 +1,13 @@
 /* reduce.c -- see reduce.h.
  *
- * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines one tile of all
- * ranks into an accumulator on the stack, which is then finished (average), rounded and copied to every output. The way that
- * matters most for speed, f32 gradients of two or four ranks reduced in place, has a loop of its own that reads and writes
- * each element once; it combines in the same order and gives the same bits.
+ * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines
+ * one tile of all ranks into an accumulator on the stack, which is then finished (average), rounded and
+ * copied to every output. The way that matters most for speed, f32 gradients of two or four ranks reduced
+ * in place, has a loop of its own that reads and writes each element once; it combines in the same order
+ * and gives the same bits.
  *
- * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot show: an element only
- * ever depends on elements with its own index. */
+ * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot
+ * show: an element only ever depends on elements with its own index. */
 #include "reduce.h"
 
 #include "half.h"
@@ -23,52 +24,52 @@ typedef union tile {
     uint64_t i64[TILE];
 } tile;
 
-/* --- combining two arrays ------------------------------------------------------------------------------------------- */
+/* --- combining two arrays ------------------------------------------------------------------------------- */
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-#define JOIN(name, type, expression)                                                                         \
-    static void name(void *to, const void *a, const void *b, size_t n)                                       \
-    {                                                                                                        \
-        type *t = to;                                                                                        \
-        const type *p = a, *q = b;                                                                           \
-        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                                                  \
-        {                                                                                                    \
-            type x = p[i], y = q[i];                                                                         \
-            t[i] = (expression);                                                                             \
-        }                                                                                                    \
+#define JOIN(name, type, expression)                                   \
+    static void name(void *to, const void *a, const void *b, size_t n) \
+    {                                                                  \
+        type *t = to;                                                  \
+        const type *p = a, *q = b;                                     \
+        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)            \
+        {                                                              \
+            type x = p[i], y = q[i];                                   \
+            t[i] = (expression);                                       \
+        }                                                              \
     }
 
 /* A comparison with a NaN is false, so a NaN in y is taken by itself, and one in x by the second test. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, (x < y) | (x != x) ? x : y)
 JOIN(max_f32, float, (x > y) | (x != x) ? x : y)
-JOIN(prod_f32, float, x *y)
+JOIN(prod_f32, float, (x * y))
 JOIN(sum_f64, double, x + y)
 JOIN(min_f64, double, (x < y) | (x != x) ? x : y)
 JOIN(max_f64, double, (x > y) | (x != x) ? x : y)
-JOIN(prod_f64, double, x *y)
+JOIN(prod_f64, double, (x * y))
 /* Unsigned: signed overflow would be undefined. */
 JOIN(sum_i32, uint32_t, x + y)
 JOIN(min_i32, uint32_t, (int32_t)x < (int32_t)y ? x : y)
 JOIN(max_i32, uint32_t, (int32_t)x > (int32_t)y ? x : y)
-JOIN(prod_i32, uint32_t, x *y)
+JOIN(prod_i32, uint32_t, (x * y))
 JOIN(sum_i64, uint64_t, x + y)
 JOIN(min_i64, uint64_t, (int64_t)x < (int64_t)y ? x : y)
 JOIN(max_i64, uint64_t, (int64_t)x > (int64_t)y ? x : y)
-JOIN(prod_i64, uint64_t, x *y)
+JOIN(prod_i64, uint64_t, (x * y))
 
-/* --- into the accumulator's type and back --------------------------------------------------------------------------- */
+/* --- into the accumulator's type and back --------------------------------------------------------------- */
 
-#define CONVERT(name, from_type, to_type, expression)                                                        \
-    static void name(void *to, const void *from, size_t n)                                                   \
-    {                                                                                                        \
-        to_type *t = to;                                                                                     \
-        const from_type *f = from;                                                                           \
-        for (size_t i = 0; i < n; i++) {                                                                     \
-            from_type x = f[i];                                                                              \
-            t[i] = (to_type)(expression);                                                                    \
-        }                                                                                                    \
+#define CONVERT(name, from_type, to_type, expression)      \
+    static void name(void *to, const void *from, size_t n) \
+    {                                                      \
+        to_type *t = to;                                   \
+        const from_type *f = from;                         \
+        for (size_t i = 0; i < n; i++) {                   \
+            from_type x = f[i];                            \
+            t[i] = (to_type)(expression);                  \
+        }                                                  \
     }
 
 CONVERT(widen_f16, uint16_t, float, f16_to_f32(x))
@@ -78,7 +79,7 @@ CONVERT(narrow_bf16, float, uint16_t, f32_to_bf16(x))
 CONVERT(widen_u8, uint8_t, uint32_t, x)
 CONVERT(narrow_u8, uint32_t, uint8_t, x)
 
-/* --- the average ---------------------------------------------------------------------------------------------------- */
+/* --- the average ---------------------------------------------------------------------------------------- */
 
 static bool is_power_of_two(size_t n)
 {
@@ -86,24 +87,24 @@ static bool is_power_of_two(size_t n)
 }
 
 /* Multiplying by 1/2^k is exact and faster; by any other 1/n it would round twice. */
-#define DIVIDE_FLOAT(name, type)                                                                             \
-    static void name(void *values, size_t n, size_t world)                                                   \
-    {                                                                                                        \
-        type *v = values, by = (type)world, with = (type)1 / by;                                             \
-        if (is_power_of_two(world))                                                                          \
-            for (size_t i = 0; i < n; i++)                                                                   \
-                v[i] *= with;                                                                                \
-        else                                                                                                 \
-            for (size_t i = 0; i < n; i++)                                                                   \
-                v[i] /= by;                                                                                  \
+#define DIVIDE_FLOAT(name, type)                                 \
+    static void name(void *values, size_t n, size_t world)       \
+    {                                                            \
+        type *v = values, by = (type)world, with = (type)1 / by; \
+        if (is_power_of_two(world))                              \
+            for (size_t i = 0; i < n; i++)                       \
+                v[i] *= with;                                    \
+        else                                                     \
+            for (size_t i = 0; i < n; i++)                       \
+                v[i] /= by;                                      \
     }
 
-#define DIVIDE_INTEGER(name, type, signed_type)                                                              \
-    static void name(void *values, size_t n, size_t world)                                                   \
-    {                                                                                                        \
-        type *v = values;                                                                                    \
-        for (size_t i = 0; i < n; i++)                                                                       \
-            v[i] = (type)((signed_type)v[i] / (signed_type)world);                                           \
+#define DIVIDE_INTEGER(name, type, signed_type)                    \
+    static void name(void *values, size_t n, size_t world)         \
+    {                                                              \
+        type *v = values;                                          \
+        for (size_t i = 0; i < n; i++)                             \
+            v[i] = (type)((signed_type)v[i] / (signed_type)world); \
     }
 
 DIVIDE_FLOAT(divide_f32, float)
@@ -111,7 +112,7 @@ DIVIDE_FLOAT(divide_f64, double)
 DIVIDE_INTEGER(divide_i32, uint32_t, int32_t)
 DIVIDE_INTEGER(divide_i64, uint64_t, int64_t)
 
-/* --- one row for each type ------------------------------------------------------------------------------------------ */
+/* --- one row for each type ------------------------------------------------------------------------------ */
 
 struct type_row {
     join_fn sum, min, max, prod;
@@ -149,7 +150,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
     }
 }
 
-/* --- the tree ------------------------------------------------------------------------------------------------------- */
+/* --- the tree ------------------------------------------------------------------------------------------- */
 
 struct work {
     const struct type_row *row;
@@ -189,7 +190,7 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
     }
 }
 
-/* --- f32, two or four ranks, in place ------------------------------------------------------------------------------- */
+/* --- f32, two or four ranks, in place ------------------------------------------------------------------- */
 
 /* Times 1 for a sum: exact, so one loop serves both. */
 static void fused_2(float *restrict a, float *restrict b, size_t n, float with)
@@ -198,7 +199,8 @@ static void fused_2(float *restrict a, float *restrict b, size_t n, float with)
         a[i] = b[i] = (a[i] + b[i]) * with;
 }
 
-static void fused_4(float *restrict a, float *restrict b, float *restrict c, float *restrict d, size_t n, float with)
+static void fused_4(float *restrict a, float *restrict b, float *restrict c, float *restrict d, size_t n,
+                    float with)
 {
     for (size_t i = 0; i < n; i++)
         a[i] = b[i] = c[i] = d[i] = ((a[i] + b[i]) + (c[i] + d[i])) * with;
@@ -225,7 +227,7 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, size_t world, size_t at, si
     return true;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------ */
+/* --- all of it ------------------------------------------------------------------------------------------ */
 
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {

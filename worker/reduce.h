@@ -1,16 +1,17 @@
 /* reduce.h -- combine the values of all ranks, element by element, in one fixed order. Pure.
  *
- * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6): left part = the largest power of two
- * below the count. It depends on the number of ranks alone, not on sizes, timing or who computes, so equal runs give
- * equal bits. f16 and bf16 are combined in f32 and rounded once. Integers wrap around (no undefined behaviour); u8 is
- * combined in 32 bits, so an average is right and a sum is right modulo 256. MIN and MAX keep a NaN. */
+ * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6): left part = the
+ * largest power of two below the count. It depends on the number of ranks alone, not on sizes, timing or
+ * who computes, so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once. Integers
+ * wrap around (no undefined behaviour); u8 is combined in 32 bits, so an average is right and a sum is
+ * right modulo 256. MIN and MAX keep a NaN. */
 #ifndef WORKER_REDUCE_H
 #define WORKER_REDUCE_H
 
 #include "ddp/group.h"
 
-/* Elements [at, at + n) of in[0 .. world) combined into the same elements of out[0 .. outs): all of them get the same
- * bits. An out may be the same memory as an in (in place), but must not overlap otherwise. */
+/* Elements [at, at + n) of in[0 .. world) combined into the same elements of out[0 .. outs): all of them
+ * get the same bits. An out may be the same memory as an in (in place), but must not overlap otherwise. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 

@@ -21,9 +21,10 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
     if (errno == ESRCH)
-        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) has ended before all ranks had met", rank, pid);
-    return ddp_fail(err, DDP_ERR_IO, "watching rank %d (pid %d): pidfd_open: %s%s", rank, pid, strerror(errno),
-                    errno == EMFILE ? " (raise the limit with `ulimit -n`)" : "");
+        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) has ended before all ranks had met", rank,
+                        pid);
+    return ddp_fail(err, DDP_ERR_IO, "watching rank %d (pid %d): pidfd_open: %s%s", rank, pid,
+                    strerror(errno), errno == EMFILE ? " (raise the limit with `ulimit -n`)" : "");
 }
 
 ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank, struct ddp_err *err)

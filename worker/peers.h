@@ -1,7 +1,7 @@
 /* peers.h -- the other ranks as processes: who of them has ended?
  *
- * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can never
- * mean another process that got the same number later. Works without a launcher. */
+ * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends,
+ * and it can never mean another process that got the same number later. Works without a launcher. */
 #ifndef WORKER_PEERS_H
 #define WORKER_PEERS_H
 
@@ -24,7 +24,8 @@ int peers_ended(const struct peers *peers);
 
 void peers_close(struct peers *peers);
 
-/* What a process is up to, in words for a message: "runs", "sleeps", "is stopped by a signal" ... Never NULL. */
+/* What a process is up to, in words for a message: "runs", "sleeps", "is stopped by a signal" ... Never
+ * NULL. */
 const char *peers_state(int32_t pid);
 
 #endif

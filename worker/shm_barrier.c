@@ -56,7 +56,8 @@ static bool is_over(const struct shm_barrier *b)
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Break off for all. Whoever was first has the word; ours stands only if that one has not finished writing. */
+/* Break off for all. Whoever was first has the word; ours stands only if that one has not finished
+ * writing. */
 static ddp_status give_up(const struct shm_barrier *b, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -66,7 +67,8 @@ static ddp_status give_up(const struct shm_barrier *b, struct ddp_err *err)
     return err->code;
 }
 
-/* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after the peers. */
+/* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after
+ * the peers. */
 static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -143,7 +145,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     if (status != DDP_OK)
         return status;
     barrier->passed++;
-    atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed, memory_order_release);
+    atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed,
+                          memory_order_release);
     uint64_t arrivals = atomic_fetch_add(&control->arrivals, 1) + 1;
     if (arrivals == barrier->passed * (uint64_t)barrier->world)
         return release_all(barrier, compare, err);

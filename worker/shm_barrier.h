@@ -1,10 +1,10 @@
 /* shm_barrier.h -- all ranks of a host come to one point, or learn why not.
  *
- * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase on and wakes the
- * others. Waiting is a moment of spinning (only when every rank can have a core of its own), a few sched_yield, then sleep.
- * It goes wrong when: a peer's process ends (noticed at the end of a slice of sleep), the deadline passes, the marks
- * differ, or somebody aborts. Each of these is written into the control page, so all ranks return with the same words,
- * and so do all later barriers. */
+ * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase
+ * on and wakes the others. Waiting is a moment of spinning (only when every rank can have a core of its
+ * own), a few sched_yield, then sleep. It goes wrong when: a peer's process ends (noticed at the end of a
+ * slice of sleep), the deadline passes, the marks differ, or somebody aborts. Each of these is written
+ * into the control page, so all ranks return with the same words, and so do all later barriers. */
 #ifndef WORKER_SHM_BARRIER_H
 #define WORKER_SHM_BARRIER_H
 
@@ -18,7 +18,7 @@ struct shm_barrier {
     int spins;            /* turns of the spin loop before yielding */
     uint64_t passed;      /* phases that are behind us */
     uint32_t timeout_ms;  /* of the call in progress */
-    uint64_t deadline_ms; /* 0 until the call in progress has really waited: asking the clock is saved until then */
+    uint64_t deadline_ms; /* 0 until the call in progress has really waited: most never ask the clock */
 };
 
 /* Rank 0 has filled in the pids. DDP_ERR_PEER_LOST names one that is gone already. */

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots together
- * are held under 64 MiB. */
+/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots
+ * together are held under 64 MiB. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20, PAGE = 4096 };
 
 size_t shm_control_bytes(int world)

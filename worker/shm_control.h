@@ -1,9 +1,10 @@
 /* shm_control.h -- the page that all ranks of a host share, and how it is laid out.
  *
- * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that a difference
- * is found, and a late rank can be named), and one place for the reason why the job is over. Behind it lie the slots
- * through which private memory travels. Every rank computes the layout from the world size; nothing in the page is
- * ever used as a size. A world of one has the same page in memory of its own. */
+ * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so
+ * that a difference is found, and a late rank can be named), and one place for the reason why the job is
+ * over. Behind it lie the slots through which private memory travels. Every rank computes the layout from
+ * the world size; nothing in the page is ever used as a size. A world of one has the same page in memory
+ * of its own. */
 #ifndef WORKER_SHM_CONTROL_H
 #define WORKER_SHM_CONTROL_H
 
@@ -13,11 +14,13 @@
 #include <stdatomic.h>
 
 enum {
-    SHM_LINE = 128,      /* bytes that no two writers share: two cache lines, as adjacent ones are fetched in pairs */
+    SHM_LINE =
+        128, /* bytes that no two writers share: two cache lines, as adjacent ones are fetched in pairs */
     SHM_WORLD_MAX = 1024 /* ranks on one host */
 };
 
-/* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others can see. */
+/* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others
+ * can see. */
 struct shm_place {
     int32_t region; /* -1 = private memory */
     uint64_t offset;
@@ -38,9 +41,10 @@ struct shm_rank {
 };
 
 struct shm_control {
-    _Alignas(SHM_LINE) _Atomic uint64_t arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
-    _Alignas(SHM_LINE) _Atomic uint32_t phase;    /* futex: phases that are over */
-    _Atomic uint32_t sleepers;                    /* ranks that sleep on `phase` and must be woken */
+    _Alignas(SHM_LINE) _Atomic uint64_t
+        arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
+    _Alignas(SHM_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
+    _Atomic uint32_t sleepers;                 /* ranks that sleep on `phase` and must be woken */
 
     _Alignas(SHM_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
     _Atomic uint32_t abort_ready;                      /* 1: the reason is there, the job is over */
@@ -52,8 +56,8 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Bytes of the page and of one slot of one rank for a world of `world` ranks. A rank has SHM_SLOTS slots: two to give
- * and two to take, so that one may be filled while the other is read. */
+/* Bytes of the page and of one slot of one rank for a world of `world` ranks. A rank has SHM_SLOTS slots:
+ * two to give and two to take, so that one may be filled while the other is read. */
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* Blocks begin on pages of their own, and one more lies between them: blocks that are exactly a power of two apart would
- * fight for the same places in the caches. */
+/* Blocks begin on pages of their own, and one more lies between them: blocks that are exactly a power of
+ * two apart would fight for the same places in the caches. */
 enum { PAGE = 4096, BETWEEN = PAGE };
 
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
@@ -36,7 +36,8 @@ struct shm_place regions_find(const struct regions *regions, const void *block, 
 {
     for (size_t i = 0; i < regions->count; i++) {
         const struct region *r = &regions->list[i];
-        uintptr_t mine = (uintptr_t)r->segment.base + (size_t)regions->rank * r->stride, at = (uintptr_t)block;
+        uintptr_t mine = (uintptr_t)r->segment.base + (size_t)regions->rank * r->stride,
+                  at = (uintptr_t)block;
         if (r->segment.base != NULL && at >= mine && at - mine <= r->bytes && bytes <= r->bytes - (at - mine))
             return (struct shm_place){ (int32_t)i, at - mine };
     }

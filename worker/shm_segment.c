@@ -74,14 +74,16 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
     int seals = fcntl(fd, F_GET_SEALS);
     if (st.st_dev != offer->device || st.st_ino != offer->inode || st.st_size != (off_t)bytes || seals < 0 ||
         (seals & SEALS) != SEALS)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "descriptor %d of pid %d is not the shared memory that was offered (%lld bytes, %zu were "
-                        "expected)",
-                        offer->fd, offer->pid, (long long)st.st_size, bytes);
+        return ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "descriptor %d of pid %d is not the shared memory that was offered (%lld bytes, %zu were "
+            "expected)",
+            offer->fd, offer->pid, (long long)st.st_size, bytes);
     return DDP_OK;
 }
 
-ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
+ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
+                          struct ddp_err *err)
 {
     char path[64];
     *out = (struct segment){ .fd = -1 };
@@ -89,8 +91,8 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     /* O_NONBLOCK: should the descriptor be something else by now, a pipe say, opening it must not hang. */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "opening shared memory %s: %s (all ranks must run as the same user)", path,
-                        strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "opening shared memory %s: %s (all ranks must run as the same user)",
+                        path, strerror(errno));
     ddp_status status = recognise(fd, offer, bytes, err);
     if (status == DDP_OK)
         status = map(out, bytes, fd, MAP_SHARED, err);

@@ -1,9 +1,10 @@
 /* shm_segment.h -- memory of several processes that has no name.
  *
- * One rank makes a memory file (memfd) and tells the others "pid, descriptor"; they open /proc/<pid>/fd/<descriptor> and
- * map the same pages. There is no name to clean up: when the last process is gone, by whatever end, the memory is gone.
- * The maker reserves all pages at once, so a machine that is short of memory says so here and not by SIGBUS in the middle
- * of a step, and seals the size, so nobody can cut the file under the others' feet. */
+ * One rank makes a memory file (memfd) and tells the others "pid, descriptor"; they open
+ * /proc/<pid>/fd/<descriptor> and map the same pages. There is no name to clean up: when the last process
+ * is gone, by whatever end, the memory is gone. The maker reserves all pages at once, so a machine that is
+ * short of memory says so here and not by SIGBUS in the middle of a step, and seals the size, so nobody
+ * can cut the file under the others' feet. */
 #ifndef WORKER_SHM_SEGMENT_H
 #define WORKER_SHM_SEGMENT_H
 
@@ -33,8 +34,10 @@ ddp_status segment_create_private(struct segment *out, size_t bytes, struct ddp_
 /* Fill `offer` for a segment of ours that is not hidden. */
 ddp_status segment_describe(const struct segment *segment, struct segment_offer *offer, struct ddp_err *err);
 
-/* Map what `offer` describes; it must be a sealed memory file of exactly `bytes` bytes, else DDP_ERR_CORRUPT. */
-ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes, struct ddp_err *err);
+/* Map what `offer` describes; it must be a sealed memory file of exactly `bytes` bytes, else
+ * DDP_ERR_CORRUPT. */
+ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
+                          struct ddp_err *err);
 
 /* Everybody has attached: give the descriptor back, the mapping stays. */
 void segment_hide(struct segment *segment);

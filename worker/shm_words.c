@@ -15,8 +15,8 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
 ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err)
 {
     char text[CALL_TEXT];
-    return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended while rank %d waited in %s", ended,
-                    control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
+    return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended while rank %d waited in %s",
+                    ended, control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
 }
 
 /* "rank 2 (pid 123, is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 1024, sum))" */
@@ -28,8 +28,8 @@ static int one_missing(char *to, size_t room, const struct shm_control *control,
                     r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
-ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase, uint32_t waited_ms,
-                         struct ddp_err *err)
+ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
+                         uint32_t waited_ms, struct ddp_err *err)
 {
     enum { LISTED = 5 }; /* more would not fit into the words of an error */
     char list[800] = "", text[CALL_TEXT];
@@ -43,8 +43,9 @@ ddp_status words_missing(const struct shm_control *control, int world, int rank,
             used += one_missing(list + used, sizeof(list) - (size_t)used, control, r);
         }
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "%d of %d ranks did not come to %s of rank %d within %u ms on %.63s: %s%s",
-                    missing, world, mark_text(text, control, rank), rank, waited_ms, control->host, list,
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "%d of %d ranks did not come to %s of rank %d within %u ms on %.63s: %s%s", missing,
+                    world, mark_text(text, control, rank), rank, waited_ms, control->host, list,
                     missing > LISTED ? ", and others" : "");
 }
 

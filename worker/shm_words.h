@@ -1,5 +1,5 @@
-/* shm_words.h -- what is wrong between ranks, told from the control page. Reads marks of ranks that may be at work, so it
- * believes nothing that it reads: a torn mark makes a strange sentence, never a crash. */
+/* shm_words.h -- what is wrong between ranks, told from the control page. Reads marks of ranks that may be
+ * at work, so it believes nothing that it reads: a torn mark makes a strange sentence, never a crash. */
 #ifndef WORKER_SHM_WORDS_H
 #define WORKER_SHM_WORDS_H
 
@@ -9,10 +9,11 @@
 ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err);
 
 /* The ranks that have not arrived at phase `phase`, with what they do and what they did last. */
-ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase, uint32_t waited_ms,
-                         struct ddp_err *err);
+ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
+                         uint32_t waited_ms, struct ddp_err *err);
 
-/* Compare what all ranks have called. DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that differs. */
+/* Compare what all ranks have called. DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that
+ * differs. */
 ddp_status words_compare(const struct shm_control *control, int world, struct ddp_err *err);
 
 #endif

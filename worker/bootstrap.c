@@ -1,7 +1,7 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows who has come. What rank 0 gives
- * begins with '+', a refusal with '-' and a status number. */
+ * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows who has come. What
+ * rank 0 gives begins with '+', a refusal with '-' and a status number. */
 #include "bootstrap.h"
 
 #include "base/clock.h"
@@ -33,7 +33,7 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
     snprintf(key, KEY, "%s/%s", b->prefix, what);
 }
 
-/* --- our card --------------------------------------------------------------------------------------------------------- */
+/* --- our card ------------------------------------------------------------------------------------------- */
 
 static void read_boot_id(char id[40])
 {
@@ -55,7 +55,8 @@ static void make_card(char text[CARD])
     if (stat("/proc/self/ns/pid", &st) != 0)
         st.st_ino = 0;
     gethostname(host, sizeof(host) - 1);
-    snprintf(text, CARD, "%d %" PRIu64 " %s %s", getpid(), (uint64_t)st.st_ino, boot_id, host[0] ? host : "unknown");
+    snprintf(text, CARD, "%d %" PRIu64 " %s %s", getpid(), (uint64_t)st.st_ino, boot_id,
+             host[0] ? host : "unknown");
 }
 
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
@@ -70,18 +71,20 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (len != strlen(card) || memcmp(found, card, len) != 0)
-        status = ddp_fail(err, DDP_ERR_MISMATCH,
-                          "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
-                          "is \"%s\": is a rank started twice, or is this store still used by another run? "
-                          "(TORCHELASTIC_RUN_ID tells runs apart)",
-                          b->rank, b->prefix, (int)(len < CARD ? len : CARD), (const char *)found, card);
+        status = ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
+            "is \"%s\": is a rank started twice, or is this store still used by another run? "
+            "(TORCHELASTIC_RUN_ID tells runs apart)",
+            b->rank, b->prefix, (int)(len < CARD ? len : CARD), (const char *)found, card);
     free(found);
     return status;
 }
 
-/* --- the others' cards ------------------------------------------------------------------------------------------------ */
+/* --- the others' cards ---------------------------------------------------------------------------------- */
 
-/* Whose card is not there, as "1, 3"; returns how many. A store that does not answer any more counts nobody. */
+/* Whose card is not there, as "1, 3"; returns how many. A store that does not answer any more counts
+ * nobody. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -110,15 +113,17 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
     int missing = list_missing(b, list, sizeof(list));
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
-                        "all %d ranks have joined, but rank 0 has not brought them together within %u ms", b->world_size,
-                        b->timeout_ms);
-    return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "%d of %d ranks have not joined within %u ms: rank %s (are they all started, with the same "
-                    "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?)",
-                    missing, b->world_size, b->timeout_ms, list);
+                        "all %d ranks have joined, but rank 0 has not brought them together within %u ms",
+                        b->world_size, b->timeout_ms);
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "%d of %d ranks have not joined within %u ms: rank %s (are they all started, with the same "
+        "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?)",
+        missing, b->world_size, b->timeout_ms, list);
 }
 
-static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstrap_card *card, struct ddp_err *err)
+static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstrap_card *card,
+                            struct ddp_err *err)
 {
     char key[KEY];
     void *text = NULL;
@@ -132,23 +137,26 @@ static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstra
         return ddp_wrap(err, "waiting for rank %d", rank);
     if (len >= CARD || sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace,
                               card->boot_id, card->host) != 4)
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written", key,
-                          (const char *)text);
+        status =
+            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written",
+                     key, (const char *)text);
     free(text);
     return status;
 }
 
-ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards, struct ddp_err *err)
+ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
+                          struct ddp_err *err)
 {
     ddp_status status = leave_card(bootstrap, err);
     if (status == DDP_OK && bootstrap->ddprun_store)
-        status = ddp_store_barrier(bootstrap->store, bootstrap->prefix, NULL, 0, bootstrap_left_ms(bootstrap), err);
+        status = ddp_store_barrier(bootstrap->store, bootstrap->prefix, NULL, 0, bootstrap_left_ms(bootstrap),
+                                   err);
     for (int r = 0; r < bootstrap->world_size && status == DDP_OK && cards != NULL; r++)
         status = read_card(bootstrap, r, &cards[r], err);
     return status;
 }
 
-/* --- what rank 0 has for the others ------------------------------------------------------------------------------------- */
+/* --- what rank 0 has for the others --------------------------------------------------------------------- */
 
 enum { GIVEN = 2048 }; /* longest message, with the sign in front */
 
@@ -187,7 +195,8 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     size_t found;
 
     what_key(key, bootstrap, what);
-    ddp_status status = ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &message, &found, err);
+    ddp_status status =
+        ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &message, &found, err);
     if (status == DDP_ERR_TIMEOUT)
         return name_missing(bootstrap, err);
     if (status != DDP_OK)
@@ -195,8 +204,10 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     if (((char *)message)[0] == '-')
         status = read_refusal(message, err);
     else if (found != len + 1)
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds %zu bytes, %zu were expected: do all ranks run "
-                          "the same version?", key, found, len + 1);
+        status = ddp_fail(err, DDP_ERR_CORRUPT,
+                          "the store's key %s holds %zu bytes, %zu were expected: do all ranks run "
+                          "the same version?",
+                          key, found, len + 1);
     else
         memcpy(data, (char *)message + 1, len);
     free(message);

@@ -1,9 +1,10 @@
 /* bootstrap.h -- the ranks meet through the store, before they have anything better.
  *
- * Each rank leaves a card (who and where it is) under <prefix>/rank/<r>; rank 0 waits for all cards, then gives the others
- * what they need under <prefix>/<what>. That is two messages per rank, not one per pair of ranks. The prefix holds job
- * and attempt, so what an earlier attempt has left is never read, and everything is deleted when all have met.
- * A second process with the same rank finds a card that is not its own, and says so. */
+ * Each rank leaves a card (who and where it is) under <prefix>/rank/<r>; rank 0 waits for all cards, then
+ * gives the others what they need under <prefix>/<what>. That is two messages per rank, not one per pair
+ * of ranks. The prefix holds job and attempt, so what an earlier attempt has left is never read, and
+ * everything is deleted when all have met. A second process with the same rank finds a card that is not
+ * its own, and says so. */
 #ifndef WORKER_BOOTSTRAP_H
 #define WORKER_BOOTSTRAP_H
 
@@ -15,7 +16,7 @@ struct bootstrap {
     struct ddp_store *store; /* borrowed, connected */
     const char *prefix;      /* borrowed: "ddp/<job>/<attempt>" */
     int rank, world_size;
-    bool ddprun_store;    /* named barriers are there: their time-out tells what is known of each missing rank */
+    bool ddprun_store; /* named barriers are there: their time-out tells what is known of each missing rank */
     uint32_t timeout_ms;  /* of all of it, for messages */
     uint64_t deadline_ms; /* the same on the clock */
 };
@@ -27,9 +28,11 @@ struct bootstrap_card {
     char host[64];
 };
 
-/* Leave our card and wait until all ranks have left theirs. Rank 0 passes `cards` (world_size of them) and gets them all;
- * the others pass NULL. DDP_ERR_TIMEOUT names the missing ranks, DDP_ERR_MISMATCH a rank that is taken. */
-ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards, struct ddp_err *err);
+/* Leave our card and wait until all ranks have left theirs. Rank 0 passes `cards` (world_size of them) and
+ * gets them all; the others pass NULL. DDP_ERR_TIMEOUT names the missing ranks, DDP_ERR_MISMATCH a rank
+ * that is taken. */
+ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
+                          struct ddp_err *err);
 
 /* Rank 0: give `len` bytes to all others, or let all their bootstrap_take fail with `reason`. */
 ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,

@@ -1,8 +1,8 @@
 /* shm_join.c -- see shm_join.h.
  *
- * Rank 0 gathers the cards of all ranks, looks whether they can share memory at all, makes the page and gives its
- * description to the others through the store. When it cannot, it gives them the reason instead, so that everybody fails
- * at once and with the same words, and nobody by time-out. */
+ * Rank 0 gathers the cards of all ranks, looks whether they can share memory at all, makes the page and
+ * gives its description to the others through the store. When it cannot, it gives them the reason instead,
+ * so that everybody fails at once and with the same words, and nobody by time-out. */
 #include "shm_join.h"
 
 #include <stdio.h>
@@ -17,10 +17,11 @@ static ddp_status check_same_host(const struct bootstrap_card *cards, int world,
         bool same_boot = strcmp(cards[0].boot_id, cards[r].boot_id) == 0;
         if (same_boot && cards[0].pid_namespace == cards[r].pid_namespace)
             continue;
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "rank 0 is on %s and rank %d on %s%s: the cpu backend joins only ranks of one host that see each "
-                        "other's processes",
-                        cards[0].host, r, cards[r].host, same_boot ? ", in another container" : "");
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "rank 0 is on %s and rank %d on %s%s: the cpu backend joins only ranks of one host that see each "
+            "other's processes",
+            cards[0].host, r, cards[r].host, same_boot ? ", in another container" : "");
     }
     return DDP_OK;
 }
@@ -69,8 +70,9 @@ ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, stru
     int world = bootstrap->world_size;
     *out = (struct segment){ .fd = -1 };
     if (world > SHM_WORLD_MAX)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend joins at most %d on a host",
-                        world, SHM_WORLD_MAX);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "a world of %d ranks: the cpu backend joins at most %d on a host", world,
+                        SHM_WORLD_MAX);
     if (bootstrap->rank != 0)
         return follow(bootstrap, out, err);
     struct bootstrap_card *cards = calloc((size_t)world, sizeof(*cards));

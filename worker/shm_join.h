@@ -5,7 +5,8 @@
 #include "bootstrap.h"
 #include "shm_control.h"
 
-/* Collective, through the store. DDP_OK: *out holds the control page and the slots, pids filled in. DDP_ERR_UNSUPPORTED names two ranks on different hosts. */
+/* Collective, through the store. DDP_OK: *out holds the control page and the slots, pids filled in.
+ * DDP_ERR_UNSUPPORTED names two ranks on different hosts. */
 ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, struct ddp_err *err);
 
 /* All ranks are known to have the page: take back what was needed to find it. */

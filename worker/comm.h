@@ -1,8 +1,9 @@
 /* comm.h -- what a backend has to be able to do: one table of functions.
  *
- * A backend joins the ranks (open), runs calls that call_check has passed (run), hands out memory that its collectives
- * like best (shared_alloc), and can be broken off from any thread (abort). It never keeps a pointer of a call after
- * run has returned, unless it says otherwise by a work handle (the cpu backend never does). */
+ * A backend joins the ranks (open), runs calls that call_check has passed (run), hands out memory that its
+ * collectives like best (shared_alloc), and can be broken off from any thread (abort). It never keeps a
+ * pointer of a call after run has returned, unless it says otherwise by a work handle (the cpu backend
+ * never does). */
 #ifndef WORKER_COMM_H
 #define WORKER_COMM_H
 
@@ -18,7 +19,8 @@ struct comm {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const struct bootstrap *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
+    const struct bootstrap
+        *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
 };
 
 struct comm_ops {

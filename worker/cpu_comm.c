@@ -1,4 +1,5 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the other files. */
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the other
+ * files. */
 #include "cpu_comm.h"
 
 #include "bootstrap.h"
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- open and close --------------------------------------------------------------------------------------------------- */
+/* --- open and close ------------------------------------------------------------------------------------- */
 
 /* The one place that frees a cpu_comm, also a half-made one. */
 static void cpu_close(struct comm *comm)
@@ -74,7 +75,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
     return status;
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------------------------------------- */
 
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {

@@ -27,7 +27,8 @@ struct cpu_comm {
     void **out;      /* likewise */
 };
 
-/* Bytes of a call, per rank, up to which one barrier beats everything: each rank combines all values for itself. */
+/* Bytes of a call, per rank, up to which one barrier beats everything: each rank combines all values for
+ * itself. */
 enum { CPU_SMALL_BYTES = 8 << 10 };
 
 /* Start the next call: its sequence number, its mark, its time. */

@@ -1,8 +1,10 @@
-/* cpu_direct.c -- collectives on buffers that all ranks can see. Nothing is copied that does not have to be.
+/* cpu_direct.c -- collectives on buffers that all ranks can see. Nothing is copied that does not have to
+ * be.
  *
- * After the first barrier everybody knows from the marks where each rank's buffers lie. A reduction is shared out: each rank
- * combines its part of the elements from all inputs, and writes the result into all outputs. The others just copy what
- * they want out of a peer's input. The barrier that follows keeps inputs alive until all have read them. */
+ * After the first barrier everybody knows from the marks where each rank's buffers lie. A reduction is
+ * shared out: each rank combines its part of the elements from all inputs, and writes the result into all
+ * outputs. The others just copy what they want out of a peer's input. The barrier that follows keeps
+ * inputs alive until all have read them. */
 #include "cpu_comm.h"
 
 #include "reduce.h"
@@ -118,9 +120,12 @@ static void direct_scatter(struct cpu_comm *cpu, const struct call *call)
 }
 
 static void (*const direct[CALL_KINDS])(struct cpu_comm *, const struct call *) = {
-    [CALL_ALL_REDUCE] = direct_all_reduce,         [CALL_REDUCE] = direct_reduce,
-    [CALL_BROADCAST] = direct_broadcast,           [CALL_ALL_GATHER] = direct_all_gather,
-    [CALL_GATHER] = direct_gather,                 [CALL_SCATTER] = direct_scatter,
+    [CALL_ALL_REDUCE] = direct_all_reduce,
+    [CALL_REDUCE] = direct_reduce,
+    [CALL_BROADCAST] = direct_broadcast,
+    [CALL_ALL_GATHER] = direct_all_gather,
+    [CALL_GATHER] = direct_gather,
+    [CALL_SCATTER] = direct_scatter,
     [CALL_REDUCE_SCATTER] = direct_reduce_scatter,
 };
 

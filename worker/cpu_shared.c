@@ -1,8 +1,8 @@
 /* cpu_shared.c -- making and giving back blocks of shared memory, together.
  *
- * Rank 0 makes the memory file and describes it in the control page; barrier; the others map it and vote whether they could;
- * barrier; only when all could, the block exists. So lack of memory on one rank is an ordinary error on all of them, after
- * which the job may go on. */
+ * Rank 0 makes the memory file and describes it in the control page; barrier; the others map it and vote
+ * whether they could; barrier; only when all could, the block exists. So lack of memory on one rank is an
+ * ordinary error on all of them, after which the job may go on. */
 #include "cpu_comm.h"
 
 #include <string.h>
@@ -34,13 +34,15 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     for (int r = 0; r < cpu->world; r++) {
         ddp_status vote = (ddp_status)cpu->control->ranks[r].mapped;
         if (vote != DDP_OK && err->code == DDP_OK)
-            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory", r, bytes);
+            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory", r,
+                            bytes);
     }
     return err->code;
 }
 
-/* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have places of
- * their own, so that a rank which is already in the next call does not overwrite what others still count. */
+/* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have
+ * places of their own, so that a rank which is already in the next call does not overwrite what others
+ * still count. */
 static ddp_status agree(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_SHARED_ALLOC, .n = region->bytes };
@@ -70,7 +72,8 @@ ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct 
 
     *out = NULL;
     if (bytes == 0 || total == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "shared_alloc: %zu bytes for each of %d ranks cannot be", bytes, cpu->world);
+        return ddp_fail(err, DDP_ERR_ARG, "shared_alloc: %zu bytes for each of %d ranks cannot be", bytes,
+                        cpu->world);
     ddp_status status = regions_reserve(&cpu->regions, &number, err);
     if (status == DDP_OK)
         status = agree(cpu, &region, total, err);

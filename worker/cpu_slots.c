@@ -1,10 +1,11 @@
 /* cpu_slots.c -- collectives on private memory, in steps through slots that all ranks can see.
  *
- * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots, for those who need
- * it), take (copy the result out). They run as a pipeline with one barrier a step: while step s is given, s-1 is combined
- * and s-2 taken. Slots come in pairs used in turn, so a rank that is one barrier ahead never overwrites what another still
- * reads; the parity runs on from call to call, so no barrier is needed at the end of a call either. A small call is one
- * step and one barrier: everybody combines everything for himself. */
+ * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
+ * for those who need it), take (copy the result out). They run as a pipeline with one barrier a step:
+ * while step s is given, s-1 is combined and s-2 taken. Slots come in pairs used in turn, so a rank that
+ * is one barrier ahead never overwrites what another still reads; the parity runs on from call to call, so
+ * no barrier is needed at the end of a call either. A small call is one step and one barrier: everybody
+ * combines everything for himself. */
 #include "cpu_comm.h"
 
 #include "reduce.h"
@@ -47,7 +48,7 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* --- give ----------------------------------------------------------------------------------------------------------- */
+/* --- give ----------------------------------------------------------------------------------------------- */
 
 static void give_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
@@ -66,10 +67,11 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 {
     size_t bytes = step->n * ddp_dtype_size(call->dtype);
     for (int r = 0; r < cpu->world; r++)
-        memcpy(give_slot(cpu, cpu->rank, step) + (size_t)r * bytes, in_at(call, (size_t)r * call->n + step->at), bytes);
+        memcpy(give_slot(cpu, cpu->rank, step) + (size_t)r * bytes,
+               in_at(call, (size_t)r * call->n + step->at), bytes);
 }
 
-/* --- combine -------------------------------------------------------------------------------------------------------- */
+/* --- combine -------------------------------------------------------------------------------------------- */
 
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
@@ -86,7 +88,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 
-/* --- take ----------------------------------------------------------------------------------------------------------- */
+/* --- take ----------------------------------------------------------------------------------------------- */
 
 static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
@@ -113,7 +115,8 @@ static void take_combined_own(struct cpu_comm *cpu, const struct call *call, con
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-static void take_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank, size_t to)
+static void take_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank,
+                      size_t to)
 {
     memcpy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
@@ -135,7 +138,7 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
         take_from(cpu, call, step, r, (size_t)r * call->n + step->at);
 }
 
-/* --- the pipeline --------------------------------------------------------------------------------------------------- */
+/* --- the pipeline --------------------------------------------------------------------------------------- */
 
 static const struct plan plans[CALL_KINDS] = {
     /*                       give        combine       take               give at root, take at root, world */

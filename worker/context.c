@@ -1,7 +1,7 @@
 /* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
  *
- * Happy path: read the environment -> connect to the store -> the backend brings the ranks together -> calls -> finalize,
- * a last barrier, and everything is freed. A world of one skips the store. */
+ * Happy path: read the environment -> connect to the store -> the backend brings the ranks together ->
+ * calls -> finalize, a last barrier, and everything is freed. A world of one skips the store. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -27,7 +27,7 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
     return last_error_keep(err);
 }
 
-/* --- start ------------------------------------------------------------------------------------------------------------ */
+/* --- start ---------------------------------------------------------------------------------------------- */
 
 static const char *lookup(void *user, const char *name)
 {
@@ -42,7 +42,8 @@ static ddp_status read_options(const ddp_options *given, ddp_options *out, struc
     if (given == NULL)
         return DDP_OK;
     if (given->size < sizeof(given->size) || given->size > sizeof(*out))
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size is %zu: begin with DDP_OPTIONS_INIT", given->size);
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size is %zu: begin with DDP_OPTIONS_INIT",
+                        given->size);
     memcpy(out, given, given->size);
     return DDP_OK;
 }
@@ -57,8 +58,8 @@ static ddp_status find_backend(const char *name, const struct comm_ops **out, st
             return DDP_OK;
         }
     }
-    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "there is no backend \"%.40s\" in this build; \"cpu\" is always there",
-                    name);
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "there is no backend \"%.40s\" in this build; \"cpu\" is always there", name);
 }
 
 static ddp_status connect_store(struct ddp_ctx *ctx, struct ddp_err *err)
@@ -111,8 +112,10 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const s
         status = worker_env_read(&ctx->env, lookup, NULL, err);
     if (status != DDP_OK)
         return status;
-    ctx->init_timeout_ms = options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
-    ctx->step_timeout_ms = options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
+    ctx->init_timeout_ms =
+        options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
+    ctx->step_timeout_ms =
+        options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
     snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, ctx->env.restart_count);
     return DDP_OK;
 }
@@ -146,9 +149,10 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
     return last_error_keep(&err);
 }
 
-/* --- calls ------------------------------------------------------------------------------------------------------------ */
+/* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* After these, ranks may be at different points of the program: nothing that is collective can be right any more. */
+/* After these, ranks may be at different points of the program: nothing that is collective can be right
+ * any more. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -173,7 +177,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
     return ctx_settle(ctx, comm->ops->run(comm, call, &err), &err);
 }
 
-/* --- end -------------------------------------------------------------------------------------------------------------- */
+/* --- end ------------------------------------------------------------------------------------------------ */
 
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {

@@ -1,4 +1,5 @@
-/* ctx.h -- the insides of ddp_ctx and ddp_group, for the files that implement include/ddp/{context,group,reducer}.h. */
+/* ctx.h -- the insides of ddp_ctx and ddp_group, for the files that implement
+ * include/ddp/{context,group,reducer}.h. */
 #ifndef WORKER_CTX_H
 #define WORKER_CTX_H
 
@@ -24,7 +25,8 @@ struct ddp_ctx {
 /* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Run one collective call: refuses in a broken context, and breaks it when the error says that ranks are out of step. */
+/* Run one collective call: refuses in a broken context, and breaks it when the error says that ranks are
+ * out of step. */
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
 /* After a collective step of another kind has ended with `status`: the same rule. */

@@ -1,4 +1,5 @@
-/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run. */
+/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and
+ * run. */
 #include "ddp/group.h"
 
 #include "ctx.h"
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The cpu backend has finished when a call returns; the handle keeps the form that asynchronous backends need. */
+/* The cpu backend has finished when a call returns; the handle keeps the form that asynchronous backends
+ * need. */
 struct ddp_work {
     ddp_status status;
 };
@@ -50,8 +52,8 @@ ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n,
     return run(group, &call, work);
 }
 
-ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op, int root,
-                      void *stream, ddp_work **work)
+ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
+                      int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_REDUCE, in, out, n, dtype, op, root, stream, 0 };
     return run(group, &call, work);
@@ -71,15 +73,15 @@ ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_
     return run(group, &call, work);
 }
 
-ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype, int root,
-                      void *stream, ddp_work **work)
+ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                      int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
     return run(group, &call, work);
 }
 
-ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype, int root,
-                       void *stream, ddp_work **work)
+ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                       int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_SCATTER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
     return run(group, &call, work);

@@ -1,8 +1,9 @@
 /* named_barrier.c -- ddp_barrier_named of include/ddp/context.h: all ranks, through the store.
  *
- * ddprun's store has such barriers, and knows who is missing. Against a genuine TCPStore a counter is used: each rank adds
- * one, and the last one sets a key. The others ask for that key again and again instead of waiting for it, because
- * between two questions they can look whether a peer has died, which that store would never tell. */
+ * ddprun's store has such barriers, and knows who is missing. Against a genuine TCPStore a counter is
+ * used: each rank adds one, and the last one sets a key. The others ask for that key again and again
+ * instead of waiting for it, because between two questions they can look whether a peer has died, which
+ * that store would never tell. */
 #include "base/clock.h"
 #include "ctx.h"
 #include "ddp/store.h"
@@ -26,10 +27,11 @@ static ddp_status too_late(struct ddp_ctx *ctx, const char *key, const char *nam
     ddp_status status = ddp_store_add(ctx->store, key, 0, &came, err);
     if (status != DDP_OK)
         return status;
-    return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "barrier \"%.100s\": %lld of %d ranks came within %u ms (only a ddprun store can tell which are "
-                    "missing)",
-                    name, (long long)came, ctx->env.world_size, timeout_ms);
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "barrier \"%.100s\": %lld of %d ranks came within %u ms (only a ddprun store can tell which are "
+        "missing)",
+        name, (long long)came, ctx->env.world_size, timeout_ms);
 }
 
 static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
@@ -54,7 +56,8 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
     }
 }
 
-static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms, struct ddp_err *err)
+static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
+                                  struct ddp_err *err)
 {
     char key[KEY], go[KEY + 8];
     int64_t came;
@@ -65,8 +68,8 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
     if (status != DDP_OK)
         return status;
     if (came > ctx->env.world_size)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "barrier \"%.100s\" has been used before; each name is good for one use",
-                        name);
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "barrier \"%.100s\" has been used before; each name is good for one use", name);
     if (came == ctx->env.world_size)
         return ddp_store_set(ctx->store, go, "1", 1, err);
     return ask_until_open(ctx, key, go, name, timeout_ms, err);

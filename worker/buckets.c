@@ -1,6 +1,7 @@
 /* buckets.c -- see buckets.h.
  *
- * A bucket gets its number when its first parameter opens it, so numbers are sorted by first parameter by themselves. */
+ * A bucket gets its number when its first parameter opens it, so numbers are sorted by first parameter by
+ * themselves. */
 #include "buckets.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
 /* The bucket of a type that is being filled. */
 struct open_bucket {
-    long number; /* NONE */
+    long number;   /* NONE */
     size_t closed; /* buckets of this type that are full */
 };
 

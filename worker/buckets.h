@@ -1,17 +1,20 @@
-/* buckets.h -- which gradients travel together: the plan. Pure; the same on every rank, because it depends only on what
- * the ranks have compared before.
+/* buckets.h -- which gradients travel together: the plan. Pure; the same on every rank, because it depends
+ * only on what the ranks have compared before.
  *
- * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size): take the parameters in order, each type on its
- * own; add one to the open bucket, and close the bucket when it holds at least its limit (so it may exceed it by one
- * parameter); the first bucket of a type has the first limit, all later ones the second. Buckets are sorted by their
- * first parameter and the list is reversed: gradients become ready from the last layer back, so the first bucket of the
- * list is full early, and its reduction is out of the way while the others are still being computed. */
+ * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size): take the parameters in order,
+ * each type on its own; add one to the open bucket, and close the bucket when it holds at least its limit
+ * (so it may exceed it by one parameter); the first bucket of a type has the first limit, all later ones
+ * the second. Buckets are sorted by their first parameter and the list is reversed: gradients become ready
+ * from the last layer back, so the first bucket of the list is full early, and its reduction is out of the
+ * way while the others are still being computed. */
 #ifndef WORKER_BUCKETS_H
 #define WORKER_BUCKETS_H
 
 #include "ddp/reducer.h"
 
-enum { BUCKET_ALIGN = 256 }; /* of each gradient in the arena; what lies between is zero and is reduced along */
+enum {
+    BUCKET_ALIGN = 256
+}; /* of each gradient in the arena; what lies between is zero and is reduced along */
 
 struct bucket {
     ddp_dtype dtype;
@@ -29,8 +32,8 @@ struct bucket_plan {
     size_t arena_bytes;
 };
 
-/* Plan for `n` parameters; only `count` and `dtype` are looked at. DDP_ERR_ARG names a parameter that is too big,
- * DDP_ERR_NOMEM. On DDP_OK free with bucket_plan_free. */
+/* Plan for `n` parameters; only `count` and `dtype` are looked at. DDP_ERR_ARG names a parameter that is
+ * too big, DDP_ERR_NOMEM. On DDP_OK free with bucket_plan_free. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n, size_t first_limit,
                             size_t limit, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

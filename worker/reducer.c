@@ -1,5 +1,6 @@
-/* reducer.c -- see include/ddp/reducer.h. The plan is made in buckets.c; here gradients are counted in and full buckets
- * reduced, strictly in the plan's order, which is what keeps ranks from ever meeting in different buckets. */
+/* reducer.c -- see include/ddp/reducer.h. The plan is made in buckets.c; here gradients are counted in and
+ * full buckets reduced, strictly in the plan's order, which is what keeps ranks from ever meeting in
+ * different buckets. */
 #include "ddp/reducer.h"
 
 #include "buckets.h"
@@ -36,7 +37,7 @@ static void begin_step(ddp_reducer *reducer)
     reducer->next = 0;
 }
 
-/* --- create and free -------------------------------------------------------------------------------------------------- */
+/* --- create and free ------------------------------------------------------------------------------------ */
 
 static void release(ddp_reducer *reducer)
 {
@@ -59,12 +60,13 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-static ddp_status read_options(const ddp_reducer_options *given, ddp_reducer_options *out, struct ddp_err *err)
+static ddp_status read_options(const ddp_reducer_options *given, ddp_reducer_options *out,
+                               struct ddp_err *err)
 {
     *out = (ddp_reducer_options)DDP_REDUCER_OPTIONS_INIT;
     if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_reducer_options.size is %zu: begin with DDP_REDUCER_OPTIONS_INIT",
-                        given->size);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_reducer_options.size is %zu: begin with DDP_REDUCER_OPTIONS_INIT", given->size);
     if (given != NULL)
         memcpy(out, given, given->size);
     if (out->first_bucket_bytes == 0)
@@ -75,15 +77,16 @@ static ddp_status read_options(const ddp_reducer_options *given, ddp_reducer_opt
 }
 
 /* Everything that needs no other rank. On an error `reducer` is to be released. */
-static ddp_status build(ddp_reducer *reducer, const ddp_param *params, size_t n, const ddp_reducer_options *given,
-                        struct ddp_err *err)
+static ddp_status build(ddp_reducer *reducer, const ddp_param *params, size_t n,
+                        const ddp_reducer_options *given, struct ddp_err *err)
 {
     ddp_reducer_options options;
     ddp_status status = check_params(params, n, err);
     if (status == DDP_OK)
         status = read_options(given, &options, err);
     if (status == DDP_OK)
-        status = bucket_plan_make(&reducer->plan, params, n, options.first_bucket_bytes, options.bucket_cap_bytes, err);
+        status = bucket_plan_make(&reducer->plan, params, n, options.first_bucket_bytes,
+                                  options.bucket_cap_bytes, err);
     if (status != DDP_OK)
         return status;
     reducer->n = n;
@@ -112,8 +115,8 @@ static ddp_status unite(ddp_reducer *reducer)
     return status;
 }
 
-ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n, const ddp_reducer_options *options,
-                              ddp_reducer **out)
+ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
+                              const ddp_reducer_options *options, ddp_reducer **out)
 {
     struct ddp_err err = { 0 };
     ddp_reducer *reducer = calloc(1, sizeof(*reducer));
@@ -147,7 +150,7 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
     return status;
 }
 
-/* --- a step ----------------------------------------------------------------------------------------------------------- */
+/* --- a step --------------------------------------------------------------------------------------------- */
 
 void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
 {
@@ -159,8 +162,8 @@ static ddp_status reduce_full_buckets(ddp_reducer *reducer)
     while (reducer->next < reducer->plan.count && reducer->pending[reducer->next] == 0) {
         const struct bucket *b = &reducer->plan.buckets[reducer->next];
         void *grads = reducer->arena + b->at;
-        ddp_status status = ddp_all_reduce(reducer->group, grads, grads, b->span / ddp_dtype_size(b->dtype), b->dtype,
-                                           DDP_AVG, NULL, NULL);
+        ddp_status status = ddp_all_reduce(reducer->group, grads, grads, b->span / ddp_dtype_size(b->dtype),
+                                           b->dtype, DDP_AVG, NULL, NULL);
         if (status != DDP_OK)
             return status;
         reducer->next++;
@@ -174,10 +177,11 @@ static ddp_status check_ready(const ddp_reducer *reducer, size_t i, struct ddp_e
         return ddp_fail(err, DDP_ERR_ARG, "reducer: there is no parameter %zu, 0 to %zu was expected", i,
                         reducer->n - 1);
     if (reducer->ready[i])
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; was "
-                        "ddp_reducer_finish left out?",
-                        i, reducer->params[i].name, reducer->plan.bucket_of[i]);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; was "
+            "ddp_reducer_finish left out?",
+            i, reducer->params[i].name, reducer->plan.bucket_of[i]);
     return DDP_OK;
 }
 
@@ -201,11 +205,11 @@ static ddp_status name_unready(const ddp_reducer *reducer)
     for (size_t i = 0; i < reducer->n; i++) {
         if (reducer->ready[i] || missing++ >= LISTED)
             continue;
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%zu \"%.40s\" (bucket %zu)", used ? ", " : "", i,
-                                 reducer->params[i].name, reducer->plan.bucket_of[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%zu \"%.40s\" (bucket %zu)",
+                                 used ? ", " : "", i, reducer->params[i].name, reducer->plan.bucket_of[i]);
     }
-    ddp_fail(&err, DDP_ERR_ARG, "reducer: finish, but %zu of %zu parameters were not marked ready: %s%s", missing,
-             reducer->n, list, missing > LISTED ? ", and others" : "");
+    ddp_fail(&err, DDP_ERR_ARG, "reducer: finish, but %zu of %zu parameters were not marked ready: %s%s",
+             missing, reducer->n, list, missing > LISTED ? ", and others" : "");
     return fail(reducer, &err);
 }
 

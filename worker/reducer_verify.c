@@ -1,7 +1,8 @@
 /* reducer_verify.c -- see reducer_verify.h.
  *
- * Normally one all_gather of a count and a hash says that all is well. Only when it does not, rank 0's list is gone through
- * card by card to find who differs where. Cards have a fixed size: no rank allocates by a number that another one sent. */
+ * Normally one all_gather of a count and a hash says that all is well. Only when it does not, rank 0's
+ * list is gone through card by card to find who differs where. Cards have a fixed size: no rank allocates
+ * by a number that another one sent. */
 #include "reducer_verify.h"
 
 #include "ctx.h"
@@ -89,7 +90,8 @@ static ddp_status find_difference(ddp_group *group, const ddp_param *params, siz
 }
 
 /* Everybody hears of the first rank that differs, and tells the same story. `all`: a card for each rank. */
-static ddp_status tell(ddp_group *group, const ddp_param *params, size_t n, const struct card *mine, struct card *all)
+static ddp_status tell(ddp_group *group, const ddp_param *params, size_t n, const struct card *mine,
+                       struct card *all)
 {
     int world = ddp_world_size(group->ctx), who = 0;
     char ours[256], roots[256];

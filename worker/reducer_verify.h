@@ -4,7 +4,8 @@
 
 #include "ddp/reducer.h"
 
-/* Collective. DDP_ERR_MISMATCH on every rank, naming the first rank that differs from rank 0, and the parameter. */
+/* Collective. DDP_ERR_MISMATCH on every rank, naming the first rank that differs from rank 0, and the
+ * parameter. */
 ddp_status reducer_verify(ddp_group *group, const ddp_param *params, size_t n);
 
 #endif

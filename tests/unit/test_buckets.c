@@ -1,0 +1,110 @@
+/* The bucket plan against lists worked out by hand from PyTorch's rule. */
+#include "buckets.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MIB = 1 << 20 };
+
+static struct bucket_plan plan;
+static struct ddp_err err;
+
+static void make_plan(const ddp_param *params, size_t n, size_t first, size_t limit)
+{
+    cr_assert_eq(bucket_plan_make(&plan, params, n, first, limit, &err), DDP_OK, "%s", err.msg);
+}
+
+/* "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
+static const char *story(size_t n)
+{
+    static char text[512];
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t b = 0; b < plan.count; b++) {
+        const char *sign = b > 0 ? " [" : "[";
+        for (size_t i = 0; i < n; i++) {
+            if (plan.bucket_of[i] != b)
+                continue;
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%zu", sign, i);
+            sign = " ";
+        }
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "]");
+    }
+    return text;
+}
+
+#define F32(elements)                \
+    {                                \
+        "p", NULL, elements, DDP_F32 \
+    }
+#define F64(elements)                \
+    {                                \
+        "p", NULL, elements, DDP_F64 \
+    }
+
+Test(buckets, everything_small_is_one_bucket)
+{
+    const ddp_param params[] = { F32(156800), F32(200), F32(40000), F32(200), F32(2000), F32(10) };
+    make_plan(params, 6, MIB, 25 * MIB);
+    cr_assert_str_eq(story(6), "[0 1 2 3 4 5]");
+    bucket_plan_free(&plan);
+}
+
+Test(buckets, the_first_limit_is_one_mebibyte_the_next_are_larger)
+{
+    /* 1 MiB is 262144 floats: 0 and 1 close the first bucket exactly, the rest shares 25 MiB. */
+    const ddp_param params[] = { F32(131072), F32(131072), F32(1000), F32(2000), F32(3000) };
+    make_plan(params, 5, MIB, 25 * MIB);
+    cr_assert_str_eq(story(5), "[2 3 4] [0 1]");
+    cr_assert_eq(plan.buckets[1].bytes, MIB);
+    bucket_plan_free(&plan);
+}
+
+Test(buckets, a_bucket_may_exceed_its_limit_by_one_parameter)
+{
+    const ddp_param params[] = { F32(100), F32(400), F32(10), F32(20), F32(30), F32(2) };
+    make_plan(params, 6, 1000, 200);
+    /* 0 (400 B) and 1 (1600 B) pass 1000; 2 and 3 (120 B) and 4 (240 B) pass 200; 5 is left over. */
+    cr_assert_str_eq(story(6), "[5] [2 3 4] [0 1]");
+    cr_assert_eq(plan.buckets[2].bytes, 2000);
+    cr_assert_eq(plan.buckets[1].bytes, 240);
+    bucket_plan_free(&plan);
+}
+
+/* As in PyTorch's own test of the rule: types do not share buckets, and each has its own sequence of limits. */
+Test(buckets, types_are_kept_apart)
+{
+    const ddp_param params[] = { F32(50), F64(25), F32(50), F64(25), F32(50), F64(25) };
+    make_plan(params, 6, 400, 400);
+    cr_assert_str_eq(story(6), "[5] [4] [1 3] [0 2]");
+    cr_assert_eq(plan.buckets[0].dtype, DDP_F64);
+    cr_assert_eq(plan.buckets[1].dtype, DDP_F32);
+    bucket_plan_free(&plan);
+    make_plan(params, 6, 200, 400);
+    cr_assert_str_eq(story(6), "[3 5] [2 4] [1] [0]");
+    bucket_plan_free(&plan);
+}
+
+Test(buckets, gradients_are_aligned_and_lie_bucket_after_bucket)
+{
+    const ddp_param params[] = { F32(65), F32(1), F32(64), F32(0) };
+    make_plan(params, 4, 260, 1000);
+    cr_assert_str_eq(story(4), "[1 2 3] [0]");
+    cr_assert_eq(plan.at[1], 0);
+    cr_assert_eq(plan.at[2], 256);
+    cr_assert_eq(plan.at[3], 512);
+    cr_assert_eq(plan.buckets[0].span, 512);
+    cr_assert_eq(plan.at[0], 512);
+    cr_assert_eq(plan.arena_bytes, 1024);
+    bucket_plan_free(&plan);
+}
+
+Test(buckets, impossible_parameters_are_refused)
+{
+    const ddp_param huge[] = { F32(10), F32(SIZE_MAX / 4) };
+    cr_assert_eq(bucket_plan_make(&plan, huge, 2, MIB, MIB, &err), DDP_ERR_ARG);
+    cr_assert(strstr(err.msg, "parameter 1 has") != NULL, "%s", err.msg);
+    const ddp_param foreign[] = { { "p", NULL, 1, (ddp_dtype)99 } };
+    cr_assert_eq(bucket_plan_make(&plan, foreign, 1, MIB, MIB, &err), DDP_ERR_ARG);
+}

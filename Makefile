@@ -202,12 +202,27 @@ check-format: ## fail where `make format` would change something
 	@clang-format --dry-run -Werror $(C_FILES)
 
 # --- install --------------------------------------------------------------------------------------------------------
-MAN1 := $(wildcard launcher/*.1 rendezvous/*.1 worker/*.1)
-MAN3 := $(wildcard worker/*.3)
-MAN8 := $(wildcard rendezvous/*.8)
+# ddprun prints its whole page, the others their options; either way an option is described in one table.
+MAN1 := $(BUILD)/man/ddprun.1 $(BUILD)/man/ddpctl.1
+MAN3 := worker/libddp.3
+MAN8 := $(BUILD)/man/ddp-rendezvous.8
 D    := $(DESTDIR)$(PREFIX)
 
-install: all ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
+$(BUILD)/man/ddprun.1: $(BUILD)/ddprun
+	@mkdir -p $(@D)
+	$(call say,MAN,$@)
+	$(Q)$< --print_man >$@
+$(BUILD)/man/ddpctl.1: rendezvous/ddpctl.1.in $(BUILD)/ddpctl
+$(BUILD)/man/ddp-rendezvous.8: rendezvous/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
+$(BUILD)/man/%:
+	@mkdir -p $(@D)
+	$(call say,MAN,$@)
+	$(Q)$(filter $(BUILD)/%,$^) --help-man >$@.options
+	$(Q)sed -e 's/@VERSION@/$(VERSION)/' -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@
+
+man: $(MAN1) $(MAN8) ## the manual pages, into build/man
+
+install: all man ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
 	$(call say,INSTALL,$(D))
 	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
@@ -220,9 +235,9 @@ install: all ## copy programs, library, headers, ddp.pc and man pages to DESTDIR
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libddp.so
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' scripts/ddp.pc.in \
 		>$(DESTDIR)$(LIBDIR)/pkgconfig/ddp.pc
-	$(Q)$(if $(MAN1),install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1)
-	$(Q)$(if $(MAN3),install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3)
-	$(Q)$(if $(MAN8),install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8)
+	$(Q)install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1
+	$(Q)install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3
+	$(Q)install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
@@ -241,7 +256,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: all test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity bench format \
-	check-format install uninstall clean help FORCE
+	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(patsubst %.c,$(BUILD)/obj/%.d,$(ALL_SRC))

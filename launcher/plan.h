@@ -51,8 +51,7 @@ struct plan {
     bool prefix;                 /* "[rank] " in front of lines */
     struct plan_worker *workers; /* nproc of them */
     struct env_base env;         /* what the workers' environments have in common */
-    char *
-        notes[PLAN_NOTES_MAX]; /* sentences for the user, shown unless --quiet; NULL-terminated unless full */
+    char *notes[PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last unless full */
 };
 
 /* Decide. DDP_OK: free with plan_free. DDP_ERR_ARG (a usage error: exit 2) and DDP_ERR_NOMEM leave nothing to

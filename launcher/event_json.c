@@ -1,0 +1,102 @@
+/* event_json.c -- see event_json.h. */
+#include "event_json.h"
+
+#include "ending.h"
+#include "json_text.h"
+
+#include <cjson/cJSON.h>
+
+/* An object with what all events have; NULL when memory is short. */
+static cJSON *event(const char *name, uint64_t t_ms)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && json_add_text(o, "event", name) && json_add_number(o, "t", (double)t_ms / 1000.0))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+/* Print it when it is complete; frees it in any case. */
+static bool emit(struct buf *out, cJSON *o, bool complete)
+{
+    if (complete)
+        return json_print(out, o, false);
+    cJSON_Delete(o);
+    return false;
+}
+
+static bool add_who(cJSON *o, const struct plan_worker *who)
+{
+    return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
+}
+
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
+{
+    cJSON *o = event("started", t_ms);
+    return emit(out, o,
+                o != NULL && json_add_text(o, "job", plan->job) &&
+                    json_add_text(o, "host", plan->facts->host) &&
+                    json_add_number(o, "world_size", plan->world_size) &&
+                    json_add_text(o, "master_addr", plan->master_addr) &&
+                    json_add_number(o, "master_port", plan->master_port) &&
+                    json_add_text(o, "log_dir", plan->log_root));
+}
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
+{
+    cJSON *o = event("worker_started", t_ms);
+    return emit(out, o,
+                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) &&
+                    json_add_text(o, "gpu", who->gpu));
+}
+
+bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int stream,
+                  struct slice text, enum line_kind kind)
+{
+    static const char *const kinds[] = {
+        [LINE_WHOLE] = "line", [LINE_LAST] = "last", [LINE_UPDATE] = "update", [LINE_CUT] = "part"
+    };
+    cJSON *o = event("output", t_ms);
+    return emit(out, o,
+                o != NULL && add_who(o, who) &&
+                    json_add_text(o, "stream", stream == STD_OUT ? "stdout" : "stderr") &&
+                    json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
+}
+
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how)
+{
+    char text[ENDING_MAX];
+    cJSON *o = event("worker_ended", t_ms);
+    ending_text(text, how);
+    bool ok = o != NULL && add_who(o, who) && json_add_text(o, "verdict", verdict_name(how->verdict)) &&
+              json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(how));
+    if (ok && how->verdict != WORKER_NOT_STARTED)
+        ok = json_add_number(o, "pid", how->pid);
+    if (ok && how->signal != 0) {
+        signal_name(text, how->signal);
+        ok = json_add_number(o, "signal", how->signal) && json_add_text(o, "signal_name", text);
+    }
+    return emit(out, o, ok);
+}
+
+bool event_stop(struct buf *out, uint64_t t_ms, int signal)
+{
+    char name[ENDING_MAX];
+    cJSON *o = event("stop_requested", t_ms);
+    signal_name(name, signal);
+    return emit(out, o,
+                o != NULL && json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name));
+}
+
+bool event_note(struct buf *out, uint64_t t_ms, const char *text)
+{
+    cJSON *o = event("note", t_ms);
+    return emit(out, o, o != NULL && json_add_text(o, "text", text));
+}
+
+bool event_finished(struct buf *out, const struct report *report)
+{
+    cJSON *o = event("finished", report->ended_ms - report->started_ms);
+    return emit(out, o, o != NULL && json_add(o, "report", report_json(report)));
+}

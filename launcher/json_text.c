@@ -1,0 +1,100 @@
+/* json_text.c -- see json_text.h. */
+#include "json_text.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+
+/* Length of the valid UTF-8 sequence at `p`, 0 when there is none: no overlong forms, no surrogates, nothing
+ * above U+10FFFF. */
+static size_t sequence(const uint8_t *p, size_t len)
+{
+    uint8_t low = 0x80, high = 0xbf; /* what the second byte may be */
+    size_t need;
+    if (p[0] < 0x80)
+        return p[0] != 0 ? 1 : 0;
+    if (p[0] >= 0xc2 && p[0] <= 0xdf)
+        need = 2;
+    else if (p[0] >= 0xe0 && p[0] <= 0xef)
+        need = 3;
+    else if (p[0] >= 0xf0 && p[0] <= 0xf4)
+        need = 4;
+    else
+        return 0;
+    if (p[0] == 0xe0)
+        low = 0xa0;
+    else if (p[0] == 0xed)
+        high = 0x9f;
+    else if (p[0] == 0xf0)
+        low = 0x90;
+    else if (p[0] == 0xf4)
+        high = 0x8f;
+    if (len < need || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < need; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return need;
+}
+
+bool utf8_clean(struct buf *out, struct slice bytes)
+{
+    const uint8_t *p = bytes.data, *end = p + bytes.len;
+    bool ok = true;
+    while (p < end && ok) {
+        const uint8_t *good = p;
+        size_t n;
+        while (p < end && (n = sequence(p, (size_t)(end - p))) > 0)
+            p += n;
+        ok = buf_append(out, good, (size_t)(p - good));
+        if (p < end) {
+            ok = ok && buf_append(out, "\xef\xbf\xbd", 3);
+            p++;
+        }
+    }
+    return ok;
+}
+
+bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
+{
+    bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
+    if (!ok)
+        cJSON_Delete(item);
+    return ok;
+}
+
+bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes)
+{
+    struct buf clean = { 0 };
+    bool ok = utf8_clean(&clean, bytes) && buf_append(&clean, "", 1) &&
+              json_add(object, name, cJSON_CreateString((const char *)clean.data));
+    buf_free(&clean);
+    return ok;
+}
+
+bool json_add_text(struct cJSON *object, const char *name, const char *text)
+{
+    return text != NULL ? json_add_bytes(object, name, slice_str(text))
+                        : json_add(object, name, cJSON_CreateNull());
+}
+
+bool json_add_number(struct cJSON *object, const char *name, double value)
+{
+    return json_add(object, name, cJSON_CreateNumber(value));
+}
+
+bool json_add_bool(struct cJSON *object, const char *name, bool value)
+{
+    return json_add(object, name, cJSON_CreateBool(value));
+}
+
+bool json_print(struct buf *out, struct cJSON *object, bool indented)
+{
+    char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
+    size_t before = out->len;
+    bool ok = text != NULL && buf_append(out, text, strlen(text)) && buf_append(out, "\n", 1);
+    if (!ok)
+        out->len = before;
+    cJSON_free(text);
+    cJSON_Delete(object);
+    return ok;
+}

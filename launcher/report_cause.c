@@ -1,0 +1,177 @@
+/* report_cause.c -- see report_cause.h. What the kernel says in one number is told apart by what the shell
+ * saw: ENOENT is a missing program, or a program whose interpreter is missing; EACCES is a missing x bit, or
+ * a directory. */
+#include "report_cause.h"
+
+#include "ending.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- why it could not be started ------------------------------------------------------------------------ */
+
+static bool not_found(const struct report *r, const char *program, struct buf *out)
+{
+    if (r->look == LOOK_FILE && r->interpreter != NULL)
+        return buf_printf(out, "%s is there, but its interpreter '%s' (its first line) is not", program,
+                          r->interpreter);
+    if (r->look == LOOK_FILE)
+        return buf_printf(out,
+                          "%s is there, but the loader that it needs is not: it was built for another system",
+                          program);
+    if (strchr(program, '/') != NULL)
+        return buf_printf(out, "%s: no such file", program);
+    return buf_printf(out, "%s: not found in PATH (%s); a program in this directory is written ./%s", program,
+                      r->path != NULL ? r->path : "which is not set", program);
+}
+
+static bool not_permitted(const struct report *r, const char *program, struct buf *out)
+{
+    switch (r->look) {
+    case LOOK_DIRECTORY:
+        return buf_printf(out, "%s is a directory, not a program", program);
+    case LOOK_NOT_EXECUTABLE:
+        return buf_printf(out, "%s is not executable; chmod +x %s", program, program);
+    case LOOK_FILE:
+        if (r->interpreter != NULL)
+            return buf_printf(out, "%s: its interpreter '%s' (its first line) cannot be executed", program,
+                              r->interpreter);
+        break;
+    case LOOK_UNKNOWN:
+    case LOOK_MISSING:
+        break;
+    }
+    return buf_printf(
+        out, "%s: permission denied; its directory may be mounted noexec, or one above it may not be entered",
+        program);
+}
+
+bool cause_not_started(const struct report *r, const struct agent_worker *worker, struct buf *out)
+{
+    const char *program = r->plan->workers[0].argv[0];
+    const char *words = strerrordesc_np(worker->error);
+    switch (worker->error) {
+    case ENOENT:
+        return not_found(r, program, out);
+    case EACCES:
+        return not_permitted(r, program, out);
+    case ENOEXEC:
+        return buf_printf(
+            out,
+            "%s is nothing that this machine can execute: a script needs a first line like #!/bin/sh, "
+            "a program must be built for this kind of machine",
+            program);
+    case EAGAIN:
+    case ENOMEM:
+        return buf_printf(
+            out, "%s: the system has no room for another process (%s); see ulimit -u and free memory",
+            program, words);
+    default:
+        return buf_printf(out, "%s: %s", program, words != NULL ? words : "unknown error");
+    }
+}
+
+/* --- headline ------------------------------------------------------------------------------------------- */
+
+static double seconds(uint64_t ms)
+{
+    return (double)ms / 1000.0;
+}
+
+static bool failed_headline(const struct report *r, int first, struct buf *out)
+{
+    const struct agent_worker *w = agent_worker(r->agent, first);
+    char how[ENDING_MAX];
+    if (w->verdict == WORKER_NOT_STARTED)
+        return buf_printf(out, "rank %d could not be started: ", r->plan->workers[first].rank) &&
+               cause_not_started(r, w, out);
+    ending_text(how, w);
+    return buf_printf(out,
+                      "rank %d (local rank %d, pid %d, host %s) failed first: %s, %.1f s after its start",
+                      r->plan->workers[first].rank, first, w->pid, r->plan->facts->host, how,
+                      seconds(w->ended_ms - w->started_ms));
+}
+
+bool cause_headline(const struct report *r, struct buf *out)
+{
+    int first = agent_first_failure(r->agent);
+    int stop = agent_stop_signal(r->agent);
+    int nproc = r->plan->nproc;
+    char name[ENDING_MAX];
+    if (first >= 0)
+        return failed_headline(r, first, out);
+    if (stop != 0) {
+        signal_name(name, stop);
+        return buf_printf(out, "stopped by %s after %.1f s", name, seconds(r->ended_ms - r->started_ms));
+    }
+    return buf_printf(out, "%s ended with 0 after %.1f s", nproc == 1 ? "the worker" : "all workers",
+                      seconds(r->ended_ms - r->started_ms));
+}
+
+/* --- last words ----------------------------------------------------------------------------------------- */
+
+/* What of a line is visible on a terminal: behind its last \r, cut to a length that a person reads. */
+static bool add_visible(const char *line, size_t len, struct buf *out)
+{
+    while (len > 0 && line[len - 1] == '\r')
+        len--;
+    const char *cr = len > 0 ? memrchr(line, '\r', len) : NULL;
+    if (cr != NULL) {
+        len -= (size_t)(cr + 1 - line);
+        line = cr + 1;
+    }
+    bool cut = len > REPORT_LINE_MAX;
+    return buf_append(out, line, cut ? REPORT_LINE_MAX : len) && buf_append(out, " ...", cut ? 4 : 0) &&
+           buf_append(out, "\n", 1);
+}
+
+static size_t visible_lines(const struct tail *tail, struct buf *out)
+{
+    struct buf raw = { 0 };
+    size_t n = tail_lines(tail, REPORT_STDERR_LINES, &raw);
+    const char *p = (const char *)raw.data;
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        size_t len =
+            (size_t)((const char *)memchr(p, '\n', raw.len - (size_t)(p - (const char *)raw.data)) - p);
+        ok = add_visible(p, len, out);
+        p += len + 1;
+    }
+    buf_free(&raw);
+    return ok ? n : 0;
+}
+
+size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out, bool *from_stdout)
+{
+    size_t n = r->stderr_tails != NULL ? visible_lines(&r->stderr_tails[local_rank], out) : 0;
+    *from_stdout = n == 0;
+    if (n == 0 && r->stdout_tails != NULL)
+        n = visible_lines(&r->stdout_tails[local_rank], out);
+    return n;
+}
+
+/* --- rank sets ------------------------------------------------------------------------------------------ */
+
+bool cause_ranks(const struct report *r, bool (*belongs)(const struct agent_worker *w, const void *arg),
+                 const void *arg, size_t max, struct buf *out)
+{
+    const struct plan *plan = r->plan;
+    size_t begin = out->len;
+    bool ok = true;
+    for (int i = 0; i < plan->nproc && ok; i++) {
+        int last = i;
+        if (!belongs(agent_worker(r->agent, i), arg))
+            continue;
+        while (last + 1 < plan->nproc && belongs(agent_worker(r->agent, last + 1), arg))
+            last++;
+        const char *comma = out->len > begin ? "," : "";
+        if (out->len - begin > max)
+            return buf_printf(out, ",...");
+        ok = last > i ? buf_printf(out, "%s%d-%d", comma, plan->workers[i].rank, plan->workers[last].rank)
+                      : buf_printf(out, "%s%d", comma, plan->workers[i].rank);
+        i = last;
+    }
+    return ok;
+}

@@ -31,8 +31,10 @@ static int listen_on(const struct addrinfo *at, bool reuse)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
     /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients come with two connections
      * each, all at once, and try again only after a second. */
-    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 65535) == 0)
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 65535) == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
         return fd;
+    }
     int error = errno;
     close(fd);
     return -error;

@@ -21,32 +21,32 @@ enum { STATE_LISTEN = 0x0a };
 /* One line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ..." */
 static bool parse_line(const char *line, int *port, unsigned *state, struct port_holder *out)
 {
-    unsigned local_port;
+    unsigned local_port = 0;
     int n = sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u %*s %lu", &local_port,
                    state, &out->uid, &out->inode);
     *port = (int)local_port;
-    return n == 4 && out->inode != 0; /* inode 0: TIME_WAIT, nobody's */
+    return n == 4;
 }
 
 bool port_holder_parse(const char *table, int port, struct port_holder *out)
 {
-    bool found = false;
     *out = (struct port_holder){ 0 };
     for (const char *line = table; line != NULL && *line != '\0';) {
         struct port_holder row = { 0 };
         unsigned state;
         int row_port;
         const char *end = strchr(line, '\n');
-        if (parse_line(line, &row_port, &state, &row) && row_port == port &&
-            (!found || state == STATE_LISTEN)) {
-            *out = row;
-            found = true;
+        if (parse_line(line, &row_port, &state, &row) && row_port == port) {
+            if (row.inode == 0)
+                out->leftover = out->inode == 0; /* TIME_WAIT and the like */
+            else if (out->inode == 0 || state == STATE_LISTEN)
+                *out = row;
             if (state == STATE_LISTEN)
-                return true;
+                break;
         }
         line = end != NULL ? end + 1 : NULL;
     }
-    return found;
+    return out->inode != 0;
 }
 
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
@@ -55,6 +55,8 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
         snprintf(text, size, "%s (pid %d)", holder->name, holder->pid);
     else if (holder->inode != 0)
         snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
+    else if (holder->leftover)
+        snprintf(text, size, "old connections that are still closing (a minute at most)");
     else
         snprintf(text, size, "a process that cannot be seen from here");
     return text;
@@ -78,6 +80,7 @@ static bool read_file(const char *path, struct buf *text)
 static bool in_table(const char *path, int port, struct port_holder *out)
 {
     struct buf text = { 0 };
+    *out = (struct port_holder){ 0 };
     bool found = read_file(path, &text) && port_holder_parse((const char *)text.data, port, out);
     buf_free(&text);
     return found;
@@ -128,8 +131,13 @@ static void find_process(struct port_holder *out)
 
 bool port_holder_find(int port, struct port_holder *out)
 {
-    if (!in_table("/proc/net/tcp", port, out) && !in_table("/proc/net/tcp6", port, out))
-        return false;
+    if (!in_table("/proc/net/tcp", port, out)) {
+        bool leftover = out->leftover;
+        if (!in_table("/proc/net/tcp6", port, out)) {
+            out->leftover |= leftover;
+            return false;
+        }
+    }
     find_process(out);
     return true;
 }

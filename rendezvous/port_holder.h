@@ -10,6 +10,7 @@ struct port_holder {
     unsigned uid;        /* whose socket it is */
     int pid;             /* 0 = not visible to us (another user's, another namespace's) */
     char name[64];       /* of the program; "" when pid is 0 */
+    bool leftover;       /* only old connections were found, which no process owns any more */
 };
 
 /* Look `port` up in `table`, the text of /proc/net/tcp or tcp6. A listening socket wins over others. Fills

@@ -42,7 +42,9 @@ Test(port_holder, a_leftover_without_an_owner_is_nobody)
 {
     struct port_holder h;
     cr_assert_not(port_holder_parse(tcp4, 1234, &h));
+    cr_assert(h.leftover);
     cr_assert_not(port_holder_parse(tcp4, 29401, &h));
+    cr_assert_not(h.leftover);
     cr_assert_not(port_holder_parse("", 29401, &h));
 }
 
@@ -64,10 +66,12 @@ Test(port_holder, says_as_much_as_is_known)
 {
     char text[160];
     cr_assert_str_eq(
-        port_holder_words(&(struct port_holder){ 1, 1000, 812, "redis-server" }, text, sizeof(text)),
+        port_holder_words(&(struct port_holder){ 1, 1000, 812, "redis-server", false }, text, sizeof(text)),
         "redis-server (pid 812)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
                      "a process of user id 1001 (its pid cannot be seen by this user)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),
+                     "old connections that are still closing (a minute at most)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ 0 }, text, sizeof(text)),
                      "a process that cannot be seen from here");
 }

@@ -1,0 +1,167 @@
+/* ddp-rendezvous as a process: its ready line, its end, what it refuses and how it says so. */
+#include "daemon.h"
+#include "peer.h"
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <ctype.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(rendezvous_daemon, .timeout = 60);
+
+static struct run_result run_with(const char *a, const char *b)
+{
+    const char *argv[] = { bin("ddp-rendezvous"), a, b, NULL };
+    return run_command(argv, NULL);
+}
+
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t re;
+    cr_assert_eq(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    bool yes = regexec(&re, text, 0, NULL, 0) == 0;
+    regfree(&re);
+    return yes;
+}
+
+Test(rendezvous_daemon, says_where_it_listens_and_nothing_else)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    peer_expect_service(d.port);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_assert(matches(r.out, "^listening on 127\\.0\\.0\\.1:[0-9]+\n$"), "%s", r.out);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    int silent = peer_connect(d.port), waiter = peer_connect_c(d.port);
+    peer_wait(waiter, "/never");
+    run_signal(d.process, SIGINT);
+    struct run_result r = run_wait(d.process);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    peer_expect_end(silent);
+    peer_expect_end(waiter);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, a_port_can_be_used_again_at_once)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    char again[32];
+    int fd = peer_connect_c(d.port);
+    daemon_stop(&d);
+    peer_expect_end(fd);
+    snprintf(again, sizeof(again), "127.0.0.1:%d", d.port);
+    d = daemon_start(again, NULL);
+    peer_expect_service(d.port);
+    daemon_stop(&d);
+}
+
+Test(rendezvous_daemon, names_who_holds_a_port_in_use)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    char at[32], holder[64];
+    snprintf(at, sizeof(at), "127.0.0.1:%d", d.port);
+    struct run_result r = run_with("--listen", at);
+    snprintf(holder, sizeof(holder), "in use by ddp-rendezvous (pid %d)", (int)run_pid(d.process));
+    cr_assert_eq(r.exit_code, 1);
+    cr_assert_str_eq(r.out, "");
+    cr_assert_not_null(strstr(r.err, at), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, holder), "%s", r.err);
+    run_free(&r);
+    peer_expect_service(d.port);
+    daemon_stop(&d);
+}
+
+Test(rendezvous_daemon, warns_when_more_than_this_machine_can_reach_it)
+{
+    struct daemon d = daemon_start(":0", NULL);
+    peer_expect_service(d.port);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert(matches(r.out, "^listening on (\\[::\\]|0\\.0\\.0\\.0):[0-9]+\n$"), "%s", r.out);
+    cr_assert_not_null(strstr(r.err, "no password"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", "--verbose");
+    int fd = peer_connect_c(d.port);
+    peer_send_hex(fd, "77");
+    peer_expect_end(fd);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert(matches(r.err, "127\\.0\\.0\\.1:[0-9]+: connected\n"), "%s", r.err);
+    cr_assert(matches(r.err, "warning: 127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, quiet_is_quiet)
+{
+    struct daemon d = daemon_start(":0", "--quiet");
+    peer_expect_service(d.port);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert_eq(r.exit_code, 0);
+    cr_assert_str_eq(r.err, "");
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, torch_2_1_clients_can_append)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", "--torch21");
+    int fd = peer_connect(d.port);
+    peer_send_hex(fd, "00 0200000000000000 2f61 0200000000000000 6869"); /* SET /a hi */
+    peer_send_hex(fd, "08 0200000000000000 2f61 0100000000000000 21");   /* APPEND /a ! */
+    peer_send_hex(fd, "02 0200000000000000 2f61");                       /* GET /a */
+    peer_expect(fd, "0300000000000000 686921");
+    close(fd);
+    daemon_stop(&d);
+}
+
+static void expect_usage_error(const char *a, const char *b, const char *words)
+{
+    struct run_result r = run_with(a, b);
+    cr_assert_eq(r.exit_code, 2, "%s: %d", a, r.exit_code);
+    cr_assert_str_eq(r.out, "");
+    cr_assert_not_null(strstr(r.err, words), "%s", r.err);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, wrong_usage_is_named)
+{
+    expect_usage_error("--bogus", NULL, "unknown option '--bogus'; see --help");
+    expect_usage_error("--listen", "::1:7", "[::1]:7");
+    expect_usage_error("--listen", "here:http", "'http' is not a number");
+    expect_usage_error("--max-bytes", "lots", "'lots' is not a size");
+    expect_usage_error("serve", NULL, "what is 'serve'?");
+}
+
+Test(rendezvous_daemon, an_address_that_cannot_be_had_is_explained)
+{
+    struct run_result r = run_with("--listen", "192.0.2.1:0");
+    cr_assert_eq(r.exit_code, 1);
+    cr_assert_not_null(strstr(r.err, "192.0.2.1:0"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "no such address"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(rendezvous_daemon, help_and_version_go_to_stdout)
+{
+    struct run_result help = run_with("--help", NULL), version = run_with("--version", NULL);
+    cr_assert_eq(help.exit_code, 0);
+    cr_assert_not_null(strstr(help.out, "--listen HOST:PORT"));
+    cr_assert_not_null(strstr(help.out, "exit status: 0"));
+    cr_assert(matches(version.out, "^ddp-rendezvous [0-9]+\\.[0-9]+"), "%s", version.out);
+    run_free(&help);
+    run_free(&version);
+}

@@ -1,0 +1,62 @@
+/* procstat.c -- see procstat.h. */
+#include "procstat.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static long status_kib(pid_t pid, const char *field)
+{
+    char path[64], line[256];
+    long kib = -1;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && kib < 0 && fgets(line, sizeof(line), f) != NULL)
+        if (strncmp(line, field, strlen(field)) == 0)
+            sscanf(line + strlen(field), " %ld", &kib);
+    if (f != NULL)
+        fclose(f);
+    return kib;
+}
+
+long procstat_rss_kib(pid_t pid)
+{
+    return status_kib(pid, "VmRSS:");
+}
+
+long procstat_peak_kib(pid_t pid)
+{
+    return status_kib(pid, "VmHWM:");
+}
+
+long procstat_cpu_ms(pid_t pid)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    size_t len = f != NULL ? fread(text, 1, sizeof(text) - 1, f) : 0;
+    if (f != NULL)
+        fclose(f);
+    text[len] = '\0';
+    const char *rest = strrchr(text, ')'); /* behind the program's name, which may hold anything */
+    if (rest == NULL ||
+        sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
+        return -1;
+    return (long)((user + system) * 1000 / (unsigned long)sysconf(_SC_CLK_TCK));
+}
+
+int procstat_fds(pid_t pid)
+{
+    char path[64];
+    int count = -2; /* "." and ".." */
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return -1;
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}

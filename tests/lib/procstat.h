@@ -1,0 +1,17 @@
+/* procstat.h -- what a running process uses, from /proc: for tests that bound the memory and the work of a server. */
+#ifndef TESTS_LIB_PROCSTAT_H
+#define TESTS_LIB_PROCSTAT_H
+
+#include <sys/types.h>
+
+/* Resident memory now and at its highest, in KiB; -1 when the process is gone. */
+long procstat_rss_kib(pid_t pid);
+long procstat_peak_kib(pid_t pid);
+
+/* CPU time used so far, user and system, in ms; -1 when the process is gone. */
+long procstat_cpu_ms(pid_t pid);
+
+/* Open descriptors; -1 when the process is gone. */
+int procstat_fds(pid_t pid);
+
+#endif

@@ -145,9 +145,10 @@ static void stream_read(struct stream *s)
 {
     uint8_t *to = s->fd < 0 ? NULL : buf_reserve(&s->text, READ_BYTES + 1);
     ssize_t n = to == NULL ? 0 : read(s->fd, to, READ_BYTES);
+    if (to != NULL)
+        to[n > 0 ? n : 0] = '\0';
     if (n > 0) {
         s->text.len += (size_t)n;
-        s->text.data[s->text.len] = '\0';
     } else if (s->fd >= 0 && (n == 0 || (errno != EAGAIN && errno != EINTR))) {
         close(s->fd);
         s->fd = -1;

@@ -124,7 +124,8 @@ Test(ckpt, bytes_behind_the_end_are_refused)
 
 Test(ckpt, a_foreign_file_is_called_so)
 {
-    write_file("PK\003\004 some archive or other that is long enough", 48);
+    static const char archive[] = "PK\003\004 some archive or other that is long enough";
+    write_file(archive, sizeof(archive));
     cr_expect_eq(load_model(), DDP_ERR_CORRUPT);
     cr_expect(strstr(err.msg, "offset 0: not a checkpoint"), "%s", err.msg);
 }

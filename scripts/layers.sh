@@ -7,65 +7,66 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-layer_of() {
+# Sets `layer` to the layer of file $1, `allowed` to what it may include: layers, and headers of third parties.
+set_layer() {
     case $1 in
-    include/ddp/*) echo include/ddp ;;
-    rendezvous/base/*) echo rendezvous/base ;;
-    rendezvous/*) echo rendezvous ;;
-    launcher/*) echo launcher ;;
-    worker/train/*) echo worker/train ;;
-    worker/*) echo worker ;;
-    *) echo tests ;;
+    include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
+    rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base' ;;
+    rendezvous/*) layer=rendezvous allowed='include/ddp rendezvous/base rendezvous uv.h cjson/cJSON.h' ;;
+    launcher/*) layer=launcher allowed='include/ddp rendezvous/base rendezvous launcher uv.h cjson/cJSON.h' ;;
+    worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
+    worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
+    *) layer=tests allowed= ;;
     esac
 }
 
-# layer: the layers and system headers of third parties that it may include.
-allowed_for() {
-    case $1 in
-    include/ddp) echo include/ddp ;;
-    rendezvous/base) echo include/ddp rendezvous/base ;;
-    rendezvous) echo include/ddp rendezvous/base rendezvous uv.h cjson/cJSON.h ;;
-    launcher) echo include/ddp rendezvous/base rendezvous launcher uv.h cjson/cJSON.h ;;
-    worker) echo include/ddp rendezvous/base worker zlib.h cjson/cJSON.h ;;
-    worker/train) echo include/ddp worker/train zlib.h cjson/cJSON.h cblas.h ;;
-    esac
-}
-
-# Where the compiler would find "name", included by file $2.
+# Sets `target` to where the compiler would find "$1", included by file $2; empty when it is nowhere.
 resolve() {
     local dir
-    for dir in "$(dirname "$2")" include rendezvous launcher worker .; do
+    target=
+    for dir in "${2%/*}" include rendezvous launcher worker .; do
         if [ -f "$dir/$1" ]; then
-            realpath --relative-to=. "$dir/$1"
+            target=$dir/$1
+            while [[ $target =~ ^(.*/)?[^/.]+/\.\./(.*)$ ]]; do
+                target=${BASH_REMATCH[1]}${BASH_REMATCH[2]}
+            done
             return
         fi
     done
 }
 
-[ $# -gt 0 ] || mapfile -t files < <(find include rendezvous launcher worker -name '*.[ch]' | sort)
-[ $# -eq 0 ] || files=("$@")
 bad=0
 complain() {
     echo "  layers: $1"
     bad=$((bad + 1))
 }
 
-for file in "${files[@]}"; do
-    layer=$(layer_of "$file")
-    allowed=" $(allowed_for "$layer") "
-    while IFS=: read -r line text; do
-        name=$(sed -E 's/.*[<"]([^>"]+)[>"].*/\1/' <<<"$text")
-        if [[ $text == *'"'* ]]; then
-            target=$(resolve "$name" "$file")
-            if [ -z "$target" ]; then
-                complain "$file:$line includes \"$name\", which is nowhere"
-            elif [[ $allowed != *" $(layer_of "$target") "* ]]; then
-                complain "$file:$line: $layer must not include $target"
-            fi
-        elif [[ " uv.h cjson/cJSON.h zlib.h cblas.h " == *" $name "* && $allowed != *" $name "* ]]; then
-            complain "$file:$line: $layer must not include <$name>"
+# check FILE LINE NAME own|system -- one #include.
+check() {
+    local layer allowed target from wanted
+    set_layer "$1"
+    from=$layer wanted=" $allowed "
+    if [ "$4" = own ]; then
+        resolve "$3" "$1"
+        set_layer "$target"
+        if [ -z "$target" ]; then
+            complain "$1:$2 includes \"$3\", which is nowhere"
+        elif [[ $wanted != *" $layer "* ]]; then
+            complain "$1:$2: $from must not include $target"
         fi
-    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include' "$file" || true)
-done
+    elif [[ " uv.h cjson/cJSON.h zlib.h cblas.h " == *" $3 "* && $wanted != *" $3 "* ]]; then
+        complain "$1:$2: $from must not include <$3>"
+    fi
+}
+
+files=("$@")
+[ $# -gt 0 ] || mapfile -t files < <(find include rendezvous launcher worker -name '*.[ch]' | sort)
+include='^([^:]+):([0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^>"]+)[>"]'
+while IFS= read -r text; do
+    [[ $text =~ $include ]] || continue
+    kind=own
+    [ "${BASH_REMATCH[3]}" = '"' ] || kind=system
+    check "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" "${BASH_REMATCH[4]}" "$kind"
+done < <(grep -HnE '^[[:space:]]*#[[:space:]]*include' "${files[@]}")
 echo "layers: ${#files[@]} files, $bad wrong include(s)"
 [ "$bad" -eq 0 ]

@@ -3,7 +3,7 @@
 #
 # A list of what is allowed, not of what is forbidden: a pure object may import the C library's arithmetic, memory and text
 # functions, cJSON, the matrix product, and what other pure objects define. So a pure module cannot reach a clock through
-# a module of ours that is not pure either. Unlisted objects that would pass are named, to be added to the list.
+# a module of ours that is not pure either. Unlisted modules that would pass are named, to be added to the list.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -15,19 +15,9 @@ malloc calloc realloc free v?snprintf v?asprintf sscanf qsort bsearch
 is(alnum|alpha|digit|print|space|xdigit|upper|lower) tolower toupper ctype_(b|tolower|toupper)_loc
 (exp|log|log2|log10|pow|sqrt|fabs|floor|ceil|round|lround|llround|fmin|fmax|fmod|sin|cos|tanh|hypot|ldexp|nearbyint|rint)f?
 cJSON_[A-Za-z0-9]+ cblas_[sd](gemm|gemv|axpy|scal|dot) crc32(_z)? adler32
+str(errordesc|errorname)_np sig(abbrev|descr)_np libc_current_sigrt(min|max)
 errno_location stack_chk_fail assert_fail GLOBAL_OFFSET_TABLE_
 '
-pattern="^($(xargs <<<"$allowed" | tr ' ' '|'))\$"
-
-# Prints the imports of $1 that neither the pattern nor a symbol defined in the file $2 allows. The C library's names
-# for the same functions are undressed first: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
-foreign_imports() {
-    nm -u "$1" | awk '{ print $2 }' | sed -E 's/@.*//' | sort -u | comm -23 - "$2" |
-        while IFS= read -r symbol; do
-            bare=$(sed -E 's/^__isoc(99|23)_//; s/^_+//; s/_chk$//; s/_finite$//' <<<"$symbol")
-            grep -Eq "$pattern" <<<"$bare" || echo "$symbol"
-        done
-}
 
 objects=() bad=0
 while read -r module; do
@@ -40,25 +30,62 @@ while read -r module; do
 done < <(grep -v '^#' scripts/pure-modules)
 objects+=("$@")
 
-own=$(mktemp)
-trap 'rm -f "$own"' EXIT
-nm --defined-only --extern-only "${objects[@]}" | awk 'NF == 3 { print $3 }' | sort -u >"$own"
+# Objects of ours that nobody lists, as long as their source is still there.
+mapfile -t unlisted < <(find "$BUILD"/obj/{rendezvous,launcher,worker} -name '*.o' 2>/dev/null | sort |
+    while IFS= read -r object; do
+        module=${object#"$BUILD"/obj/}
+        [ ! -f "${module%.o}.c" ] || echo "$object"
+    done | grep -vxF "$(printf '%s\n' "${objects[@]}")")
 
-for object in "${objects[@]}"; do
-    imports=$(foreign_imports "$object" "$own" | xargs)
-    if [ -n "$imports" ]; then
-        echo "  impure  ${object#"$BUILD"/obj/} imports: $imports"
-        bad=$((bad + 1))
-    fi
-done
+# Lines `FILE:ADDRESS TYPE SYMBOL` of both lists. The C library's names for the same functions are undressed before
+# they are compared: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
+nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed" | tr ' ' '|'))\$" \
+    -v listed="${#objects[@]}" -v build="$BUILD/obj/" -v objects="${objects[*]}" -v unlisted="${unlisted[*]}" '
+    function allows(symbol) {
+        sub(/@.*/, "", symbol)
+        sub(/^__isoc(99|23)_/, "", symbol)
+        sub(/^_+/, "", symbol)
+        sub(/_chk$|_finite$/, "", symbol)
+        return symbol ~ pattern
+    }
+    BEGIN {
+        n = split(objects, object, " ")
+        m = split(unlisted, other, " ")
+        for (i = 1; i <= n; i++)
+            pure[object[i]] = 1
+    }
+    {
+        file = $1
+        sub(/:[^:]*$/, "", file)
+        symbol = $NF
+        if ($(NF - 1) == "U")
+            imports[file] = imports[file] " " symbol
+        else if ($(NF - 1) ~ /^[A-Z]$/ && pure[file])
+            own[symbol] = 1
+    }
+    function foreign(file,    list, k, i, out) {
+        k = split(imports[file], list, " ")
+        for (i = 1; i <= k; i++)
+            if (!(list[i] in own) && !allows(list[i]))
+                out = out " " list[i]
+        return out
+    }
+    function name(file) {
+        sub("^" build, "", file)
+        sub(/\.o$/, "", file)
+        return file
+    }
+    END {
+        for (i = 1; i <= n; i++)
+            if ((out = foreign(object[i])) != "") {
+                print "  impure  " name(object[i]) " imports:" out
+                bad++
+            }
+        for (i = 1; i <= m; i++)
+            if (foreign(other[i]) == "")
+                print "  note: " name(other[i]) " is pure, but not in scripts/pure-modules"
+        exit bad > 0
+    }' || bad=$((bad + 1))
 
-while read -r object; do
-    name=${object#"$BUILD"/obj/}
-    if ! grep -qx "${name%.o}" scripts/pure-modules && [ -f "${name%.o}.c" ] &&
-        [ -z "$(foreign_imports "$object" "$own")" ]; then
-        echo "  note: ${name%.o} is pure, but not in scripts/pure-modules"
-    fi
-done < <(find "$BUILD/obj/rendezvous" "$BUILD/obj/launcher" "$BUILD/obj/worker" -name '*.o' 2>/dev/null | sort)
-
-echo "purity: ${#objects[@]} modules, $bad of them not pure"
+[ "$bad" -ne 0 ] || echo "purity: ${#objects[@]} modules are pure"
 [ "$bad" -eq 0 ]

@@ -1,0 +1,226 @@
+/* descendants.c -- see descendants.h.
+ *
+ * The tree is read from /proc/PID/task/TID/children, or where the kernel lacks that file from the parent field of every
+ * /proc/PID/stat. Pids are reused, so a number that was read a moment ago proves nothing:
+ *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
+ *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
+ *     child of ours) is checked to be still there. Only then the pidfd is signalled.
+ * Both lists may miss someone who is being born. That is why killing repeats until wait says that nobody is left. */
+#include "descendants.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NAMED_AT_MOST = 8, RESCAN_MS = 5 };
+
+bool descendants_adopt(void)
+{
+    return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
+
+/* --- reading the tree ------------------------------------------------------------------------------------------ */
+
+/* The whole of a small /proc file as text in `out`; false when it is gone. */
+static bool read_text(const char *path, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = 0;
+    char *to;
+    while ((to = buf_reserve(out, 4096)) != NULL && (n = read(fd, to, 4095)) > 0)
+        out->len += (size_t)n;
+    close(fd);
+    if (to != NULL)
+        *to = '\0';
+    return to != NULL && n == 0;
+}
+
+/* Parent of `pid`, 0 when it is gone. The name in parentheses may hold anything, so look behind the last one. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    int parent = 0;
+    return end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+static void add_pid(struct buf *pids, pid_t pid)
+{
+    buf_append(pids, &pid, sizeof(pid)); /* short of memory: one less now, found by the next scan */
+}
+
+/* False when this kernel has no `children` files. */
+static bool children_by_file(pid_t of, struct buf *pids)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
+    DIR *tasks = opendir(path);
+    if (tasks == NULL)
+        return errno == ENOENT; /* the process is gone, and has no children */
+    bool supported = true;
+    for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
+        struct buf text = { 0 };
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)of, e->d_name);
+        if (read_text(path, &text)) {
+            char *at = (char *)text.data, *end;
+            for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
+                add_pid(pids, (pid_t)pid);
+        } else if (of == getpid()) {
+            supported = false; /* our own threads do not vanish while we look */
+        }
+        buf_free(&text);
+    }
+    closedir(tasks);
+    return supported;
+}
+
+static void children_by_scan(pid_t of, struct buf *pids)
+{
+    DIR *proc = opendir("/proc");
+    if (proc == NULL)
+        return;
+    for (struct dirent *e; (e = readdir(proc)) != NULL;) {
+        pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+        if (pid > 0 && parent_of(pid) == of)
+            add_pid(pids, pid);
+    }
+    closedir(proc);
+}
+
+/* Children of `of` as an array of pid_t in `pids`. */
+static size_t children_of(pid_t of, struct buf *pids)
+{
+    static enum { UNKNOWN, BY_FILE, BY_SCAN } way; /* the same for the life of a kernel */
+    if (way == UNKNOWN) {
+        struct buf probe = { 0 };
+        way = children_by_file(getpid(), &probe) ? BY_FILE : BY_SCAN;
+        buf_free(&probe);
+    }
+    if (way == BY_FILE)
+        children_by_file(of, pids);
+    else
+        children_by_scan(of, pids);
+    return pids->len / sizeof(pid_t);
+}
+
+/* --- signalling ------------------------------------------------------------------------------------------------ */
+
+static int open_pidfd(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static bool signal_pidfd(int pidfd, int signal)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+}
+
+/* Is the process behind a number that was read as a child of `parent`, and has been opened since, really ours?
+ * `parent_fd` is the parent's pidfd, -1 when the parent is a child of this process. */
+static bool is_ours(pid_t pid, pid_t parent, int parent_fd)
+{
+    pid_t now = parent_of(pid);
+    if (now == getpid())
+        return true; /* its parent has died, we have adopted it */
+    return now == parent && (parent_fd < 0 || signal_pidfd(parent_fd, 0));
+}
+
+/* Signal `pid` (by its pidfd, or -1 for our own child) and all below it. Its children are read before the signal can
+ * take the list away; they are signalled after it, so it cannot make more of them meanwhile when the signal kills. */
+static void signal_tree(pid_t pid, int pidfd, int signal)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(pid, &pids);
+    if (pidfd >= 0)
+        signal_pidfd(pidfd, signal);
+    else
+        kill(pid, signal);
+    for (size_t i = 0; i < n; i++) {
+        pid_t child = ((const pid_t *)(const void *)pids.data)[i];
+        int child_fd = open_pidfd(child);
+        if (child_fd >= 0 && is_ours(child, pid, pidfd))
+            signal_tree(child, child_fd, signal);
+        if (child_fd >= 0)
+            close(child_fd);
+    }
+    buf_free(&pids);
+}
+
+void descendants_signal(int signal)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(getpid(), &pids);
+    for (size_t i = 0; i < n; i++)
+        signal_tree(((const pid_t *)(const void *)pids.data)[i], -1, signal);
+    buf_free(&pids);
+}
+
+/* --- to the last one ------------------------------------------------------------------------------------------- */
+
+/* Take what has ended. False when there is no child any more. */
+static bool reap_some(void)
+{
+    pid_t pid;
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        ;
+    return pid == 0;
+}
+
+bool descendants_kill_all(uint64_t limit_ms)
+{
+    uint64_t end = clock_ms() + limit_ms;
+    sigset_t child_ended, before;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
+    pthread_sigmask(SIG_BLOCK, &child_ended, &before);
+    bool left = reap_some();
+    while (left && clock_ms() < end) {
+        descendants_signal(SIGKILL);
+        left = reap_some();
+        /* An orphan that changes hands tells us nothing, so look again soon even when nobody has ended. */
+        if (left)
+            sigtimedwait(&child_ended, NULL, &(struct timespec){ .tv_nsec = RESCAN_MS * 1000000 });
+        left = left && reap_some();
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !left;
+}
+
+void descendants_names(struct buf *out)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(getpid(), &pids);
+    for (size_t i = 0; i < n && i < NAMED_AT_MOST; i++) {
+        pid_t pid = ((const pid_t *)(const void *)pids.data)[i];
+        char path[64];
+        struct buf name = { 0 };
+        snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+        read_text(path, &name);
+        buf_printf(out, "%s%d (%.*s)", i > 0 ? ", " : "", (int)pid, (int)(name.len > 0 ? name.len - 1 : 0),
+                   name.len > 0 ? (const char *)name.data : "");
+        buf_free(&name);
+    }
+    buf_free(&pids);
+}

@@ -1,0 +1,37 @@
+/* proc.h -- find a program and start one worker.
+ *
+ * A worker gets: its own session (kill(-pid) reaches its helpers, a terminal's Ctrl-C does not), SIGKILL as
+ * parent-death signal, default signals, an empty signal mask, three descriptors and no other. */
+#ifndef LAUNCHER_PROC_H
+#define LAUNCHER_PROC_H
+
+#include "report.h"
+
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+struct proc_spec {
+    const char *path;            /* what is executed, from proc_find */
+    char *const *argv;           /* NULL-terminated */
+    char *const *envp;           /* NULL-terminated */
+    int fds[3];                  /* become 0, 1 and 2; stay open here */
+    const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
+};
+
+/* Where execvp would find `program`: itself when it has a '/', else the first executable file along `path` (the text
+ * of PATH; NULL = the system's default). 0: `out` holds it. Else an errno: ENOENT, EACCES (there, but not executable),
+ * ENAMETOOLONG. */
+int proc_find(const char *program, const char *path, char *out, size_t size);
+
+/* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call it from a thread
+ * that lives as long as the workers: the parent-death signal follows the thread. */
+pid_t proc_spawn(const struct proc_spec *spec, int *error);
+
+/* What lies at `path`, for the report of a program that could not be started. */
+enum program_look proc_look(const char *path);
+
+/* What stands behind "#!" in the first line of `path`; "" when it is no script. */
+void proc_interpreter(const char *path, char *out, size_t size);
+
+#endif

@@ -1,0 +1,211 @@
+/* writer.c -- see writer.h.
+ *
+ * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. They are
+ * swapped, so the lock is never held across a write, and a burst goes out with one system call. */
+#include "writer.h"
+
+#include "base/buf.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct slot {
+    int fd;
+    bool owned;
+    int error;          /* errno of the first failed write; later bytes are thrown away */
+    struct buf waiting; /* under the lock */
+    struct buf going;   /* the thread's */
+};
+
+struct writer {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* something is waiting, or it is time to stop */
+    pthread_t thread;
+    bool started, stopping;
+    writer_progress progress;
+    void *user;
+    uint64_t queued;
+    struct slot **slots; /* pointers, so that a slot stays where it is when the table grows */
+    int n_slots;
+};
+
+/* --- the thread ------------------------------------------------------------------------------------------------ */
+
+/* Write all of it; 0, or the errno that ended it. A descriptor that someone made non-blocking is waited for.
+ * Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
+static int write_all(int fd, const uint8_t *data, size_t len)
+{
+    int old, error = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+    for (size_t done = 0; done < len && error == 0;) {
+        ssize_t n = write(fd, data + done, len - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno == EAGAIN)
+            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
+        else if (errno != EINTR)
+            error = errno;
+    }
+    pthread_setcancelstate(old, NULL);
+    return error;
+}
+
+/* The next slot with something to write, looking on from `from` so that none is starved; NULL when there is none. */
+static struct slot *next_slot(const struct writer *w, int from)
+{
+    for (int i = 0; i < w->n_slots; i++) {
+        struct slot *s = w->slots[(from + i) % w->n_slots];
+        if (s->waiting.len > 0)
+            return s;
+    }
+    return NULL;
+}
+
+/* Called and left with the lock held; open while writing. */
+static void write_slot(struct writer *w, struct slot *s)
+{
+    struct buf take = s->waiting;
+    s->waiting = s->going;
+    s->going = take;
+    int fd = s->error == 0 ? s->fd : -1;
+
+    pthread_mutex_unlock(&w->lock);
+    int error = fd >= 0 ? write_all(fd, take.data, take.len) : 0;
+    pthread_mutex_lock(&w->lock);
+
+    if (s->error == 0)
+        s->error = error;
+    w->queued -= take.len;
+    s->going.len = 0;
+}
+
+static void *writer_main(void *arg)
+{
+    struct writer *w = arg;
+    int turn = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    pthread_mutex_lock(&w->lock);
+    while (!w->stopping) {
+        struct slot *s = next_slot(w, turn++);
+        if (s == NULL) {
+            pthread_cond_wait(&w->work, &w->lock);
+            continue;
+        }
+        write_slot(w, s);
+        w->progress(w->user);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* --- the caller's side ------------------------------------------------------------------------------------------ */
+
+struct writer *writer_new(writer_progress progress, void *user)
+{
+    struct writer *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    w->progress = progress;
+    w->user = user;
+    return w;
+}
+
+int writer_add(struct writer *w, int fd, bool owned)
+{
+    struct slot *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return -1;
+    *s = (struct slot){ .fd = fd, .owned = owned };
+    pthread_mutex_lock(&w->lock);
+    struct slot **slots = realloc(w->slots, ((size_t)w->n_slots + 1) * sizeof(struct slot *));
+    int n = slots != NULL ? w->n_slots++ : -1;
+    if (slots != NULL) {
+        w->slots = slots;
+        slots[n] = s;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (slots == NULL)
+        free(s);
+    return n;
+}
+
+/* With the lock held. */
+static bool start_thread(struct writer *w)
+{
+    sigset_t all, before;
+    if (w->started)
+        return true;
+    sigfillset(&all); /* signals belong to the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->started = pthread_create(&w->thread, NULL, writer_main, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return w->started;
+}
+
+void writer_put(struct writer *w, int slot, struct slice bytes)
+{
+    pthread_mutex_lock(&w->lock);
+    struct slot *s = w->slots[slot];
+    if (!start_thread(w))
+        s->error = EAGAIN;
+    else if (!buf_append(&s->waiting, bytes.data, bytes.len))
+        s->error = ENOMEM;
+    else
+        w->queued += bytes.len;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+uint64_t writer_queued(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    uint64_t queued = w->queued;
+    pthread_mutex_unlock(&w->lock);
+    return queued;
+}
+
+int writer_error(struct writer *w, int slot)
+{
+    pthread_mutex_lock(&w->lock);
+    int error = w->slots[slot]->error;
+    pthread_mutex_unlock(&w->lock);
+    return error;
+}
+
+/* A thread that hangs in write(2) is cancelled there; elsewhere it sees `stopping`. */
+static void stop_thread(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    bool writing = w->queued > 0;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (writing)
+        pthread_cancel(w->thread);
+    pthread_join(w->thread, NULL);
+}
+
+void writer_free(struct writer *w)
+{
+    if (w == NULL)
+        return;
+    if (w->started)
+        stop_thread(w);
+    for (int i = 0; i < w->n_slots; i++) {
+        if (w->slots[i]->owned)
+            close(w->slots[i]->fd);
+        buf_free(&w->slots[i]->waiting);
+        buf_free(&w->slots[i]->going);
+        free(w->slots[i]);
+    }
+    free(w->slots);
+    pthread_cond_destroy(&w->work);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

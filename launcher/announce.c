@@ -1,0 +1,69 @@
+/* announce.c -- see announce.h. */
+#include "announce.h"
+
+#include "ending.h"
+#include "event_json.h"
+
+#include "base/clock.h"
+
+static uint64_t since_start(const struct announce *a)
+{
+    return clock_ms() - a->started_ms;
+}
+
+/* `made` is the answer of the function that made the event. */
+static void put_event(const struct announce *a, bool made, struct buf *event)
+{
+    if (made)
+        output_put(a->output, event);
+    buf_free(event);
+}
+
+void announce_job(const struct announce *a, const char *note)
+{
+    const struct plan *plan = a->plan;
+    struct buf event = { 0 };
+    for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
+        output_note(a->output, "%s", plan->notes[i]);
+    if (!plan->cli->quiet && note[0] != '\0')
+        output_note(a->output, "%s", note);
+    if (plan->cli->json)
+        put_event(a, event_started(&event, since_start(a), plan), &event);
+}
+
+void announce_worker_started(const struct announce *a, int local_rank, int pid)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
+    struct buf event = { 0 };
+    if (a->plan->cli->json)
+        put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
+    else if (a->plan->cli->verbose)
+        output_note(a->output, "rank %d started, pid %d", who->rank, pid);
+}
+
+void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
+    char text[ENDING_MAX];
+    struct buf event = { 0 };
+    if (a->plan->cli->json) {
+        put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
+    } else if (a->plan->cli->verbose) {
+        ending_text(text, how);
+        output_note(a->output, "rank %d: %s", who->rank, text);
+    }
+}
+
+void announce_stop(const struct announce *a, int signal, bool first)
+{
+    char name[ENDING_MAX];
+    struct buf event = { 0 };
+    if (a->plan->cli->json) {
+        put_event(a, event_stop(&event, since_start(a), signal), &event);
+    } else if (!a->plan->cli->quiet) {
+        signal_name(name, signal);
+        output_note(a->output,
+                    first ? "%s: stopping the workers; once more kills them at once" : "%s again: killing",
+                    name);
+    }
+}

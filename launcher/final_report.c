@@ -1,0 +1,85 @@
+/* final_report.c -- see final_report.h. */
+#include "final_report.h"
+
+#include "event_json.h"
+#include "logdir.h"
+#include "proc.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* All of it; a stderr that is closed or full has nobody to complain to. */
+static void write_all(int fd, struct slice bytes)
+{
+    const char *at = bytes.data;
+    for (size_t left = bytes.len; left > 0;) {
+        ssize_t n = write(fd, at, left);
+        if (n < 0 && errno != EINTR)
+            return;
+        at += n > 0 ? n : 0;
+        left -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+static uint64_t unix_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
+static void leave_in_log_dir(const struct report *r)
+{
+    char path[PATH_MAX];
+    struct ddp_err err;
+    cJSON *json = report_json(r);
+    char *text = json != NULL ? cJSON_Print(json) : NULL;
+    snprintf(path, sizeof(path), "%s/report.json", r->plan->log_root);
+    int fd = text != NULL ? logdir_create(path, &err) : -1;
+    if (fd >= 0) {
+        write_all(fd, slice_str(text));
+        write_all(fd, slice_str("\n"));
+        close(fd);
+    } else {
+        log_warn("%s", text != NULL ? err.msg : "no memory for report.json");
+    }
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+static void print_it(const struct report *r)
+{
+    const struct cli *cli = r->plan->cli;
+    struct buf out = { 0 };
+    if (cli->json ? event_finished(&out, r) : (report_needed(r) || cli->verbose) && report_text(r, &out))
+        write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
+    buf_free(&out);
+}
+
+void final_report(const struct final_facts *f)
+{
+    char interpreter[256] = "";
+    struct report r = { .plan = f->plan,
+                        .agent = f->agent,
+                        .stdout_tails = output_tails(f->output, STD_OUT),
+                        .stderr_tails = output_tails(f->output, STD_ERR),
+                        .started_ms = f->started_ms,
+                        .ended_ms = clock_ms(),
+                        .ended_unix_ms = unix_ms(),
+                        .path = f->path };
+    if (f->program != NULL) {
+        r.look = proc_look(f->program);
+        proc_interpreter(f->program, interpreter, sizeof(interpreter));
+        r.interpreter = interpreter[0] != '\0' ? interpreter : NULL;
+    }
+    print_it(&r);
+    if (f->plan->log_root != NULL)
+        leave_in_log_dir(&r);
+}

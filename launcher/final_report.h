@@ -1,0 +1,22 @@
+/* final_report.h -- look up what the report needs, print it, and leave it in the log directory. */
+#ifndef LAUNCHER_FINAL_REPORT_H
+#define LAUNCHER_FINAL_REPORT_H
+
+#include "output.h"
+#include "report.h"
+
+struct final_facts {
+    const struct plan *plan;
+    const struct agent *agent;
+    struct output *output; /* everything in it is written */
+    uint64_t started_ms;
+    const char
+        *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
+    const char *path; /* the PATH it was looked for in */
+};
+
+/* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and
+ * report.json in the log directory. */
+void final_report(const struct final_facts *facts);
+
+#endif

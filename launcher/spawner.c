@@ -1,0 +1,84 @@
+/* spawner.c -- see spawner.h. */
+#include "spawner.h"
+
+#include "proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+enum {
+    FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
+    FDS_PER_WORKER = 6, /* two pipes while it is started, two files, some room */
+};
+
+static void raise_fd_limit(struct spawner *s)
+{
+    getrlimit(RLIMIT_NOFILE, &s->nofile);
+    struct rlimit more = s->nofile;
+    rlim_t need = FDS_OF_OURS + FDS_PER_WORKER * (rlim_t)s->plan->nproc;
+    if (more.rlim_cur == RLIM_INFINITY || more.rlim_cur >= need)
+        return;
+    more.rlim_cur = need < more.rlim_max ? need : more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
+void spawner_init(struct spawner *s, const struct plan *plan, struct output *output)
+{
+    *s = (struct spawner){ .plan = plan, .output = output };
+    s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    raise_fd_limit(s);
+}
+
+void spawner_close(struct spawner *s)
+{
+    if (s->null_fd > STDERR_FILENO)
+        close(s->null_fd);
+}
+
+/* Find the program once; it is the same for all. */
+static int find_program(struct spawner *s, const char *program, char *const *envp)
+{
+    if (s->path[0] != '\0')
+        return 0;
+    int error = proc_find(program, env_find(envp, "PATH"), s->path, sizeof(s->path));
+    if (error != 0) {
+        s->path[0] = '\0';
+        s->failed = program;
+    }
+    return error;
+}
+
+static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t *pid)
+{
+    struct ddp_err err;
+    struct worker_env env;
+    if (plan_env(s->plan, local_rank, &env, &err) != DDP_OK)
+        return ENOMEM;
+    const struct proc_spec spec = { .path = s->path,
+                                    .argv = s->plan->workers[local_rank].argv,
+                                    .envp = env.block,
+                                    .fds = { local_rank == 0 ? STDIN_FILENO : s->null_fd, fds[0], fds[1] },
+                                    .nofile = &s->nofile };
+    int error = find_program(s, spec.argv[0], env.block);
+    if (error == 0 && (*pid = proc_spawn(&spec, &error)) < 0) {
+        s->failed = s->path;
+        /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
+        error = error == ENOENT ? ENOEXEC : error;
+    }
+    worker_env_free(&env);
+    return error;
+}
+
+int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
+{
+    struct ddp_err err;
+    int fds[2];
+    if (output_open(s->output, local_rank, fds, &err) != DDP_OK) {
+        output_note(s->output, "error: %s", err.msg);
+        return EMFILE;
+    }
+    int error = start_with(s, local_rank, fds, pid);
+    output_spawned(fds);
+    return error;
+}

@@ -1,0 +1,29 @@
+/* spawner.h -- start worker N of the plan: program, environment, descriptors. */
+#ifndef LAUNCHER_SPAWNER_H
+#define LAUNCHER_SPAWNER_H
+
+#include "output.h"
+#include "plan.h"
+
+#include <limits.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+struct spawner {
+    const struct plan *plan;
+    struct output *output;
+    int null_fd;          /* stdin of all workers but local rank 0 */
+    struct rlimit nofile; /* as the user gave it; ours is raised */
+    char path[PATH_MAX];  /* the program, found at the first start; "" before */
+    const char *failed;   /* the program that could not be started, as found or as named; NULL = none */
+};
+
+/* Plan and output are borrowed. Raises our own descriptor limit to what so many workers need. */
+void spawner_init(struct spawner *s, const struct plan *plan, struct output *output);
+
+/* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
+int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
+
+void spawner_close(struct spawner *s);
+
+#endif

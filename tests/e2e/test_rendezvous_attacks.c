@@ -1,0 +1,378 @@
+/* ddp-rendezvous under attack: broken, rude and greedy clients. A normal client goes on beside each of them, and the
+ * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
+#include "base/clock.h"
+#include "daemon.h"
+#include "encode.h"
+#include "peer.h"
+#include "procstat.h"
+#include "sim_hub.h" /* hex_read */
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A sanitizer's own memory and pace say nothing about ours. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MEASURED = 0 };
+#else
+enum { MEASURED = 1 };
+#endif
+
+static struct daemon server;
+static int bystander;
+static long base_kib, base_cpu_ms;
+
+static void besiege(void)
+{
+    server = daemon_start("127.0.0.1:0", "--quiet");
+    bystander = peer_connect_c(server.port);
+    cr_assert_eq(peer_add(bystander, "/n", 1), 1);
+    base_kib = procstat_rss_kib(run_pid(server.process));
+    base_cpu_ms = procstat_cpu_ms(run_pid(server.process));
+}
+
+/* Whatever was done to it: old and new clients are served, and it ends by itself. */
+static void relieve(void)
+{
+    cr_assert_eq(peer_add(bystander, "/n", 1), 2);
+    peer_expect_service(server.port);
+    close(bystander);
+    daemon_stop(&server);
+}
+
+TestSuite(rendezvous_attacks, .init = besiege, .fini = relieve, .timeout = 120);
+
+static void expect_memory_below(long kib)
+{
+    long peak = procstat_peak_kib(run_pid(server.process));
+    if (MEASURED)
+        cr_assert_lt(peak - base_kib, kib, "the server grew by %ld KiB", peak - base_kib);
+}
+
+static void expect_cpu_below(long ms)
+{
+    long used = procstat_cpu_ms(run_pid(server.process)) - base_cpu_ms;
+    if (MEASURED)
+        cr_assert_lt(used, ms, "the server used %ld ms of CPU", used);
+}
+
+/* --- lengths that lie ---------------------------------------------------------------------------------- */
+
+static const uint64_t huge[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
+enum { HUGE_LENGTHS = sizeof(huge) / sizeof(huge[0]), EACH = 50 };
+
+/* `start` and then each of the huge lengths: the server closes and allocates nothing. */
+static void announce_huge(const char *start)
+{
+    for (int i = 0; i < HUGE_LENGTHS * EACH; i++) {
+        struct buf b = { 0 };
+        int fd = peer_connect(server.port);
+        hex_read(start, &b);
+        put_u64(&b, huge[i % HUGE_LENGTHS]);
+        peer_send(fd, buf_slice(&b));
+        peer_expect_end(fd);
+        buf_free(&b);
+    }
+    expect_memory_below(2048);
+}
+
+Test(rendezvous_attacks, fourteen_bytes_announce_a_huge_key)
+{
+    announce_huge("00 cef7853c 01");
+}
+
+Test(rendezvous_attacks, nine_bytes_announce_a_huge_key_in_the_old_dialect)
+{
+    announce_huge("03");
+}
+
+Test(rendezvous_attacks, a_huge_value_is_announced)
+{
+    announce_huge("00 cef7853c 01 0100000000000000 61");
+}
+
+Test(rendezvous_attacks, a_huge_list_is_announced)
+{
+    announce_huge("00 cef7853c 06");
+    announce_huge("00 cef7853c 0b");
+}
+
+Test(rendezvous_attacks, a_huge_key_inside_a_list_is_announced)
+{
+    announce_huge("00 cef7853c 05 0200000000000000");
+}
+
+Test(rendezvous_attacks, our_own_requests_have_limits_too)
+{
+    announce_huge("00 cef7853c 80");
+    announce_huge("00 cef7853c 81");
+    announce_huge("00 cef7853c 82");
+}
+
+/* As much as is allowed, and never a byte of it. */
+Test(rendezvous_attacks, values_are_announced_and_never_sent)
+{
+    enum { LIARS = 200 };
+    int liar[LIARS];
+    for (int i = 0; i < LIARS; i++) {
+        liar[i] = peer_connect_c(server.port);
+        peer_send_hex(liar[i], "01 0100000000000000 61 0000800000000000 00");
+    }
+    cr_assert_eq(peer_add(bystander, "/m", 1), 1);
+    expect_memory_below(2048);
+    for (int i = 0; i < LIARS; i++)
+        close(liar[i]);
+}
+
+/* --- requests that never end --------------------------------------------------------------------------- */
+
+Test(rendezvous_attacks, one_byte_and_then_silence_stops_nobody)
+{
+    int mute[20];
+    for (int i = 0; i < 20; i++) {
+        mute[i] = peer_connect(server.port);
+        peer_send(mute[i], slice_of(i % 2 ? "\0" : "\3", 1));
+    }
+    peer_expect_service(server.port);
+    for (int i = 0; i < 20; i++)
+        close(mute[i]);
+}
+
+Test(rendezvous_attacks, a_greeting_in_two_segments_is_understood)
+{
+    int fd = peer_connect(server.port);
+    peer_send_cut(fd, PEER_GREETING, 2);
+    peer_expect(fd, PEER_GREETING_ANSWER);
+    close(fd);
+}
+
+/* 60 MiB of a request that is never complete. A server that parses from the start at each read needs a minute. */
+Test(rendezvous_attacks, an_endless_multi_set_costs_linear_time)
+{
+    enum { PAIR = 4096, PAIRS = 15000, KEY = 8 };
+    static uint8_t pair[PAIR];
+    int fd = peer_connect_c(server.port);
+    peer_send_hex(fd, "0b 0000020000000000");
+    write_le(pair, KEY, 8);
+    write_le(pair + 8 + KEY, PAIR - KEY - 16, 8);
+    for (int i = 0; i < PAIRS; i++)
+        cr_assert(peer_send(fd, slice_of(pair, sizeof(pair))), "it was closed after %d pairs", i);
+    peer_expect_service(server.port);
+    expect_cpu_below(3000);
+    close(fd);
+}
+
+Test(rendezvous_attacks, a_long_list_in_small_pieces_costs_linear_time)
+{
+    enum { KEYS = 131072 };
+    struct buf b = { 0 };
+    int fd = peer_connect_c(server.port);
+    put_u8(&b, 0x06);
+    put_u64(&b, KEYS);
+    for (uint64_t i = 0; i < KEYS; i++)
+        put_blob(&b, slice_of(&i, sizeof(i)));
+    for (size_t at = 0; at < b.len; at += 1000)
+        cr_assert(peer_send(fd, slice_of(b.data + at, b.len - at < 1000 ? b.len - at : 1000)));
+    peer_expect_silence(bystander, 'C');
+    expect_cpu_below(3000);
+    buf_free(&b);
+    close(fd);
+}
+
+/* Whoever waits for a hundred thousand keys and dies leaves nothing. */
+Test(rendezvous_attacks, waiters_for_many_keys_die)
+{
+    enum { KEYS = 100000, WARM = 4, ROUNDS = 24 };
+    struct buf b = { 0 };
+    long warm_kib = 0;
+    put_u8(&b, 0x06);
+    put_u64(&b, KEYS);
+    for (uint64_t i = 0; i < KEYS; i++)
+        put_blob(&b, slice_of(&i, sizeof(i)));
+    for (int round = 0; round < ROUNDS; round++) {
+        int fd = peer_connect_c(server.port);
+        cr_assert(peer_send(fd, buf_slice(&b)));
+        shutdown(fd, SHUT_WR);
+        peer_expect_end(fd); /* so it has read it all */
+        if (round == WARM)
+            warm_kib = procstat_peak_kib(run_pid(server.process)) - base_kib;
+    }
+    expect_memory_below(warm_kib + warm_kib / 4 + 1024);
+    expect_cpu_below(5000);
+    buf_free(&b);
+}
+
+/* --- nonsense ------------------------------------------------------------------------------------------ */
+
+static void expect_refused(const char *name, struct slice hello)
+{
+    int fd = peer_connect(server.port);
+    cr_assert(peer_send(fd, hello), "%s", name);
+    shutdown(fd, SHUT_WR);
+    peer_expect_end(fd);
+    peer_expect_service(server.port);
+}
+
+Test(rendezvous_attacks, other_protocols_are_shown_the_door)
+{
+    static const char tls[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    expect_refused("HTTP", slice_str("GET /metrics HTTP/1.1\r\nHost: node1\r\n\r\n"));
+    expect_refused("TLS", slice_of(tls, sizeof(tls) - 1));
+    expect_refused("SSH", slice_str("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"));
+    expect_refused("Redis", slice_str("*1\r\n$4\r\nPING\r\n"));
+    expect_refused(
+        "RDP", slice_of("\x03\x00\x00\x13\x0e\xe0\x00\x00\x00\x00\x00\x01\x00\x08\x00\x03\x00\x00\x00", 19));
+}
+
+Test(rendezvous_attacks, a_wrong_magic_is_closed)
+{
+    for (int i = 0; i < 100; i++) {
+        int fd = peer_connect(server.port);
+        peer_send_hex(fd, "00 cef7853d 0d 01020304 ffffff");
+        peer_expect_end(fd);
+    }
+}
+
+Test(rendezvous_attacks, every_unknown_opcode_is_closed)
+{
+    for (int op = 0x13; op < 256; op++) {
+        if (op >= 0x80 && op <= 0x83)
+            continue;
+        int fd = peer_connect_c(server.port);
+        peer_send(fd, slice_of(&(char){ (char)op }, 1));
+        peer_expect_end(fd);
+    }
+}
+
+Test(rendezvous_attacks, counters_overflow_without_harm)
+{
+    int fd = peer_connect_c(server.port);
+    peer_add(fd, "/c", INT64_MAX);
+    peer_send_hex(fd, "04 0200000000000000 2f63 0100000000000000");
+    unsigned char answer[8];
+    ssize_t n = recv(fd, answer, sizeof(answer), MSG_WAITALL); /* wrapped or closed, both are fine */
+    cr_assert(n == 8 || n == 0);
+    close(fd);
+}
+
+Test(rendezvous_attacks, random_bytes_are_survived)
+{
+    static unsigned char noise[4096];
+    srand(42);
+    for (int i = 0; i < 300; i++) {
+        int fd = peer_connect(server.port);
+        for (size_t k = 0; k < sizeof(noise); k++)
+            noise[k] = (unsigned char)rand();
+        if (i % 2)
+            memcpy(noise, "\0\xce\xf7\x85\x3c", 5);
+        peer_send(fd, slice_of(noise, sizeof(noise)));
+        close(fd);
+    }
+    peer_expect_service(server.port);
+    expect_memory_below(4096);
+}
+
+/* --- floods -------------------------------------------------------------------------------------------- */
+
+Test(rendezvous_attacks, a_storm_of_connects_and_resets)
+{
+    const struct linger at_once = { 1, 0 };
+    for (int i = 0; i < 3000; i++) {
+        int fd = peer_connect(server.port);
+        if (i % 3 == 0)
+            peer_send_hex(fd, "00 cef7853c 06 0100000000000000 0100000000000000 61");
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(fd);
+        if (i % 1000 == 0)
+            peer_expect_service(server.port);
+    }
+    cr_assert_eq(peer_add(bystander, "/m", 1), 1);
+    expect_memory_below(4096);
+}
+
+/* Ten clients ask for a big value again and again, and never read. */
+Test(rendezvous_attacks, clients_that_do_not_read_are_cut_off)
+{
+    enum { GREEDY = 10, BYTES = 8 << 20, ASKED = 200 };
+    int greedy[GREEDY];
+    char *value = calloc(1, BYTES);
+    peer_set(bystander, "/big", slice_of(value, BYTES));
+    for (int i = 0; i < GREEDY; i++) {
+        greedy[i] = peer_connect_c(server.port);
+        for (int k = 0; k < ASKED; k++)
+            peer_send_hex(greedy[i], "03 0400000000000000 2f626967");
+        cr_assert_eq(peer_add(bystander, "/m", 1), i + 1);
+    }
+    /* All were cut off: the value (twice, with the copy of the request), and one queue at a time. */
+    expect_memory_below(3 * (BYTES >> 10) + 2 * (32 << 10));
+    for (int i = 0; i < GREEDY; i++)
+        close(greedy[i]);
+    free(value);
+}
+
+/* --- many idle clients, few descriptors ---------------------------------------------------------------- */
+
+Test(rendezvous_attacks, idle_clients_are_cheap)
+{
+    enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 512 };
+    static int idle[IDLE];
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < IDLE + 200)
+        cr_skip_test("skipped, because only %lu descriptors are allowed here", (unsigned long)limit.rlim_max);
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = peer_connect(server.port);
+    peer_expect_service(server.port);
+    expect_memory_below(IDLE * EACH_BYTES / 1024);
+    for (int i = 0; i < IDLE; i++)
+        close(idle[i]);
+}
+
+/* More clients than descriptors: those inside are served, the others wait and come in when there is room. */
+static void no_siege(void)
+{
+}
+
+Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_siege, .fini = no_siege)
+{
+    enum { CLIENTS = 150, FDS = 64 };
+    int fd[CLIENTS];
+    struct daemon d = daemon_start_limited(FDS);
+    int first = peer_connect_c(d.port);
+    for (int i = 0; i < CLIENTS; i++) {
+        fd[i] = peer_connect(d.port);
+        peer_send_hex(fd[i], PEER_GREETING);
+    }
+    cr_assert(run_until_error(d.process, "no file descriptors left", PEER_DEADLINE_MS));
+    for (int i = 1; i <= 100; i++)
+        cr_assert_eq(peer_add(first, "/n", 1), i);
+    cr_assert_lt(procstat_fds(run_pid(d.process)), FDS);
+    long cpu_ms = procstat_cpu_ms(run_pid(d.process));
+    usleep(500 * 1000); /* long enough for a spinning loop to show */
+    if (MEASURED)
+        cr_assert_lt(procstat_cpu_ms(run_pid(d.process)) - cpu_ms, 250);
+    for (int i = 0; i < CLIENTS; i++) { /* every single one is served, as soon as others leave */
+        peer_expect(fd[i], PEER_GREETING_ANSWER);
+        close(fd[i]);
+    }
+    peer_expect_service(d.port);
+    close(first);
+    daemon_stop(&d);
+}
+
+Test(rendezvous_attacks, loopback_means_loopback)
+{
+    char v6[16];
+    snprintf(v6, sizeof(v6), "%d", server.port);
+    const char *argv[] = { "/bin/bash", "-c", "exec 3<>/dev/tcp/::1/$0", v6, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_neq(r.exit_code, 0, "it listens on ::1 although 127.0.0.1 was asked for");
+    run_free(&r);
+}

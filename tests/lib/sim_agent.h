@@ -1,0 +1,63 @@
+/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event.
+ *
+ * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as a trace, one
+ * line per event at its left edge and the agent's wishes indented below it. Each wish is also checked for sense. */
+#ifndef TESTS_SIM_AGENT_H
+#define TESTS_SIM_AGENT_H
+
+#include "agent.h"
+#include "base/buf.h"
+
+enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64 };
+
+#define ASIM_FOR_EVER UINT64_MAX
+
+/* What a worker does; zeroed = ends with 0 at once. */
+struct asim_worker {
+    int spawn_error;      /* errno: it cannot be started at all */
+    uint64_t lives_ms;    /* then it ends by itself, ASIM_FOR_EVER = never */
+    int exit_code;        /* ... with this, */
+    int signal;           /* ... or by this */
+    bool ignores_polite;  /* only SIGKILL ends it */
+    uint64_t slow_ms;     /* from a polite signal to its end */
+    int polite_exit;      /* exit code after a polite signal; 0 = dies of the signal */
+    bool stuck;           /* in the kernel: not even SIGKILL */
+    bool leaves_daemon;   /* a descendant that lives on */
+    bool stubborn_daemon; /* ... and ignores SIGTERM */
+};
+
+struct asim_event {
+    struct agent_event event;
+    uint64_t order; /* events of the same time keep their order */
+};
+
+struct asim {
+    struct agent *agent;
+    int nproc;
+    struct asim_worker worker[ASIM_WORKERS];
+    uint64_t now_ms;
+    struct asim_event queue[ASIM_EVENTS];
+    size_t n_queue;
+    uint64_t order;
+    bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_store[ASIM_WORKERS];
+    int daemons, stubborn_daemons;
+    int next_spawn;
+    bool finished;
+    int exit_code;
+    struct buf trace;
+};
+
+/* Workers of which all run for ever and die of a polite signal at once. */
+void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
+void asim_free(struct asim *sim);
+
+/* The user's request to stop at that time. */
+void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
+
+/* Play until the agent is done. Fails the test when it never is, or wishes for something senseless. */
+void asim_run(struct asim *sim);
+
+/* The trace so far must be this text. */
+void asim_expect(struct asim *sim, const char *trace);
+
+#endif

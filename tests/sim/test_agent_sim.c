@@ -1,0 +1,289 @@
+/* A node's life as stories: what the agent wishes for when workers end, fail, ignore signals or leave something behind. */
+#include "sim_agent.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+
+static struct asim sim;
+
+static void two_workers(void)
+{
+    asim_init(&sim, 2, 30000);
+}
+
+static void done(void)
+{
+    asim_free(&sim);
+}
+
+/* Everything starts, everything ends with 0. */
+Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
+{
+    sim.worker[0].lives_ms = 5000;
+    sim.worker[1].lives_ms = 4000;
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1 runs\n"
+                      "[  4000] worker 1: exit 0, ok\n"
+                      "[  5000] worker 0: exit 0, ok\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  5000] nothing is left\n"
+                      "          finish with 0\n");
+}
+
+/* One fails: the other is stopped, and that is called a consequence. */
+Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini = done)
+{
+    sim.worker[1].lives_ms = 1000;
+    sim.worker[1].exit_code = 7;
+    sim.worker[0].slow_ms = 200;
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1 runs\n"
+                      "[  1000] worker 1: exit 7, failed\n"
+                      "          SIGTERM to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[  1200] worker 0: killed by SIGTERM (signal 15), consequence\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1200] nothing is left\n"
+                      "          finish with 7\n");
+    cr_assert_eq(agent_first_failure(sim.agent), 1);
+}
+
+/* SIGTERM is ignored: SIGKILL comes after the grace time, and then nothing polite any more. */
+Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_workers, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].signal = SIGSEGV;
+    sim.worker[1].ignores_polite = true;
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1 runs\n"
+                      "[  1000] worker 0: killed by SIGSEGV (signal 11), failed\n"
+                      "          SIGTERM to worker 1\n"
+                      "          SIGCONT to worker 1\n"
+                      "[ 31000] time is up\n"
+                      "          SIGKILL to worker 1\n"
+                      "[ 31000] worker 1: killed by SIGKILL (signal 9), consequence\n"
+                      "          SIGKILL to what is left\n"
+                      "[ 31000] nothing is left\n"
+                      "          finish with 139\n");
+}
+
+/* Ctrl-C: the workers get the same signal and the time to end in order. */
+Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
+{
+    sim.worker[0].slow_ms = sim.worker[1].slow_ms = 3000;
+    sim.worker[0].polite_exit = 1;
+    asim_stop_at(&sim, 2000, SIGINT);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1 runs\n"
+                      "[  2000] the user sends SIGINT\n"
+                      "          SIGINT to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "          SIGINT to worker 1\n"
+                      "          SIGCONT to worker 1\n"
+                      "[  5000] worker 0: exit 1, consequence\n"
+                      "[  5000] worker 1: killed by SIGINT (signal 2), consequence\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  5000] nothing is left\n"
+                      "          finish with 130\n");
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+}
+
+/* Ctrl-C again: now. */
+Test(agent_sim, ctrl_c_twice_kills, .fini = done)
+{
+    asim_init(&sim, 1, 30000);
+    sim.worker[0].ignores_polite = true;
+    asim_stop_at(&sim, 2000, SIGINT);
+    asim_stop_at(&sim, 2500, SIGINT);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  2000] the user sends SIGINT\n"
+                      "          SIGINT to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[  2500] the user sends SIGINT\n"
+                      "          SIGKILL to worker 0\n"
+                      "[  2500] worker 0: killed by SIGKILL (signal 9), consequence\n"
+                      "          SIGKILL to what is left\n"
+                      "[  2500] nothing is left\n"
+                      "          finish with 130\n");
+}
+
+/* The second of three cannot be started: the third is not even tried, the first is stopped. */
+Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
+{
+    asim_init(&sim, 3, 30000);
+    sim.worker[1].spawn_error = ENOENT;
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1: could not be started: No such file or directory, not_started\n"
+                      "          SIGTERM to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[     0] worker 0: killed by SIGTERM (signal 15), consequence\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[     0] nothing is left\n"
+                      "          finish with 127\n");
+    cr_assert_eq(agent_worker(sim.agent, 2)->verdict, WORKER_PENDING);
+}
+
+/* A daemon outlives its worker: it has five seconds at most, not the whole grace time. */
+Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
+{
+    asim_init(&sim, 1, 30000);
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .leaves_daemon = true, .stubborn_daemon = true };
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  1000] worker 0: exit 0, ok\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  6000] time is up\n"
+                      "          SIGKILL to what is left\n"
+                      "[  6000] nothing is left\n"
+                      "          finish with 0\n");
+}
+
+/* Two fail in the same millisecond: the second is a failure of its own, but not the first. */
+Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_workers, .fini = done)
+{
+    sim.worker[1] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 9 };
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .signal = SIGABRT };
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "          start worker 1\n"
+                      "[     0] worker 1 runs\n"
+                      "[  1000] worker 0: killed by SIGABRT (signal 6), failed\n"
+                      "          SIGTERM to worker 1\n"
+                      "          SIGCONT to worker 1\n"
+                      "[  1000] worker 1: exit 9, failed\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1000] nothing is left\n"
+                      "          finish with 134\n");
+    cr_assert_eq(agent_first_failure(sim.agent), 0);
+}
+
+/* Even SIGKILL does not help: the end is not held up. */
+Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done)
+{
+    asim_init(&sim, 1, 1000);
+    sim.worker[0].stuck = true;
+    asim_stop_at(&sim, 500, SIGTERM);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[   500] the user sends SIGTERM\n"
+                      "          SIGTERM to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[  1500] time is up\n"
+                      "          SIGKILL to worker 0\n"
+                      "[  6500] time is up\n"
+                      "          finish with 143\n");
+    cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
+}
+
+/* The user loses patience while a failed job is being stopped: one Ctrl-C changes nothing, two do. */
+Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini = done)
+{
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 3 };
+    sim.worker[1].ignores_polite = true;
+    asim_stop_at(&sim, 2000, SIGINT);
+    asim_stop_at(&sim, 3000, SIGINT);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 3000);
+    cr_assert_eq(sim.exit_code, 3, "the failure was first");
+    cr_assert_eq(agent_stop_signal(sim.agent), SIGINT);
+}
+
+/* --- chance ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t dice = 88172645463325252u;
+
+static unsigned roll(unsigned sides)
+{
+    dice ^= dice << 13;
+    dice ^= dice >> 7;
+    dice ^= dice << 17;
+    return (unsigned)(dice % sides);
+}
+
+static void random_worker(struct asim_worker *w)
+{
+    static const int signals[] = { 0, 0, 0, SIGSEGV, SIGABRT, SIGTERM, SIGKILL };
+    *w = (struct asim_worker){ .lives_ms = roll(3) == 0 ? ASIM_FOR_EVER : roll(2000),
+                               .exit_code = roll(2) == 0 ? 0 : (int)roll(256),
+                               .signal = signals[roll(7)],
+                               .spawn_error = roll(20) == 0 ? EACCES : 0,
+                               .ignores_polite = roll(4) == 0,
+                               .slow_ms = roll(1500),
+                               .polite_exit = (int)roll(3),
+                               .stuck = roll(30) == 0,
+                               .leaves_daemon = roll(4) == 0,
+                               .stubborn_daemon = roll(2) == 0 };
+    if (w->signal != 0)
+        w->exit_code = 0;
+}
+
+/* Worker the exit code must come from, by looking at what happened: the earliest failure. */
+static void check_end(const struct asim *s)
+{
+    int first = agent_first_failure(s->agent);
+    for (int r = 0; r < s->nproc; r++) {
+        const struct agent_worker *w = agent_worker(s->agent, r);
+        cr_assert_eq(w->verdict == WORKER_ALIVE, s->alive[r] && s->started[r]);
+        cr_assert(!s->alive[r] || s->worker[r].stuck, "finished with worker %d alive", r);
+        cr_assert_eq(s->told_store[r], s->started[r] && !s->alive[r]);
+        if (w->verdict == WORKER_FAILED && agent_stop_signal(s->agent) == 0) {
+            cr_assert_geq(first, 0);
+            cr_assert_leq(agent_worker(s->agent, first)->ended_ms, w->ended_ms);
+        }
+    }
+    cr_assert_eq(agent_deadline(s->agent), UINT64_MAX);
+    cr_assert_eq(s->exit_code, agent_exit_code(s->agent));
+    cr_assert_eq(s->exit_code == 0, first < 0 && agent_stop_signal(s->agent) == 0);
+}
+
+Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
+{
+    for (int round = 0; round < 3000; round++) {
+        asim_init(&sim, 1 + (int)roll(ASIM_WORKERS), roll(4000));
+        for (int r = 0; r < sim.nproc; r++)
+            random_worker(&sim.worker[r]);
+        for (unsigned stops = roll(4); stops > 0; stops--)
+            asim_stop_at(&sim, 1 + roll(3000), roll(2) == 0 ? SIGINT : SIGTERM);
+        /* Somebody must end it. */
+        asim_stop_at(&sim, 10000, SIGTERM);
+        asim_run(&sim);
+        check_end(&sim);
+        asim_free(&sim);
+    }
+}

@@ -60,8 +60,7 @@ void agent_free(struct agent *a)
     free(a);
 }
 
-/* --- wishes
- * ----------------------------------------------------------------------------------------------------- */
+/* --- wishes --------------------------------------------------------------------------------------------- */
 
 static void wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
 {
@@ -96,8 +95,7 @@ static void tell_all(struct agent *a, int sig)
             tell(a, r);
 }
 
-/* --- going from state to state
- * ------------------------------------------------------------------------------------ */
+/* --- going from state to state -------------------------------------------------------------------------- */
 
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
@@ -146,8 +144,7 @@ static void note_failure(struct agent *a, int local_rank)
         a->first_failure = local_rank;
 }
 
-/* --- cells of the table
- * --------------------------------------------------------------------------------------------- */
+/* --- cells of the table --------------------------------------------------------------------------------- */
 
 static enum agent_state ignore(struct agent *a, const struct agent_event *e)
 {

@@ -69,7 +69,7 @@ struct node {
 static void pump(struct node *n);
 static void finish(struct node *n, int exit_code);
 
-/* --- events ----------------------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------------------- */
 
 static void feed(struct node *n, struct agent_event event)
 {
@@ -198,7 +198,7 @@ static void on_lost(void *user, const char *why)
     finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* --- wishes ----------------------------------------------------------------------------------------------------- */
+/* --- wishes --------------------------------------------------------------------------------------------- */
 
 static void spawn(struct node *n, int local_rank)
 {
@@ -285,7 +285,7 @@ static void pump(struct node *n)
         uv_idle_stop(&n->more);
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------------------------------------- */
 
 static void report(struct node *n)
 {
@@ -322,7 +322,7 @@ static void on_output_idle(void *user)
     finish(n, n->exit_code);
 }
 
-/* --- the beginning ---------------------------------------------------------------------------------------------- */
+/* --- the beginning -------------------------------------------------------------------------------------- */
 
 /* Signals that the guardian forwards, and our children's. What the user wants ignored stays so. */
 static void watch_signals(struct node *n)

@@ -96,8 +96,27 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return DDP_OK;
 }
 
-/* --- finding an option
- * ---------------------------------------------------------------------------------------------- */
+static bool is_our_pet(const char *entry)
+{
+    char name[CLI_PET_MAX];
+    for (int i = 0; i < OPTIONS; i++) {
+        cli_pet_name(name, &cli_rows[i]);
+        size_t len = strlen(name);
+        if (cli_rows[i].in_environment && strncmp(entry, name, len) == 0 && entry[len] == '=')
+            return true;
+    }
+    return false;
+}
+
+const char *cli_unknown_pet(char *const *block)
+{
+    for (; *block != NULL; block++)
+        if (strncmp(*block, "PET_", 4) == 0 && !is_our_pet(*block))
+            return *block;
+    return NULL;
+}
+
+/* --- finding an option ---------------------------------------------------------------------------------- */
 
 /* Letters to change to make one word of the other (Levenshtein), by one row of the matrix at a time. */
 static size_t distance(const char *a, const char *b)
@@ -177,8 +196,7 @@ static int find_letter(char letter)
     return -1;
 }
 
-/* --- reading words
- * -------------------------------------------------------------------------------------------------- */
+/* --- reading words -------------------------------------------------------------------------------------- */
 
 static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
 {
@@ -262,8 +280,7 @@ static ddp_status read_line(struct reader *r)
     return status;
 }
 
-/* --- what does not go together
- * ---------------------------------------------------------------------------------------- */
+/* --- what does not go together -------------------------------------------------------------------------- */
 
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {

@@ -101,8 +101,7 @@ bool cli_print_version(struct buf *out)
     return buf_printf(out, "ddprun %s\n", DDP_VERSION);
 }
 
-/* --- manual page
- * ---------------------------------------------------------------------------------------------------- */
+/* --- manual page ---------------------------------------------------------------------------------------- */
 
 /* A dash must be \- in roff, or it is printed as a hyphen that cannot be pasted; a dot or quote may not begin
  * a line. */

@@ -28,7 +28,7 @@ bool descendants_adopt(void)
     return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
 }
 
-/* --- reading the tree ------------------------------------------------------------------------------------------ */
+/* --- reading the tree ----------------------------------------------------------------------------------- */
 
 /* The whole of a small /proc file as text in `out`; false when it is gone. */
 static bool read_text(const char *path, struct buf *out)
@@ -124,7 +124,7 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* --- signalling ------------------------------------------------------------------------------------------------ */
+/* --- signalling ----------------------------------------------------------------------------------------- */
 
 static int open_pidfd(pid_t pid)
 {
@@ -176,7 +176,7 @@ void descendants_signal(int signal)
     buf_free(&pids);
 }
 
-/* --- to the last one ------------------------------------------------------------------------------------------- */
+/* --- to the last one ------------------------------------------------------------------------------------ */
 
 /* Take what has ended. False when there is no child any more. */
 static bool reap_some(void)

@@ -67,7 +67,7 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
     return &o->streams[2 * local_rank + (which == STD_ERR)];
 }
 
-/* --- lines ------------------------------------------------------------------------------------------------------ */
+/* --- lines ---------------------------------------------------------------------------------------------- */
 
 static uint64_t since_start(const struct output *o)
 {
@@ -117,7 +117,7 @@ static void take_bytes(struct stream *s, struct slice bytes)
         uv_timer_start(&o->update, on_update_time, UPDATE_MS, 0);
 }
 
-/* --- streams ---------------------------------------------------------------------------------------------------- */
+/* --- streams -------------------------------------------------------------------------------------------- */
 
 static void look_for_idle(struct output *o)
 {
@@ -202,7 +202,7 @@ static void resume(struct stream *s)
     uv_read_start((uv_stream_t *)&s->pipe, on_alloc, on_read);
 }
 
-/* --- sinks ------------------------------------------------------------------------------------------------------ */
+/* --- sinks ---------------------------------------------------------------------------------------------- */
 
 /* Nobody reads our stdout (stderr) any more: the workers shall know. Streams that a file wants are read on. */
 static void console_is_closed(struct output *o, int sink)
@@ -243,7 +243,7 @@ static void wake_loop(void *user)
     uv_async_send(&o->progress);
 }
 
-/* --- starting --------------------------------------------------------------------------------------------------- */
+/* --- starting ------------------------------------------------------------------------------------------- */
 
 static bool has_colour(const struct plan *plan, int fd)
 {
@@ -363,7 +363,7 @@ void output_spawned(int fds[2])
             close(fds[i]);
 }
 
-/* --- our own words ---------------------------------------------------------------------------------------------- */
+/* --- our own words -------------------------------------------------------------------------------------- */
 
 void output_note(struct output *o, const char *fmt, ...)
 {
@@ -387,7 +387,7 @@ void output_put(struct output *o, const struct buf *lines)
     sinks_put(o->sinks, SINK_STDOUT, buf_slice(lines));
 }
 
-/* --- the end ---------------------------------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------------------------------------- */
 
 static void end_all(struct output *o)
 {

@@ -39,8 +39,7 @@ static bool was_given(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* --- workers and the place to meet
- * ---------------------------------------------------------------------------------- */
+/* --- workers and the place to meet ---------------------------------------------------------------------- */
 
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
@@ -69,9 +68,7 @@ static ddp_status plan_meeting(struct plan *plan)
     return plan->job != NULL ? DDP_OK : DDP_ERR_NOMEM;
 }
 
-/* --- output
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- output --------------------------------------------------------------------------------------------- */
 
 static bool to_nowhere(const struct cli *cli)
 {
@@ -171,8 +168,7 @@ static bool needs_prefix(const struct plan *plan)
     return plan->cli->prefix == PREFIX_ON;
 }
 
-/* --- all workers
- * -------------------------------------------------------------------------------------------------------- */
+/* --- all workers ---------------------------------------------------------------------------------------- */
 
 static ddp_status plan_each(struct plan *plan)
 {

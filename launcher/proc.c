@@ -29,7 +29,7 @@ struct child {
     int error; /* written by the child, read by us after it is gone or has become the program */
 };
 
-/* --- the child ------------------------------------------------------------------------------------------------- */
+/* --- the child ------------------------------------------------------------------------------------------ */
 
 /* execve brings caught signals back to default by itself; until then our handlers must not run in borrowed memory. */
 static void default_signals(void)
@@ -78,7 +78,7 @@ static int child_main(void *arg)
     _exit(NOT_EXECUTED);
 }
 
-/* --- the parent ------------------------------------------------------------------------------------------------ */
+/* --- the parent ----------------------------------------------------------------------------------------- */
 
 pid_t proc_spawn(const struct proc_spec *spec, int *error)
 {
@@ -131,7 +131,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
     return found;
 }
 
-/* --- looking --------------------------------------------------------------------------------------------------- */
+/* --- looking -------------------------------------------------------------------------------------------- */
 
 void proc_interpreter(const char *path, char *out, size_t size)
 {

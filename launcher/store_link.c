@@ -30,7 +30,7 @@ struct store_link {
     int open_handles;
 };
 
-/* --- the end ---------------------------------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------------------------------------- */
 
 static void handle_closed(uv_handle_t *handle)
 {
@@ -63,7 +63,7 @@ static void lose(struct store_link *link, const char *why)
     lost(link->options.user, why);
 }
 
-/* --- requests --------------------------------------------------------------------------------------------------- */
+/* --- requests ------------------------------------------------------------------------------------------- */
 
 static void on_written(uv_write_t *write, int status);
 
@@ -178,7 +178,7 @@ static void on_heartbeat(uv_timer_t *timer)
     request(timer->data, OP_CONTROL, control("heartbeat"));
 }
 
-/* --- answers ---------------------------------------------------------------------------------------------------- */
+/* --- answers -------------------------------------------------------------------------------------------- */
 
 /* The blob at `at` of what has come: 1 and *blob, 0 = not all of it is here, -1 = no sane length. */
 static int blob_at(const struct buf *in, size_t at, struct slice *blob)
@@ -261,7 +261,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* --- connecting ------------------------------------------------------------------------------------------------- */
+/* --- connecting ----------------------------------------------------------------------------------------- */
 
 static void on_connected(uv_connect_t *connect, int status)
 {

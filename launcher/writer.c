@@ -33,7 +33,7 @@ struct writer {
     int n_slots;
 };
 
-/* --- the thread ------------------------------------------------------------------------------------------------ */
+/* --- the thread ----------------------------------------------------------------------------------------- */
 
 /* Write all of it; 0, or the errno that ended it. A descriptor that someone made non-blocking is waited for.
  * Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
@@ -102,7 +102,7 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* --- the caller's side ------------------------------------------------------------------------------------------ */
+/* --- the caller's side ---------------------------------------------------------------------------------- */
 
 struct writer *writer_new(writer_progress progress, void *user)
 {

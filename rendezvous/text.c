@@ -1,0 +1,48 @@
+/* text.c -- see text.h. */
+#include "text.h"
+
+static bool is_printable(uint8_t c)
+{
+    return c >= 0x20 && c < 0x7f;
+}
+
+bool text_is_plain(struct slice bytes)
+{
+    const uint8_t *p = bytes.data;
+    for (size_t i = 0; i < bytes.len; i++)
+        if (!is_printable(p[i]))
+            return false;
+    return true;
+}
+
+static bool put_cut(struct buf *out, struct slice bytes, size_t max)
+{
+    return bytes.len <= max || buf_printf(out, "...");
+}
+
+bool text_put(struct buf *out, struct slice bytes, size_t max)
+{
+    const uint8_t *p = bytes.data;
+    bool ok = true;
+    for (size_t i = 0; ok && i < bytes.len && i < max; i++)
+        ok = buf_printf(out, is_printable(p[i]) ? "%c" : "\\x%02x", p[i]);
+    return ok && put_cut(out, bytes, max);
+}
+
+bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
+{
+    const uint8_t *p = bytes.data;
+    bool ok = true;
+    for (size_t i = 0; ok && i < bytes.len && i < max; i++)
+        ok = buf_printf(out, "%02x", p[i]);
+    return ok && put_cut(out, bytes, max);
+}
+
+bool text_put_ms(struct buf *out, uint64_t ms)
+{
+    if (ms < 1000)
+        return buf_printf(out, "%d ms", (int)ms);
+    if (ms < 120000)
+        return buf_printf(out, "%d.%d s", (int)(ms / 1000), (int)(ms / 100 % 10));
+    return buf_printf(out, "%llu min", (unsigned long long)(ms / 60000));
+}

@@ -94,6 +94,9 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     s->heard_ms = hub->now_ms = now_ms;
     wire_init(&s->wire, hub->limits.dialect_b);
     list_init(&s->midway);
+    list_init(&s->by_rank);
+    list_init(&s->seat.node);
+    s->era = hub->era;
     table_put(&hub->sessions, &s->node);
     return true;
 }
@@ -103,6 +106,7 @@ static void forget(struct hub *hub, struct session *s)
 {
     session_leave_wait(hub, s);
     store_acted(hub->store, &s->waiter);
+    attempt_detach(hub, s);
     list_remove(&s->midway);
     quota_give(&hub->quota, s->in.cap);
     buf_free(&s->in);
@@ -114,6 +118,7 @@ static void forget(struct hub *hub, struct session *s)
 void hub_drop(struct hub *hub, struct session *s, const char *why)
 {
     conn_id conn = s->id;
+    hub->closed_by_us++;
     forget(hub, s);
     hub->sink.close(hub->sink.user, conn, why);
 }
@@ -159,7 +164,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 uint64_t hub_deadline(const struct hub *hub)
 {
-    return earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
+    uint64_t unfinished = earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
+    return earlier(unfinished, barriers_deadline(&hub->barriers));
 }
 
 static void drop_oldest(struct hub *hub, int spoken)
@@ -177,6 +183,7 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
             drop_oldest(hub, spoken);
+    barriers_tick(&hub->barriers, now_ms);
 }
 
 void hub_count(struct hub *hub, enum hub_counter counter)
@@ -195,10 +202,13 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->limits = *limits;
     hub->sink = *sink;
     hub->quota.max = limits->max_bytes;
+    hub->members.quota = &hub->quota;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
+    struct barrier_env env = ours_barrier_env(hub);
     hub->store = store_new(&hub->quota, wake, hub);
-    if (!table_init(&hub->sessions) || hub->store == NULL) {
+    bool ok = table_init(&hub->sessions) && barriers_init(&hub->barriers, &hub->quota, &env);
+    if (!ok || hub->store == NULL) {
         hub_free(hub);
         return NULL;
     }
@@ -217,7 +227,10 @@ void hub_free(struct hub *hub)
         forget(hub, TABLE_ENTRY(node, struct session, node));
     }
     store_free(hub->store);
+    barriers_free(&hub->barriers);
+    members_free(&hub->members);
     table_free(&hub->sessions);
     buf_free(&hub->out);
+    buf_free(&hub->words);
     free(hub);
 }

@@ -178,25 +178,19 @@ static bool on_queue_len(struct hub *hub, struct session *s, const struct reques
     return put_i64(&hub->out, store_queue_len(hub->store, req->blob[0]));
 }
 
+/* clang-format off */
 const request_handler request_handlers[OPS] = {
-    [OP_VALIDATE] = on_validate,
-    [OP_SET] = on_set,
-    [OP_COMPARE_SET] = on_compare_set,
-    [OP_GET] = on_get,
-    [OP_ADD] = on_add,
-    [OP_CHECK] = on_check,
-    [OP_WAIT] = on_wait,
-    [OP_GETNUMKEYS] = on_getnumkeys,
-    [OP_WATCH_KEY] = on_watch_key,
-    [OP_DELETE_KEY] = on_delete_key,
-    [OP_APPEND] = on_append,
-    [OP_MULTI_GET] = on_multi_get,
-    [OP_MULTI_SET] = on_multi_set,
-    [OP_CANCEL_WAIT] = on_cancel_wait,
-    [OP_PING] = on_ping,
-    [OP_QUEUE_PUSH] = on_queue_push,
-    [OP_QUEUE_POP] = on_queue_pop,
-    [OP_QUEUE_LEN] = on_queue_len,
-    [OP_LIST_KEYS] = on_list_keys,
-    [OP_BARRIER] = on_barrier,
+    [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
+    [OP_COMPARE_SET] = on_compare_set, [OP_GET]           = on_get,
+    [OP_ADD]         = on_add,         [OP_CHECK]         = on_check,
+    [OP_WAIT]        = on_wait,        [OP_GETNUMKEYS]    = on_getnumkeys,
+    [OP_WATCH_KEY]   = on_watch_key,   [OP_DELETE_KEY]    = on_delete_key,
+    [OP_APPEND]      = on_append,      [OP_MULTI_GET]     = on_multi_get,
+    [OP_MULTI_SET]   = on_multi_set,   [OP_CANCEL_WAIT]   = on_cancel_wait,
+    [OP_PING]        = on_ping,        [OP_QUEUE_PUSH]    = on_queue_push,
+    [OP_QUEUE_POP]   = on_queue_pop,   [OP_QUEUE_LEN]     = on_queue_len,
+    [OP_LIST_KEYS]   = on_list_keys,   [OP_BARRIER]       = on_barrier,
+    [OP_IDENTIFY]    = on_identify,    [OP_BARRIER_NAMED] = on_barrier_named,
+    [OP_CONTROL]     = on_control,     /* AUTH is reserved: closed politely */
 };
+/* clang-format on */

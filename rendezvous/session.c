@@ -34,6 +34,21 @@ void session_leave_wait(struct hub *hub, struct session *s)
         return;
     s->waits_in = NULL;
     store_leave(hub->store, &s->waiter);
+    barriers_leave(&hub->barriers, &s->seat);
+}
+
+/* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not wanted. */
+static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
+{
+    if (request_handlers[op->id] == NULL)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
+    else if (s->era != hub->era)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
+                 "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
+                 (long long)hub->members.attempt);
+    else
+        return true;
+    return false;
 }
 
 /* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch 1.13
@@ -41,13 +56,12 @@ void session_leave_wait(struct hub *hub, struct session *s)
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     s->has_spoken = true;
+    hub->requests++;
     list_remove(&s->midway);
     session_leave_wait(hub, s);
-    request_handler handler = request_handlers[req->op->id];
-    if (handler == NULL) {
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", req->op->name);
+    if (!may_ask(hub, s, req->op))
         return false;
-    }
+    request_handler handler = request_handlers[req->op->id];
     bool ok = handler(hub, s, req);
     store_acted(hub->store, &s->waiter);
     return ok;

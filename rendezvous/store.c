@@ -248,16 +248,17 @@ void store_leave(struct store *s, struct store_waiter *w)
     w->wait = NULL;
 }
 
-bool store_awaited(const struct store_waiter *w, struct slice *key, uint32_t *more)
+uint32_t store_awaited_count(const struct store_waiter *w)
 {
-    if (w->wait == NULL)
-        return false;
+    return w->wait ? w->wait->missing : 0;
+}
+
+struct slice store_awaited(const struct store_waiter *w, uint32_t n)
+{
     const struct wait_link *link = w->wait->link;
-    while (link->slot == NULL)
+    while (link->slot == NULL || n-- > 0)
         link++;
-    *key = slot_key(link->slot);
-    *more = w->wait->missing - 1;
-    return true;
+    return slot_key(link->slot);
 }
 
 /* One item wakes one connection: the first in line that lacks nothing else. Those before it that wait for

@@ -69,8 +69,9 @@ void store_leave(struct store *s, struct store_waiter *w);
  * queue is offered to the next one in line. */
 void store_acted(struct store *s, struct store_waiter *w);
 
-/* A key the waiter is waiting for, and how many more there are; false when it waits for none. */
-bool store_awaited(const struct store_waiter *w, struct slice *key, uint32_t *more);
+/* How many keys it still waits for, and the n-th of them (n < count). */
+uint32_t store_awaited_count(const struct store_waiter *w);
+struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);

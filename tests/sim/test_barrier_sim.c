@@ -1,0 +1,229 @@
+/* Named barriers as a job lives through them: a simulated clock, an agent, and workers that come, wait and die. */
+#include "sim_job.h"
+
+#include <criterion/criterion.h>
+
+static struct sim sim;
+
+/* Four ranks whose processes run; nobody has connected. */
+static void four_ranks(void)
+{
+    sim_init(&sim, NULL);
+    sim_job(&sim, 0, 4);
+    for (int rank = 0; rank < 4; rank++)
+        sim_started(&sim, rank);
+    sim.trace.len = 0;
+}
+
+static void four_workers(void)
+{
+    four_ranks();
+    for (int rank = 0; rank < 4; rank++)
+        sim_worker(&sim, rank, 0, 4);
+    sim.trace.len = 0;
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+TestSuite(barrier_start, .init = four_ranks, .fini = tear_down);
+TestSuite(barrier, .init = four_workers, .fini = tear_down);
+
+Test(barrier, all_come_and_all_pass)
+{
+    sim_barrier(&sim, 2, "a", 30000, NULL);
+    sim_barrier(&sim, 0, "a", 30000, NULL);
+    sim_later(&sim, 1000);
+    sim_barrier(&sim, 1, "a", 30000, NULL);
+    sim_expect_trace(&sim, "");
+    sim_barrier(&sim, 3, "a", 30000, NULL);
+    sim_expect_trace(&sim, "[  1000] rank 0 passes\n"
+                           "[  1000] rank 1 passes\n"
+                           "[  1000] rank 2 passes\n"
+                           "[  1000] rank 3 passes\n");
+}
+
+/* One has not come, one waits for a key instead, one has never connected. */
+Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
+{
+    sim_worker(&sim, 0, 0, 4);
+    sim_worker(&sim, 1, 0, 4);
+    sim_worker(&sim, 2, 0, 4);
+    sim_at(&sim, 1000);
+    sim_barrier(&sim, 0, "step-1", 30000, NULL);
+    sim_at(&sim, 2500);
+    sim_wait_key(&sim, 1, "/weights");
+    sim_later(&sim, 31000);
+    sim_expect_trace(
+        &sim,
+        "[     0] rank 0 (n1, pid 100) connected from peer:1\n"
+        "[     0] rank 1 (n1, pid 101) connected from peer:2\n"
+        "[     0] rank 2 (n1, pid 102) connected from peer:3\n"
+        "[ 31000] barrier 'step-1' timed out after 30.0 s\n"
+        "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have come\n"
+        "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights'; last heard 28.5 s ago\n"
+        "[ 31000]      rank 2: connected (n1, pid 102), but has not come; last heard 31.0 s ago\n"
+        "[ 31000]      rank 3: never connected; its process was started (n1, pid 103)\n");
+}
+
+/* The first arrival's time-out counts, and it counts from there. */
+Test(barrier, the_deadline_starts_with_the_first_arrival)
+{
+    sim_at(&sim, 5000);
+    sim_barrier(&sim, 0, "a", 10000, "0 1 2");
+    sim_at(&sim, 9000);
+    sim_barrier(&sim, 1, "a", 90000, "2 1 0");
+    sim_later(&sim, 14999);
+    sim_expect_trace(&sim, "");
+    sim_later(&sim, 15000);
+    sim_expect_trace(
+        &sim, "[ 15000] barrier 'a' timed out after 10.0 s\n"
+              "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+              "[ 15000]      rank 2: connected (n1, pid 102), but has not come; last heard 15.0 s ago\n"
+              "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+              "[ 15000]      rank 2: connected (n1, pid 102), but has not come; last heard 15.0 s ago\n");
+}
+
+Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
+{
+    sim_barrier(&sim, 0, "a", 1000, "0 1");
+    sim_later(&sim, 1000);
+    sim.trace.len = 0;
+    sim_at(&sim, 3000);
+    sim_barrier(&sim, 1, "a", 1000, "0 1");
+    sim_barrier(&sim, 1, "a", 1000, "0 1");
+    sim_expect_trace(
+        &sim,
+        "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have come\n"
+        "[  3000]      rank 1: connected (n1, pid 101), but has not come; last heard 1.0 s ago\n"
+        "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and a name is good "
+        "for one use\n");
+}
+
+Test(barrier, a_dead_process_fails_it_for_all_at_once)
+{
+    sim_barrier(&sim, 0, "a", 30000, NULL);
+    sim_barrier(&sim, 1, "a", 30000, NULL);
+    sim_at(&sim, 700);
+    sim_worker_gone(&sim, 3);
+    sim_expect_trace(&sim, "");
+    sim_exited(&sim, 3, 0, 9);
+    sim_expect_trace(
+        &sim,
+        "[   700] barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL (n1, pid 103)\n"
+        "[   700] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL "
+        "(n1, pid 103); 2 of 4 ranks have come\n"
+        "[   700]      rank 2: connected (n1, pid 102), but has not come; last heard 700 ms ago\n"
+        "[   700]      rank 3: was killed by signal 9, SIGKILL (n1, pid 103)\n"
+        "[   700] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL "
+        "(n1, pid 103); 2 of 4 ranks have come\n"
+        "[   700]      rank 2: connected (n1, pid 102), but has not come; last heard 700 ms ago\n"
+        "[   700]      rank 3: was killed by signal 9, SIGKILL (n1, pid 103)\n");
+}
+
+/* Its process ended before anybody came: the first one to come need not wait for the deadline. */
+Test(barrier, a_process_that_died_before_fails_the_first_arrival)
+{
+    sim_exited(&sim, 1, 3, 0);
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_expect_trace(
+        &sim,
+        "[     0] barrier 'a' cannot complete: rank 1 has exited with code 3 (n1, pid 101)\n"
+        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 has exited with code 3 (n1, pid "
+        "101); 1 of 2 ranks have come\n"
+        "[     0]      rank 1: has exited with code 3 (n1, pid 101)\n");
+}
+
+Test(barrier, the_death_of_others_does_not_matter)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_exited(&sim, 3, 1, 0);
+    sim_expect_trace(&sim, "");
+    sim_barrier(&sim, 1, "a", 30000, "0 1");
+    sim_expect_trace(&sim, "[     0] rank 0 passes\n"
+                           "[     0] rank 1 passes\n");
+}
+
+/* A worker that closes its store is not dead: it may come back, or its agent will say that it ended. */
+Test(barrier, a_closed_connection_alone_fails_nothing)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_at(&sim, 1000);
+    sim_worker_gone(&sim, 1);
+    sim_expect_trace(&sim, "");
+    sim_later(&sim, 30000);
+    sim_expect_trace(
+        &sim,
+        "[ 30000] barrier 'a' timed out after 30.0 s\n"
+        "[ 30000] rank 0 gets outcome 1: barrier 'a' timed out after 30.0 s; 1 of 2 ranks have come\n"
+        "[ 30000]      rank 1: was connected (n1, pid 101), but has closed its connection; last heard 30.0 s "
+        "ago\n");
+}
+
+Test(barrier, who_leaves_may_come_again)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_cancel_wait(&sim, 0);
+    sim_at(&sim, 40000); /* nobody is in it: no deadline runs */
+    sim_barrier(&sim, 1, "a", 30000, "0 1");
+    sim_worker_gone(&sim, 1);
+    sim_worker(&sim, 1, 0, 4);
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_barrier(&sim, 1, "a", 30000, "0 1");
+    sim_expect_trace(&sim, "[     0] rank 0 has left its wait\n"
+                           "[ 40000] rank 1 (n1, pid 101) connected from peer:2\n"
+                           "[ 40000] rank 0 passes\n"
+                           "[ 40000] rank 1 passes\n");
+}
+
+Test(barrier, an_operator_cancels_it)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1");
+    sim_client(&sim, SIM_OPERATOR);
+    cr_assert_str_eq(sim_control(&sim, SIM_OPERATOR, "{\"op\":\"barrier_cancel\",\"name\":\"a\"}"),
+                     "{\"ok\":true}");
+    sim_cancel_wait(&sim, 3);
+    sim_expect_trace(
+        &sim,
+        "[     0] barrier 'a' was cancelled by peer:510\n"
+        "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have come\n"
+        "[     0]      rank 1: connected (n1, pid 101), but has not come; last heard 0 ms ago\n"
+        "[     0] rank 3 has left its wait\n");
+}
+
+Test(barrier, misuse_is_told_to_the_one_who_does_it)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1 2");
+    sim_barrier(&sim, 1, "a", 30000, "0 1");
+    sim_barrier(&sim, 3, "a", 30000, "0 1 2");
+    sim_barrier(&sim, 3, "b", -1, NULL);
+    sim_barrier(&sim, 3, "b", 0, "3 4");
+    sim_expect_trace(
+        &sim, "[     0] rank 1 gets outcome 4: barrier 'a' is misused: other ranks have joined it with "
+              "other members\n"
+              "[     0] rank 3 gets outcome 4: barrier 'a' is misused: this rank is not a member\n"
+              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the time-out is negative\n"
+              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a member is outside the world\n");
+}
+
+Test(barrier, a_new_attempt_frees_all_names)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0");
+    sim_barrier(&sim, 0, "a", 30000, "0");
+    sim_barrier(&sim, 1, "b", 30000, NULL);
+    sim_at(&sim, 10);
+    sim_job(&sim, 1, 2);
+    sim_worker(&sim, 0, 1, 2);
+    sim_barrier(&sim, 0, "a", 30000, "0");
+    sim_later(&sim, 50000);
+    sim_expect_trace(&sim, "[     0] rank 0 passes\n"
+                           "[     0] rank 0 gets outcome 4: barrier 'a' is misused: it has been passed "
+                           "before, and a name is good "
+                           "for one use\n"
+                           "[    10] attempt 1 of job 'demo' begins, 2 ranks\n"
+                           "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
+                           "[    10] rank 0 passes\n");
+    sim_expect(&sim, 2, "closed: it belongs to an earlier attempt");
+}

@@ -60,3 +60,16 @@ int procstat_fds(pid_t pid)
     closedir(dir);
     return count;
 }
+
+bool procstat_is_sanitized(pid_t pid)
+{
+    char path[64], line[512];
+    bool found = false;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL)
+        found = strstr(line, "/libasan.so") != NULL || strstr(line, "/libtsan.so") != NULL;
+    if (f != NULL)
+        fclose(f);
+    return found;
+}

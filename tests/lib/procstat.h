@@ -2,6 +2,7 @@
 #ifndef TESTS_LIB_PROCSTAT_H
 #define TESTS_LIB_PROCSTAT_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Resident memory now and at its highest, in KiB; -1 when the process is gone. */
@@ -13,5 +14,8 @@ long procstat_cpu_ms(pid_t pid);
 
 /* Open descriptors; -1 when the process is gone. */
 int procstat_fds(pid_t pid);
+
+/* Is a sanitizer's run-time loaded? Then memory and time are its, not the program's. */
+bool procstat_is_sanitized(pid_t pid);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -263,21 +264,29 @@ void run_free(struct run_result *result)
 
 /* --- where programs are -------------------------------------------------------------------------------- */
 
-const char *bin(const char *program)
+/* The directory of BUILD/tests/LAYER/test_x, three levels up. */
+static void build_dir(char path[static PATH_MAX])
 {
-    enum { KEEP = 8 }; /* so that one argv may name several programs */
-    static char paths[KEEP][4096 + 64];
-    static int next;
-    char *path = paths[next++ % KEEP];
-    const char *build = getenv("DDP_BUILD");
-    char self[4096];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[len > 0 ? len : 0] = '\0';
-    for (int up = 0; up < 3; up++) { /* BUILD/tests/LAYER/test_x */
-        char *slash = strrchr(self, '/');
+    ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[len > 0 ? len : 0] = '\0';
+    for (int up = 0; up < 3; up++) {
+        char *slash = strrchr(path, '/');
         if (slash != NULL)
             *slash = '\0';
     }
-    snprintf(path, sizeof(paths[0]), "%s/%s", build != NULL ? build : self, program);
+}
+
+const char *bin(const char *program)
+{
+    enum { KEEP = 8 }; /* so that one argv may name several programs */
+    static char paths[KEEP][PATH_MAX + 64];
+    static int next;
+    char *path = paths[next++ % KEEP], dir[PATH_MAX];
+    const char *build = getenv("DDP_BUILD");
+    if (build == NULL)
+        build_dir(dir);
+    else if (realpath(build, dir) == NULL) /* absolute, for a program that is started elsewhere */
+        snprintf(dir, sizeof(dir), "%s", build);
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, program);
     return path;
 }

@@ -5,8 +5,9 @@
  * puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the same key.
  *
  * Every call has a deadline. One connection carries one call at a time: a handle may be used from several threads,
- * calls then queue behind a mutex. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT the handle answers every call
- * with DDP_ERR_CLOSED until it is closed. */
+ * calls then queue behind a mutex. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a DDP_ERR_TIMEOUT of a
+ * call that does not wait by its nature (the store hangs), the handle answers every call with DDP_ERR_CLOSED until it is
+ * closed. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 

@@ -158,7 +158,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 {
     const size_t n = who != NULL ? 1 : sizeof(ways) / sizeof(*ways);
     ddp_status status = DDP_ERR_CLOSED;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && (i == 0 || clock_ms() < deadline_ms); i++) {
         bool dialled;
         status = go(s, &ways[i], who != NULL, deadline_ms, &dialled, err);
         if (status == DDP_OK)

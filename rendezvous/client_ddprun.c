@@ -84,8 +84,10 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON *object = cJSON_Parse(json);
     const char *message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "message"));
     const ddp_status status = outcome_status[outcome];
-    client_fail(c, status, "barrier '%.120s': %s", c->subject,
-                message != NULL ? message : ddp_status_text(status));
+    if (message != NULL)
+        client_fail(c, status, "%s", message); /* begins with the barrier's name */
+    else
+        client_fail(c, status, "barrier '%.120s': %s", c->subject, ddp_status_text(status));
     c->answered = true;
     cJSON_Delete(object);
 }

@@ -178,7 +178,7 @@ Test(store_dialects, a_silent_peer_is_reported_as_silent)
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
     expect_words("no connection within 3");
     expect_words("accepts the connection, but does not answer");
-    fake_store_stop(fake);
+    done(NULL);
 }
 
 Test(store_dialects, a_peer_that_hangs_up_on_everything_is_tried_until_the_deadline)

@@ -17,7 +17,7 @@ test    libcriterion-dev    header:criterion/criterion.h    unit tests
 test    pkg-config          command:pkg-config      the test of the installed library
 test    binutils            command:nm              the checks of symbols
 fuzz    clang               command:clang           libFuzzer
-fuzz    libclang-rt-14-dev  fuzzer:clang            the run-time of libFuzzer
+fuzz    libclang-rt-dev     fuzzer:clang            the run-time of libFuzzer
 format  clang-format        command:clang-format    make format
 bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with

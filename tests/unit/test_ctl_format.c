@@ -1,0 +1,129 @@
+/* What ddpctl makes of a store's answers, character by character. */
+#include "ctl_format.h"
+#include "ctl_table.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+static void expect_text(bool (*format)(const cJSON *answer, struct buf *out), const char *json,
+                        const char *expected)
+{
+    struct buf out = { 0 };
+    cJSON *answer = cJSON_Parse(json);
+    cr_assert_not_null(answer, "%s", json);
+    cr_assert(format(answer, &out));
+    cr_assert(buf_append(&out, "", 1));
+    cr_assert_str_eq((const char *)out.data, expected);
+    cJSON_Delete(answer);
+    buf_free(&out);
+}
+
+Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
+{
+    expect_text(ctl_format_status,
+                "{\"ok\":true,\"job\":\"demo\",\"attempt\":1,\"world_size\":3,\"keys\":12,\"bytes\":1536,"
+                "\"max_bytes\":1073741824,"
+                "\"connections\":4,\"waiters\":1,\"barriers\":1,\"counters\":{\"requests\":7,\"closed_by_"
+                "us\":0},\"members\":["
+                "{\"rank\":0,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1234,\"waits_"
+                "for\":\"key '/x'\"},"
+                "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
+                "{\"rank\":2,\"state\":\"never_connected\"}]}",
+                "job       demo, attempt 1, world size 3\n"
+                "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 of them waiting, 1 open barriers\n"
+                "counters  requests 7, closed_by_us 0\n"
+                "\n"
+                "RANK  STATE            HOST     PID  LAST HEARD  END     WAITS FOR\n"
+                "   0  connected        n1        77       1.2 s  -       key '/x'\n"
+                "   1  exited           node-2  4242           -  exit 1  -\n"
+                "   2  never_connected  -          -           -  -       -\n");
+}
+
+Test(ctl_format, a_store_without_a_job_says_so)
+{
+    expect_text(ctl_format_status,
+                "{\"ok\":true,\"keys\":0,\"bytes\":0,\"connections\":1,\"waiters\":0,\"barriers\":0}",
+                "job       none has been declared\n"
+                "store     0 keys, 0 bytes; 1 connections, 0 of them waiting, 0 open barriers\n");
+}
+
+Test(ctl_format, a_killed_member_shows_the_signal)
+{
+    expect_text(ctl_format_status,
+                "{\"job\":\"j\",\"attempt\":0,\"world_size\":1,\"members\":[{\"rank\":0,\"state\":\"killed\","
+                "\"signal\":9}]}",
+                "job       j, attempt 0, world size 1\n"
+                "store     0 keys, 0 bytes; 0 connections, 0 of them waiting, 0 open barriers\n"
+                "\n"
+                "RANK  STATE   HOST  PID  LAST HEARD  END       WAITS FOR\n"
+                "   0  killed  -       -           -  signal 9  -\n");
+}
+
+Test(ctl_format, keys_stand_beside_sizes_and_values)
+{
+    expect_text(ctl_format_keys,
+                "{\"keys\":[{\"key\":\"/a\",\"size\":2,\"value\":\"hi\"},{\"key\":\"/"
+                "longer\",\"size\":128,\"hex\":\"00ff...\"},"
+                "{\"key\":\"/empty\",\"size\":0,\"value\":\"\"}],\"cut\":true}",
+                "KEY      SIZE  VALUE\n"
+                "/a          2  hi\n"
+                "/longer   128  0x00ff...\n"
+                "/empty      0  -\n"
+                "... and more, which the store has not listed\n");
+}
+
+Test(ctl_format, waiters_show_who_waits_for_what_since_when)
+{
+    expect_text(
+        ctl_format_waiters,
+        "{\"waiters\":[{\"peer\":\"10.0.0.2:41234\",\"rank\":3,\"host\":\"n2\",\"pid\":9,\"op\":\"WAIT\","
+        "\"keys\":[\"/a\",\"/b\"],\"since_ms\":61000},"
+        "{\"peer\":\"[::1]:7\",\"op\":\"WAIT\",\"keys\":[\"/c\"],\"since_ms\":12}]}",
+        "RANK  HOST  PID  PEER            OP     SINCE  WAITS FOR\n"
+        "   3  n2      9  10.0.0.2:41234  WAIT  61.0 s  '/a', '/b'\n"
+        "   -  -       -  [::1]:7         WAIT   12 ms  '/c'\n");
+}
+
+Test(ctl_format, barriers_list_ranks_as_runs)
+{
+    expect_text(ctl_format_barriers,
+                "{\"barriers\":[{\"name\":\"epoch-1\",\"arrived\":[0,1,2,5],\"missing\":[{\"rank\":3},{"
+                "\"rank\":4},{\"rank\":7}],"
+                "\"age_ms\":1500,\"left_ms\":58500}]}",
+                "BARRIER    AGE  TIME LEFT  ARRIVED  MISSING\n"
+                "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
+}
+
+Test(ctl_format, empty_lists_are_sentences)
+{
+    expect_text(ctl_format_keys, "{\"keys\":[]}", "no keys\n");
+    expect_text(ctl_format_waiters, "{\"waiters\":[]}", "nobody waits\n");
+    expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
+}
+
+/* An answer of another version, or of something that only looks like a store. */
+Test(ctl_format, fields_of_unexpected_types_are_shown_as_nothing)
+{
+    expect_text(ctl_format_waiters,
+                "{\"waiters\":[{\"peer\":7,\"rank\":\"x\",\"keys\":\"k\",\"since_ms\":-1},3]}",
+                "RANK  HOST  PID  PEER  OP  SINCE  WAITS FOR\n"
+                "   -  -       -  -     -       -  -\n"
+                "   -  -       -  -     -       -  -\n");
+    expect_text(ctl_format_keys, "{}", "no keys\n");
+    expect_text(ctl_format_keys, "[]", "no keys\n");
+}
+
+Test(ctl_format, a_long_list_of_ranks_is_cut)
+{
+    char json[4096] = "{\"barriers\":[{\"name\":\"b\",\"arrived\":[";
+    for (int rank = 0; rank < 200; rank += 2)
+        snprintf(json + strlen(json), sizeof(json) - strlen(json), "%s%d", rank > 0 ? "," : "", rank);
+    strcat(json, "]}]}");
+    cJSON *answer = cJSON_Parse(json);
+    struct buf out = { 0 };
+    cr_assert(ctl_format_barriers(answer, &out) && buf_append(&out, "", 1));
+    cr_assert_not_null(strstr((const char *)out.data, ",...  -\n"), "%s", out.data);
+    cr_assert_lt(out.len, 200);
+    cJSON_Delete(answer);
+    buf_free(&out);
+}

@@ -1,0 +1,118 @@
+/* The command line of ddpctl, and the requests that come of it. */
+#include "ctl_options.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_WORDS = 16 };
+
+static char *no_env(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static char *worker_env(const char *name)
+{
+    if (strcmp(name, "MASTER_ADDR") == 0)
+        return "node-1";
+    return strcmp(name, "MASTER_PORT") == 0 ? "29500" : NULL;
+}
+
+static char *ddprun_env(const char *name)
+{
+    return strcmp(name, "DDPRUN_STORE_ADDR") == 0 ? "[::1]:7" : worker_env(name);
+}
+
+/* `line` as a shell would cut it, without quotes. */
+static ddp_status parse(const char *line, char *(*env)(const char *), struct ctl_options *o,
+                        struct ddp_err *err)
+{
+    static char text[256];
+    char *argv[MAX_WORDS] = { "ddpctl" };
+    int argc = 1;
+    snprintf(text, sizeof(text), "%s", line);
+    for (char *word = strtok(text, " "); word != NULL && argc + 1 < MAX_WORDS; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    return ctl_options_parse(argc, argv, env, o, err);
+}
+
+static void expect_request(const char *line, const char *request)
+{
+    struct ctl_options o;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(parse(line, worker_env, &o, &err), DDP_OK, "%s: %s", line, err.msg);
+    char *text = ctl_options_request(&o);
+    cr_assert_str_eq(text, request);
+    free(text);
+}
+
+static void expect_error(const char *line, const char *words)
+{
+    struct ctl_options o;
+    struct ddp_err err = { 0 };
+    cr_assert_eq(parse(line, no_env, &o, &err), DDP_ERR_ARG, "%s", line);
+    cr_assert_not_null(strstr(err.msg, words), "%s: %s", line, err.msg);
+}
+
+Test(ctl_options, a_command_becomes_a_request)
+{
+    expect_request("status", "{\"op\":\"status\"}");
+    expect_request("keys --prefix /a --limit=7", "{\"op\":\"keys\",\"prefix\":\"/a\",\"limit\":7}");
+    expect_request("--json cancel epoch-1", "{\"op\":\"barrier_cancel\",\"name\":\"epoch-1\"}");
+}
+
+Test(ctl_options, options_may_stand_before_and_behind_the_command)
+{
+    struct ctl_options o;
+    cr_assert_eq(parse("--json status --addr n:1 --timeout 0.5", no_env, &o, NULL), DDP_OK);
+    cr_assert(o.json);
+    cr_assert_str_eq(o.command->name, "status");
+    cr_assert_str_eq(o.addr.host, "n");
+    cr_assert_eq(o.addr.port, 1);
+    cr_assert_eq(o.timeout_ms, 500);
+}
+
+Test(ctl_options, the_address_comes_from_the_environment_when_it_is_not_given)
+{
+    struct ctl_options o;
+    cr_assert_eq(parse("status", worker_env, &o, NULL), DDP_OK);
+    cr_assert_str_eq(o.addr.host, "node-1");
+    cr_assert_eq(o.addr.port, 29500);
+    cr_assert_eq(parse("status", ddprun_env, &o, NULL), DDP_OK);
+    cr_assert_str_eq(o.addr.host, "::1");
+    cr_assert_eq(parse("status --addr x:5", ddprun_env, &o, NULL), DDP_OK);
+    cr_assert_str_eq(o.addr.host, "x");
+    expect_error("status", "Give --addr HOST:PORT, or set DDPRUN_STORE_ADDR");
+}
+
+Test(ctl_options, mistakes_are_named)
+{
+    expect_error("", "which command?");
+    expect_error("stats", "unknown command 'stats'");
+    expect_error("status now", "'now' is too much behind 'status'");
+    expect_error("cancel", "cancel needs a NAME");
+    expect_error("cancel a b", "'b' is too much");
+    expect_error("--addr host status", "'host': expected HOST:PORT");
+    expect_error("--addr :5 status", "':5': expected HOST:PORT");
+    expect_error("--limit 0 keys", "--limit: '0' is not a number from 1");
+    expect_error("--timeout -1 keys", "--timeout: '-1' is not a number of seconds");
+    expect_error("--timeout nan keys", "--timeout: 'nan'");
+    expect_error("--jsno status", "unknown option '--jsno'");
+}
+
+Test(ctl_options, help_and_version_need_nothing_else)
+{
+    struct ctl_options o;
+    struct buf text = { 0 };
+    cr_assert_eq(parse("--help", no_env, &o, NULL), DDP_OK);
+    cr_assert_eq(o.action, CTL_HELP);
+    cr_assert_eq(parse("status --version", no_env, &o, NULL), DDP_OK);
+    cr_assert_eq(o.action, CTL_VERSION);
+    cr_assert(ctl_options_text(CTL_HELP, &text) && ctl_options_text(CTL_HELP_MAN, &text) &&
+              buf_append(&text, "", 1));
+    cr_assert_not_null(strstr((char *)text.data, "  cancel NAME           cancel a named barrier"));
+    cr_assert_not_null(strstr((char *)text.data, ".BR cancel \" \\fINAME\\fR\""));
+    buf_free(&text);
+}

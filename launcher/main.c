@@ -1,0 +1,115 @@
+/* main.c -- ddprun from command line to exit code, as a table of contents. */
+#include "agent_uv.h"
+#include "exit_codes.h"
+#include "gpu_count.h"
+#include "guardian.h"
+#include "plan.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { NONCE_CHARS = 8, HOST_MAX = 256 };
+
+/* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
+static void keep_standard_fds(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        continue;
+    if (fd >= 0)
+        close(fd);
+}
+
+static int usage_error(const struct ddp_err *err)
+{
+    log_error("%s", err->msg);
+    fprintf(stderr, "Try 'ddprun --help'.\n");
+    return EXIT_CODE_USAGE;
+}
+
+/* What was asked for goes to stdout; an answer that did not arrive is a failure. */
+static int print_out(bool made, struct buf *out)
+{
+    bool ok = made && fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
+    if (!ok)
+        log_error("cannot write to stdout: %s", made ? strerror(errno) : "out of memory");
+    buf_free(out);
+    return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
+}
+
+static int print_info(const struct cli *cli)
+{
+    struct buf out = { 0 };
+    if (cli->version)
+        return print_out(cli_print_version(&out), &out);
+    return print_out(cli->help ? cli_print_help(&out) : cli_print_man(&out), &out);
+}
+
+static int print_plan(const struct plan *plan)
+{
+    struct buf out = { 0 };
+    return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
+}
+
+/* Random text that fits into a file name. */
+static void make_nonce(char nonce[NONCE_CHARS + 1])
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyz012345"; /* 32, so that every letter is as likely */
+    unsigned char bytes[NONCE_CHARS] = { 0 };
+    if (getrandom(bytes, sizeof(bytes), 0) < 0)
+        log_warn("no random numbers: %s", strerror(errno));
+    for (int i = 0; i < NONCE_CHARS; i++)
+        nonce[i] = letters[bytes[i] % 32];
+    nonce[NONCE_CHARS] = '\0';
+}
+
+/* Carry the command line out: print the plan, or run it. */
+static int run(const struct cli *cli)
+{
+    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1];
+    struct ddp_err err;
+    struct plan plan;
+    const char *tmp_dir = getenv("TMPDIR");
+    gethostname(host, sizeof(host) - 1);
+    make_nonce(nonce);
+    const struct plan_facts facts = { .environ_block = environ,
+                                      .physical_gpus = gpu_count(),
+                                      .cpus = cpu_count(),
+                                      .host = host,
+                                      .nonce = nonce,
+                                      .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
+    ddp_status status = plan_make(&plan, cli, &facts, &err);
+    if (status == DDP_ERR_ARG)
+        return usage_error(&err);
+    if (status != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_CODE_DDPRUN;
+    }
+    int exit_code = cli->dry_run ? print_plan(&plan) : guardian_run(agent_run, &plan);
+    plan_free(&plan);
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli;
+    struct ddp_err err;
+
+    log_setup("ddprun", LOG_INFO);
+    keep_standard_fds();
+    if (cli_parse(&cli, argc, argv, environ, &err) != DDP_OK)
+        return usage_error(&err);
+    int exit_code = cli.help || cli.version || cli.print_man ? print_info(&cli) : run(&cli);
+    cli_free(&cli);
+    return exit_code;
+}

@@ -31,7 +31,7 @@ const char *diagnose_state(enum rank_finding finding)
     return finding_table[finding].state;
 }
 
-const char *signal_name(int signal)
+const char *diagnose_signal_name(int signal)
 {
 #define NAME(sig) \
     case sig:     \
@@ -89,7 +89,7 @@ static bool put_code(const struct rank_facts *f, struct buf *out)
 
 static bool put_signal(const struct rank_facts *f, struct buf *out)
 {
-    const char *name = signal_name(f->signal);
+    const char *name = diagnose_signal_name(f->signal);
     return name ? buf_printf(out, "%d, %s", f->signal, name) : buf_printf(out, "%d", f->signal);
 }
 

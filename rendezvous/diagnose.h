@@ -57,6 +57,6 @@ bool diagnose_sentence(const struct rank_facts *facts, struct buf *out);
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* "SIGKILL", or NULL for a signal that has no name of its own here. */
-const char *signal_name(int signal);
+const char *diagnose_signal_name(int signal);
 
 #endif

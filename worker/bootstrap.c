@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEY = 640, CARD = 160 };
+/* The others wait a little longer than rank 0, which then still has the time to tell them what went wrong. */
+enum { KEY = 640, CARD = 160, SLACK_MS = 500 };
 
 uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
 {
@@ -196,7 +197,7 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
 
     what_key(key, bootstrap, what);
     ddp_status status =
-        ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &message, &found, err);
+        ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap) + SLACK_MS, &message, &found, err);
     if (status == DDP_ERR_TIMEOUT)
         return name_missing(bootstrap, err);
     if (status != DDP_OK)

@@ -1,0 +1,322 @@
+/* What the others are told when a rank dies, hangs, gives up or does something else: who, where, in which
+ * call. And that they are told at all, soon, and the same words again when they ask again. */
+#include "ranks.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { N = 100000 };
+
+static float buffer[N];
+
+static ddp_status all_reduce(ddp_ctx *ctx, float *x, size_t n)
+{
+    return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
+}
+
+/* Keep what the call said, see that a second call says it again, and that finalize does not wait. */
+static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
+{
+    rank_keep(me, status);
+    if (status == DDP_OK)
+        return;
+    ddp_status again = all_reduce(ctx, buffer, 1);
+    rank_expect(me, again == status && strcmp(ddp_last_error(), me->words) == 0, "then: %s; now: %s",
+                me->words, ddp_last_error());
+    again = ddp_finalize(ctx);
+    rank_expect(me, again == status, "finalize: %s", ddp_status_name(again));
+}
+
+/* Survivors of `run` got `status` with words that contain `part` and rank 2's name. */
+static void expect_survivors_told(const struct ranks *run, ddp_status status, const char *part)
+{
+    char who[64];
+    snprintf(who, sizeof(who), "rank 2 (pid %d", run->rank[2].pid);
+    for (int r = 0; r < run->n; r++) {
+        if (r == 2)
+            continue;
+        ranks_expect_error(run, r, status, (const char *const[]){ who, part, NULL });
+        cr_assert_eq(run->rank[r].exit_status, 0);
+    }
+}
+
+static ddp_ctx *init_and_warm_up(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    rank_expect_ok(me, all_reduce(ctx, buffer, N));
+    return ctx;
+}
+
+/* --- death ---------------------------------------------------------------------------------------------- */
+
+static void die_before(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    if (me->rank == 2)
+        raise(SIGKILL);
+    keep_and_ask_again(me, ctx, all_reduce(ctx, buffer, N));
+}
+
+Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, die_before, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in all_reduce #3 (f32 x 100000, sum)");
+    ranks_free(&run);
+}
+
+/* The pages behind `in` cannot be read: rank 2 dies in the middle of copying them. */
+static void die_inside(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    float *x = buffer;
+    if (me->rank == 2) {
+        signal(SIGSEGV, SIG_DFL);
+        x = mmap(NULL, sizeof(buffer), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    keep_and_ask_again(me, ctx, all_reduce(ctx, x, N));
+}
+
+Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, die_inside, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended while rank");
+    ranks_free(&run);
+}
+
+/* The collective itself has succeeded for everybody; the next one fails. */
+static void die_after(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    rank_expect_ok(me, ddp_barrier(ddp_world(ctx), 0));
+    if (me->rank == 2)
+        raise(SIGKILL);
+    keep_and_ask_again(me, ctx, ddp_barrier(ddp_world(ctx), 0));
+}
+
+Test(lost_peers, a_rank_that_dies_after_a_collective_spoils_only_the_next_one, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, die_after, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in barrier #4");
+    ranks_free(&run);
+}
+
+static void leave_without_finalize(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    if (me->rank == 2)
+        _exit(0);
+    rank_keep(me, ddp_finalize(ctx));
+}
+
+Test(lost_peers, a_rank_that_leaves_without_finalize_is_named, .timeout = 30)
+{
+    struct ranks run = ranks_run(3, leave_without_finalize, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in finalize #3");
+    ranks_free(&run);
+}
+
+/* Many short lives: a peer that ends right after finalize must never look like a dead one. */
+static void finalize_at_once(struct rank *me)
+{
+    int before = rank_open_files();
+    for (int i = 0; i < 20; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "%d", i);
+        setenv("TORCHELASTIC_RUN_ID", id, 1);
+        rank_expect_ok(me, ddp_finalize(init_and_warm_up(me)));
+    }
+    rank_expect(me, rank_open_files() == before, "%d descriptors are left open", rank_open_files() - before);
+}
+
+Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    ranks_free(&run);
+}
+
+/* --- hanging -------------------------------------------------------------------------------------------- */
+
+/* Rank 0 lets the stopped one go on when it has its own answer: it then gets the same. */
+static void stop_for_a_while(struct rank *me)
+{
+    ddp_options options = DDP_OPTIONS_INIT;
+    options.step_timeout_ms = 400;
+    ddp_ctx *ctx = rank_init(me, &options);
+    rank_expect_ok(me, all_reduce(ctx, buffer, N));
+    if (me->rank == 2)
+        raise(SIGSTOP);
+    ddp_status status = all_reduce(ctx, buffer, N);
+    if (me->rank == 0)
+        kill((me + 2)->pid, SIGCONT);
+    keep_and_ask_again(me, ctx, status);
+}
+
+Test(lost_peers, a_stopped_rank_is_named_when_the_step_takes_too_long, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, stop_for_a_while, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_TIMEOUT, "is stopped by a signal");
+    ranks_expect_error(&run, 2, DDP_ERR_TIMEOUT, (const char *const[]){ "1 of 4 ranks", "400 ms", NULL });
+    ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT,
+                       (const char *const[]){ "last seen in all_reduce #2 (f32 x 100000, sum)", NULL });
+    ranks_free(&run);
+}
+
+/* --- differences ---------------------------------------------------------------------------------------- */
+
+static void call_something_else(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    if (me->rank == 2)
+        rank_keep(me, ddp_broadcast(ddp_world(ctx), buffer, 10, DDP_F32, 1, NULL, NULL));
+    else
+        keep_and_ask_again(me, ctx, all_reduce(ctx, buffer, 5));
+}
+
+Test(lost_peers, different_calls_are_both_named_on_every_rank, .timeout = 30)
+{
+    struct ranks run = ranks_run(3, call_something_else, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 3; r++)
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
+                           (const char *const[]){ "rank 0 called all_reduce #3 (f32 x 5, sum)",
+                                                  "rank 2 called broadcast #3 (f32 x 10, root 1)", NULL });
+    ranks_free(&run);
+}
+
+static void different_sizes(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    rank_keep(me, all_reduce(ctx, buffer, me->rank == 1 ? 70000 : 70001));
+}
+
+Test(lost_peers, different_sizes_are_both_named, .timeout = 30)
+{
+    struct ranks run = ranks_run(2, different_sizes, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
+                           (const char *const[]){ "(f32 x 70001, sum)", "(f32 x 70000, sum)", NULL });
+    ranks_free(&run);
+}
+
+/* --- giving up ------------------------------------------------------------------------------------------ */
+
+static void abort_the_job(struct rank *me)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/tmp/ddp-abort-%d.json", getppid());
+    setenv("TORCHELASTIC_ERROR_FILE", path, 1);
+    ddp_ctx *ctx = init_and_warm_up(me);
+    if (me->rank == 1)
+        ddp_abort(ctx, 7, "loss is \"nan\"");
+    rank_keep(me, all_reduce(ctx, buffer, N));
+    ddp_finalize(ctx);
+}
+
+Test(lost_peers, abort_frees_everybody_with_the_reason, .timeout = 30)
+{
+    char path[64], text[256] = "";
+    struct ranks run = ranks_run(3, abort_the_job, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 3; r++)
+        ranks_expect_error(&run, r, DDP_ERR_ABORTED,
+                           (const char *const[]){ "rank 1 has given up: loss is \"nan\"", NULL });
+    ranks_free(&run);
+    snprintf(path, sizeof(path), "/tmp/ddp-abort-%d.json", getpid());
+    FILE *file = fopen(path, "r");
+    cr_assert(file != NULL, "no error file");
+    cr_assert(fgets(text, sizeof(text), file) != NULL);
+    fclose(file);
+    unlink(path);
+    cr_assert(strstr(text, "\"message\":\"loss is \\\"nan\\\"\",\"exit_code\":7") != NULL, "%s", text);
+}
+
+/* --- the start ------------------------------------------------------------------------------------------ */
+
+static void init_with_short_time(struct rank *me)
+{
+    ddp_ctx *ctx = NULL;
+    ddp_options options = DDP_OPTIONS_INIT;
+    options.init_timeout_ms = 700;
+    rank_keep(me, ddp_init_from_env(&options, &ctx));
+}
+
+Test(lost_peers, a_rank_that_never_joins_is_named, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, init_with_short_time, RANKS_PLAIN_STORE | RANKS_SKIP_LAST, NULL);
+    for (int r = 0; r < 3; r++)
+        ranks_expect_error(
+            &run, r, DDP_ERR_TIMEOUT,
+            (const char *const[]){ "1 of 4 ranks have not joined within 700 ms: rank 3", NULL });
+    ranks_free(&run);
+}
+
+static void two_times_rank_one(struct rank *me)
+{
+    if (me->rank == 2)
+        setenv("RANK", "1", 1);
+    init_with_short_time(me);
+}
+
+Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 30)
+{
+    struct ranks run = ranks_run(3, two_times_rank_one, RANKS_PLAIN_STORE, NULL);
+    int second = run.rank[1].status == DDP_ERR_MISMATCH ? 1 : 2;
+    ranks_expect_error(&run, second, DDP_ERR_MISMATCH,
+                       (const char *const[]){ "rank 1 has joined already", "is a rank started twice", NULL });
+    ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 2", NULL });
+    ranks_free(&run);
+}
+
+static void nobody_listens(struct rank *me)
+{
+    setenv("MASTER_PORT", "1", 1);
+    init_with_short_time(me);
+}
+
+Test(lost_peers, a_store_that_is_not_there_is_named_with_its_address, .timeout = 30)
+{
+    struct ranks run = ranks_run(2, nobody_listens, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_error(&run, 1, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 1 of 2", "127.0.0.1:1", NULL });
+    ranks_free(&run);
+}
+
+/* --- named barriers against a store without names ------------------------------------------------------- */
+
+static void meet_by_name(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    rank_expect_ok(me, ddp_barrier_named(ctx, "data is there", 5000));
+    rank_expect(me, ddp_barrier_named(ctx, "data is there", 5000) == DDP_ERR_MISMATCH,
+                "a name is good for one use");
+    if (me->rank == 0)
+        rank_expect(me, ddp_barrier_named(ctx, "alone", 100) == DDP_ERR_TIMEOUT, "nobody else comes");
+    rank_keep(me, DDP_OK);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(lost_peers, a_named_barrier_is_counted_where_the_store_knows_no_names, .timeout = 30)
+{
+    struct ranks run = ranks_run(3, meet_by_name, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    ranks_free(&run);
+}
+
+static void die_before_the_named_barrier(struct rank *me)
+{
+    ddp_ctx *ctx = init_and_warm_up(me);
+    if (me->rank == 2)
+        raise(SIGKILL);
+    rank_keep(me, ddp_barrier_named(ctx, "end", 0));
+    ddp_finalize(ctx);
+}
+
+Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 30)
+{
+    struct ranks run = ranks_run(3, die_before_the_named_barrier, RANKS_PLAIN_STORE, NULL);
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended while rank");
+    ranks_free(&run);
+}

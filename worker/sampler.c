@@ -5,7 +5,7 @@
  * position p of the padded list is position p modulo n of the order. */
 #include "ddp/sampler.h"
 
-#include "mt19937.h"
+#include "ddp/random.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -40,10 +40,10 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
 /* torch.randperm(n): at step i the rest [i, n) is drawn from, by remainder and not by rejection. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
-    struct mt19937 mt;
-    mt_seed(&mt, seed);
+    ddp_random random;
+    ddp_random_seed(&random, seed);
     for (uint64_t i = 0; i + 1 < n; i++) {
-        uint64_t other = i + mt_next(&mt) % (n - i);
+        uint64_t other = i + ddp_random_next(&random) % (n - i);
         uint32_t held = order[i];
         order[i] = order[other];
         order[other] = held;

@@ -1,10 +1,10 @@
-/* sampler.h -- which samples belong to this rank, equal to torch.utils.data.DistributedSampler number by number.
+/* sampler.h -- which samples belong to this rank, number by number as torch's DistributedSampler says.
  *
- * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch; the list is padded with its
- * own beginning (or cut with DROP_LAST) to a multiple of the world size and dealt out in turn. NO_PAD is for
- * evaluation: every sample exactly once over all ranks, ranks may then differ in length by one.
- * Pure: no clock, no file, no thread. Source of algorithm and golden vectors: PyTorch torch/utils/data/distributed.py
- * and aten TensorFactories.cpp (randperm_cpu). */
+ * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch; the list is padded
+ * with its own beginning (or cut with DROP_LAST) to a multiple of the world size and dealt out in turn.
+ * NO_PAD is for evaluation: every sample exactly once over all ranks, ranks may then differ in length by one.
+ * Pure: no clock, no file, no thread. Source of algorithm and golden vectors: PyTorch
+ * torch/utils/data/distributed.py and aten TensorFactories.cpp (randperm_cpu). */
 #ifndef DDP_SAMPLER_H
 #define DDP_SAMPLER_H
 
@@ -32,7 +32,7 @@ DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 /* Samples of this rank in an epoch. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
-/* The next sample: 1 and *index (and *is_pad = 1 for one that padding repeats; may be NULL), or 0 at the end. */
+/* The next sample: 1 and *index (and *is_pad = 1 when padding repeats it; may be NULL), or 0 at the end. */
 DDP_API int ddp_sampler_next(ddp_sampler *sampler, uint64_t *index, int *is_pad);
 
 #ifdef __cplusplus

@@ -57,8 +57,7 @@ static uint64_t get_u64(const uint8_t *from)
     return get_u32(from) | (uint64_t)get_u32(from + 4) << 32;
 }
 
-/* --- saving
- * -------------------------------------------------------------------------------------------------------- */
+/* --- saving ------------------------------------------------------------------------------------------ */
 
 static ddp_status check_names(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -116,8 +115,16 @@ ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t 
     return status;
 }
 
-/* --- loading
- * ------------------------------------------------------------------------------------------------------- */
+ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err)
+{
+    struct atomic_file file;
+    ddp_status status = atomic_open(&file, path, err);
+    if (status == DDP_OK)
+        status = atomic_write(&file, data, len, err);
+    return status == DDP_OK ? atomic_commit(&file, err) : status;
+}
+
+/* --- loading ----------------------------------------------------------------------------------------- */
 
 struct reader {
     const char *path;

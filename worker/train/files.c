@@ -1,0 +1,36 @@
+/* files.c -- see files.h. */
+#include "files.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
+{
+    int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
+    if (len < 0 || len >= PATH_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long", dir);
+    return DDP_OK;
+}
+
+ddp_status files_make_dir(const char *path, struct ddp_err *err)
+{
+    char part[PATH_MAX];
+    size_t len = strlen(path);
+    if (len == 0 || len >= sizeof(part))
+        return ddp_fail(err, DDP_ERR_ARG, "'%.100s' cannot be the name of a directory", path);
+    for (size_t end = 1; end <= len; end++) {
+        if (path[end] != '/' && path[end] != '\0')
+            continue;
+        memcpy(part, path, end);
+        part[end] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return ddp_fail(err, DDP_ERR_IO, "%s: mkdir: %s", part, strerror(errno));
+    }
+    if (access(path, W_OK | X_OK) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", path, strerror(errno));
+    return DDP_OK;
+}

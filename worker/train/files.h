@@ -1,0 +1,16 @@
+/* files.h -- small things about files that both programs of this directory need. */
+#ifndef TRAIN_FILES_H
+#define TRAIN_FILES_H
+
+#include "ddp/error.h"
+
+#include <stddef.h>
+
+/* Make `path` and its parents where they are missing; fails (naming the directory) when it cannot be written
+ * to. */
+ddp_status files_make_dir(const char *path, struct ddp_err *err);
+
+/* "DIR/NAME" into `to`, which has room for PATH_MAX bytes. */
+ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err);
+
+#endif

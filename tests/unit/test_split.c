@@ -1,0 +1,161 @@
+/* How a batch is shared out, and that the result does not depend on the number of workers. */
+#include "train/gradient.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct ddp_err err;
+
+static struct split split_for(uint64_t samples, uint64_t batch, uint64_t global_batch, int world, int rank)
+{
+    struct split s;
+    cr_assert_eq(split_make(&s, samples, batch, global_batch, world, rank, &err), DDP_OK, "%s", err.msg);
+    return s;
+}
+
+Test(split, shards_depend_on_the_batch_and_not_on_the_workers)
+{
+    for (int world = 1; world <= 4; world *= 2) {
+        struct split s = split_for(6000, 0, 100, world, world - 1);
+        cr_expect(s.shards == 4 && s.rows == 25 && s.steps == 60);
+        cr_expect(s.shards_here == 4 / world && s.first_shard == 4 - s.shards_here);
+    }
+    cr_expect_eq(split_for(6000, 0, 128, 2, 0).shards, 8);
+    cr_expect_eq(split_for(6000, 0, 99, 1, 0).shards, 1);
+}
+
+Test(split, other_numbers_of_workers_get_one_shard_each)
+{
+    struct split three = split_for(6000, 100, 0, 3, 2), sixteen = split_for(6000, 100, 0, 16, 0);
+    cr_expect(three.shards == 3 && three.shards_here == 1 && three.first_shard == 2 &&
+              three.global_batch == 300);
+    cr_expect(sixteen.shards == 16 && sixteen.shards_here == 1);
+}
+
+Test(split, a_batch_that_does_not_divide_is_refused_with_both_numbers)
+{
+    struct split s;
+    cr_expect_eq(split_make(&s, 6000, 0, 100, 3, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "--global_batch 100") && strstr(err.msg, "3 workers") &&
+                  strstr(err.msg, "is 102"),
+              "%s", err.msg);
+}
+
+Test(split, the_last_step_takes_what_is_left)
+{
+    struct split s = split_for(250, 0, 100, 2, 0);
+    cr_expect_eq(s.steps, 3);
+    cr_expect(split_samples(&s, 1) == 100 && split_rows(&s, 1) == 25);
+    cr_expect(split_samples(&s, 2) == 50 && split_rows(&s, 2) == 13); /* 4 x 13 rows, two of them padding */
+}
+
+Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
+{
+    struct split s = split_for(10, 0, 1 << 30, 4, 0);
+    cr_expect_eq(s.steps, 1);
+    cr_expect(split_samples(&s, 0) == 10 && split_rows(&s, 0) == 2);
+}
+
+/* --- the same with data ------------------------------------------------------------------------------ */
+
+enum { SAMPLES = 45, BATCH = 16, STEPS = 3 };
+
+static struct dataset set;
+static uint8_t image_bytes[SAMPLES * PICTURE_PIXELS], label_bytes[SAMPLES];
+
+static void make_set(void)
+{
+    srand(1);
+    for (size_t i = 0; i < sizeof(image_bytes); i++)
+        image_bytes[i] = (uint8_t)rand();
+    for (int i = 0; i < SAMPLES; i++)
+        label_bytes[i] = (uint8_t)(i % CLASSES);
+    set = (struct dataset){ .images.values = image_bytes, .labels.values = label_bytes, .n = SAMPLES };
+}
+
+/* Over all workers and shards of a step, weights add up to the number of workers, padding has none. */
+Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
+{
+    for (int world = 1; world <= 8; world++) {
+        struct split split[8];
+        struct feed feed[8];
+        uint64_t batch = (uint64_t)(world * 2);
+        for (int r = 0; r < world; r++) {
+            split[r] = split_for(SAMPLES, 0, batch, world, r);
+            cr_assert_eq(feed_init(&feed[r], &set, &split[r], 3, &err), DDP_OK);
+            feed_start_epoch(&feed[r], 1);
+        }
+        for (uint64_t step = 0; step < split[0].steps; step++) {
+            double weights = 0;
+            uint64_t real = 0;
+            for (int r = 0; r < world; r++) {
+                for (int shard = 0; shard < split[r].shards_here; shard++) {
+                    size_t rows = feed_take(&feed[r], step, shard);
+                    cr_expect_eq(rows, split_rows(&split[r], step));
+                    for (size_t i = 0; i < rows; i++) {
+                        weights += feed[r].weight[i];
+                        real += feed[r].weight[i] != 0;
+                    }
+                }
+            }
+            cr_expect_float_eq(weights, world, 1e-5);
+            cr_expect_eq(real, split_samples(&split[0], step));
+        }
+        for (int r = 0; r < world; r++)
+            feed_free(&feed[r]);
+    }
+}
+
+/* What one worker of `world` computes for all steps of an epoch, parameters left as they are. */
+static double gradients_of(int world, int rank, float *out)
+{
+    struct split split = split_for(SAMPLES, 0, BATCH, world, rank);
+    struct feed feed;
+    struct mlp mlp;
+    struct gradient gradient;
+    double loss = 0;
+    cr_assert_eq(feed_init(&feed, &set, &split, 3, &err), DDP_OK);
+    cr_assert(mlp_init(&mlp, MLP_RELU, split_rows(&split, 0)) && gradient_init(&gradient, &mlp, &feed));
+    mlp_seed(&mlp, 1);
+    feed_start_epoch(&feed, 0);
+    cr_assert_eq(split.steps, STEPS);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        float *views[MLP_TENSORS];
+        mlp_views(out + step * MLP_PARAMS, views);
+        loss += gradient_compute(&gradient, step, views);
+    }
+    gradient_free(&gradient);
+    mlp_free(&mlp);
+    feed_free(&feed);
+    return loss;
+}
+
+/* ((r0+r1)+(r2+r3)) / world, as the reducer does it. */
+static void average(float (*rank)[STEPS * MLP_PARAMS], int world)
+{
+    for (int i = 0; i < STEPS * MLP_PARAMS; i++) {
+        for (int stride = 1; stride < world; stride *= 2) {
+            for (int r = 0; r < world; r += 2 * stride)
+                rank[r][i] += rank[r + stride][i];
+        }
+        rank[0][i] /= (float)world;
+    }
+}
+
+/* Partial batches and padding included (45 samples, batch 16). */
+Test(gradient, one_two_four_and_eight_workers_compute_the_same_bits, .init = make_set)
+{
+    static float one[STEPS * MLP_PARAMS];
+    float(*many)[STEPS * MLP_PARAMS] = malloc(8 * sizeof(*many));
+    double loss = gradients_of(1, 0, one);
+    for (int world = 2; world <= 8; world *= 2) {
+        double losses = 0;
+        for (int rank = 0; rank < world; rank++)
+            losses += gradients_of(world, rank, many[rank]);
+        average(many, world);
+        cr_expect_eq(memcmp(many[0], one, sizeof(one)), 0, "%d workers", world);
+        cr_expect_float_eq(losses, loss, 1e-9);
+    }
+    free(many);
+}

@@ -1,0 +1,60 @@
+/* feed.c -- see feed.h. */
+#include "feed.h"
+
+#include <stdlib.h>
+
+static bool allocate(struct feed *feed, size_t rows)
+{
+    feed->x = calloc(rows * PICTURE_PIXELS, sizeof(float));
+    feed->weight = calloc(rows, sizeof(float));
+    feed->label = calloc(rows, 1);
+    return feed->x != NULL && feed->weight != NULL && feed->label != NULL;
+}
+
+ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split, uint64_t seed,
+                     struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    *feed = (struct feed){ .set = set, .split = split };
+    /* A shard cannot hold more than its share of the set, however large a batch the user names. */
+    size_t rows = split_rows(split, 0);
+    if (!allocate(feed, rows))
+        status = ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows of %d pixels", rows, PICTURE_PIXELS);
+    for (int i = 0; i < split->shards_here && status == DDP_OK; i++)
+        status = ddp_sampler_create(set->n, split->shards, split->first_shard + i, seed, DDP_SAMPLER_SHUFFLE,
+                                    &feed->sampler[i], err);
+    if (status != DDP_OK)
+        feed_free(feed);
+    return status;
+}
+
+void feed_free(struct feed *feed)
+{
+    for (int i = 0; i < SPLIT_MAX_SHARDS; i++)
+        ddp_sampler_free(feed->sampler[i]);
+    free(feed->x);
+    free(feed->weight);
+    free(feed->label);
+    *feed = (struct feed){ 0 };
+}
+
+void feed_start_epoch(struct feed *feed, uint64_t epoch)
+{
+    for (int i = 0; i < feed->split->shards_here; i++)
+        ddp_sampler_set_epoch(feed->sampler[i], epoch);
+}
+
+size_t feed_take(struct feed *feed, uint64_t step, int shard)
+{
+    size_t rows = split_rows(feed->split, step);
+    float weight = (float)feed->split->world_size / (float)split_samples(feed->split, step);
+    for (size_t row = 0; row < rows; row++) {
+        uint64_t index;
+        int is_pad;
+        if (!ddp_sampler_next(feed->sampler[shard], &index, &is_pad))
+            return row;
+        feed->label[row] = dataset_sample(feed->set, index, feed->x + row * PICTURE_PIXELS);
+        feed->weight[row] = is_pad ? 0 : weight;
+    }
+    return rows;
+}

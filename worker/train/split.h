@@ -1,0 +1,47 @@
+/* split.h -- who computes what in a step. Pure arithmetic.
+ *
+ * The gradient of a step is the mean over the distinct samples of the global batch, whatever the number of
+ * workers. To make it the same *bits* for 1, 2, 4 and 8 workers, a batch is not cut into as many pieces as
+ * there are workers but into `shards`, a number that depends on the batch alone: the largest power of two up
+ * to 8 that divides it. Shard s is what torch's DistributedSampler deals to rank s of `shards`. A worker
+ * computes its shards one by one, always the same matrix shapes, and adds them as a binary tree; the
+ * all-reduce goes on with the same tree over the workers.
+ *
+ *     1 worker     ((s0+s1)+(s2+s3))          all in one place
+ *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
+ *     4 workers    s0 | s1 | s2 | s3          two levels of + are
+ *
+ * A number of workers that is no power of two, or above 8, gets one shard per worker: right, but equal to
+ * other numbers of workers only up to rounding. */
+#ifndef TRAIN_SPLIT_H
+#define TRAIN_SPLIT_H
+
+#include "ddp/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SPLIT_MAX_SHARDS = 8 }; /* of one worker */
+
+struct split {
+    uint64_t samples; /* of the training set */
+    uint64_t global_batch;
+    int world_size;
+    int shards;      /* of a global batch */
+    int shards_here; /* of one worker: shards / world_size */
+    int first_shard; /* of this worker */
+    size_t rows;     /* of a shard in a full step */
+    uint64_t steps;  /* of an epoch */
+};
+
+/* `batch` per worker or `global_batch`, the other is 0. DDP_ERR_ARG when it cannot be shared evenly. */
+ddp_status split_make(struct split *split, uint64_t samples, uint64_t batch, uint64_t global_batch,
+                      int world_size, int rank, struct ddp_err *err);
+
+/* Distinct samples of step `step`: the global batch, less in the last step. */
+uint64_t split_samples(const struct split *split, uint64_t step);
+
+/* Rows of a shard in step `step`, padding included. The same for all shards. */
+size_t split_rows(const struct split *split, uint64_t step);
+
+#endif

@@ -1,0 +1,17 @@
+/* glyphs.h -- a made-up data set: the ten digits, drawn by an unsteady hand.
+ *
+ * Pure, and the same bytes on every machine: only additions, products, quotients and square roots are used,
+ * which IEEE 754 defines to the last bit, and the luck comes from a seeded generator the caller holds. */
+#ifndef TRAIN_GLYPHS_H
+#define TRAIN_GLYPHS_H
+
+#include "dataset.h"
+#include "ddp/random.h"
+
+/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
+void glyph_draw(ddp_random *luck, int label, uint8_t *pixels);
+
+/* Fill `n` pictures and their labels. Every class comes equally often (up to one), in random order. */
+void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels);
+
+#endif

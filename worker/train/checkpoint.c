@@ -1,0 +1,102 @@
+/* checkpoint.c -- see checkpoint.h. The file format is libddp's (ddp/ckpt.h). */
+#include "checkpoint.h"
+
+#include "ddp/ckpt.h"
+#include "files.h"
+#include "mlp.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char file_name[] = "train.ckpt";
+
+static const struct {
+    const char *text;
+    bool must_match;
+} facts[FACTS] = {
+#define X(name, text, must_match) [FACT_##name] = { text, must_match },
+    CHECKPOINT_FACTS(X)
+#undef X
+};
+
+enum { BLOCKS = 4 };
+
+static void blocks_of(const struct checkpoint *c, int64_t *fact, ddp_ckpt_block block[BLOCKS])
+{
+    const size_t bytes = MLP_PARAMS * sizeof(float);
+    block[0] = (ddp_ckpt_block){ "facts", fact, FACTS * sizeof(*fact) };
+    block[1] = (ddp_ckpt_block){ "params", c->params, bytes };
+    block[2] = (ddp_ckpt_block){ "adam.m", c->m, bytes };
+    block[3] = (ddp_ckpt_block){ "adam.v", c->v, bytes };
+}
+
+ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct ddp_err *err)
+{
+    char path[PATH_MAX];
+    int64_t fact[FACTS];
+    ddp_ckpt_block block[BLOCKS];
+    ddp_status status = files_join(path, dir, file_name, err);
+    if (status != DDP_OK)
+        return status;
+    memcpy(fact, c->fact, sizeof(fact));
+    blocks_of(c, fact, block);
+    status = ddp_ckpt_save(path, block, BLOCKS, err);
+    return status == DDP_OK ? DDP_OK
+                            : ddp_wrap(err, "checkpoint not written, the one before it is untouched");
+}
+
+static ddp_status compare(const char *path, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
+{
+    for (int i = 0; i < FACTS; i++) {
+        if (facts[i].must_match && theirs[i] != ours[i])
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "%s: %s was %" PRId64 ", now it is %" PRId64
+                            "; give the same, or another --checkpoint directory for a new run",
+                            path, facts[i].text, theirs[i], ours[i]);
+    }
+    return DDP_OK;
+}
+
+/* The facts first and alone would be cheaper, but a file is either good as a whole or not at all; so read all
+ * of it into memory of our own, and hand it over when the facts fit. */
+static ddp_status load_and_compare(const char *path, struct checkpoint *c, float *memory, struct ddp_err *err)
+{
+    int64_t fact[FACTS];
+    ddp_ckpt_block block[BLOCKS];
+    struct checkpoint own = { .params = memory, .m = memory + MLP_PARAMS, .v = memory + 2 * MLP_PARAMS };
+    blocks_of(&own, fact, block);
+    ddp_status status = ddp_ckpt_load(path, block, BLOCKS, err);
+    if (status == DDP_OK)
+        status = compare(path, fact, c->fact, err);
+    if (status != DDP_OK)
+        return status;
+    memcpy(c->fact, fact, sizeof(fact));
+    memcpy(c->params, own.params, MLP_PARAMS * sizeof(float));
+    memcpy(c->m, own.m, MLP_PARAMS * sizeof(float));
+    memcpy(c->v, own.v, MLP_PARAMS * sizeof(float));
+    return DDP_OK;
+}
+
+ddp_status checkpoint_load(const char *dir, struct checkpoint *c, int *found, struct ddp_err *err)
+{
+    char path[PATH_MAX];
+    ddp_status status = files_join(path, dir, file_name, err);
+    *found = status == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
+    if (!*found)
+        return status;
+    float *memory = malloc(3 * MLP_PARAMS * sizeof(float));
+    if (memory == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
+    status = load_and_compare(path, c, memory, err);
+    free(memory);
+    if (status == DDP_ERR_CORRUPT)
+        snprintf(err->msg + strlen(err->msg), sizeof(err->msg) - strlen(err->msg),
+                 "; delete it to start anew, or put back a copy");
+    return status;
+}

@@ -1,0 +1,17 @@
+/* evaluate.h -- accuracy on the test set, measured by all ranks together, every sample exactly once. */
+#ifndef TRAIN_EVALUATE_H
+#define TRAIN_EVALUATE_H
+
+#include "dataset.h"
+#include "ddp/group.h"
+#include "mlp.h"
+
+struct accuracy {
+    int64_t correct, samples;
+};
+
+/* Collective. Fails when the ranks together have not seen each sample once. */
+ddp_status evaluate(struct mlp *mlp, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
+                    struct ddp_err *err);
+
+#endif

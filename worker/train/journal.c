@@ -1,0 +1,168 @@
+/* journal.c -- see journal.h. A number that is not finite becomes null: JSON has no word for it. */
+#include "journal.h"
+
+#include "ddp/ckpt.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BAR_CELLS = 30 };
+
+ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
+{
+    *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
+    r->bar = r->lines && isatty(STDERR_FILENO);
+    if (!speak || metrics == NULL)
+        return DDP_OK;
+    r->metrics = fopen(metrics, "we");
+    return r->metrics != NULL ? DDP_OK
+                              : ddp_fail(err, DDP_ERR_IO, "--metrics %s: open: %s", metrics, strerror(errno));
+}
+
+ddp_status journal_close(struct journal *r, struct ddp_err *err)
+{
+    FILE *metrics = r->metrics;
+    r->metrics = NULL;
+    if (metrics == NULL || fclose(metrics) == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno));
+}
+
+/* --- for people -------------------------------------------------------------------------------------- */
+
+static void wipe_bar(struct journal *r)
+{
+    if (r->bar_shown >= 0)
+        fputs("\r\033[K", stderr);
+    r->bar_shown = -1;
+}
+
+void journal_line(struct journal *r, const char *fmt, ...)
+{
+    if (!r->lines)
+        return;
+    va_list ap;
+    wipe_bar(r);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+    fflush(stdout);
+}
+
+void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total)
+{
+    char cells[BAR_CELLS + 1];
+    int mille = (int)(done * 1000 / total);
+    if (!r->bar || mille / 10 == r->bar_shown / 10)
+        return;
+    int filled = mille * BAR_CELLS / 1000;
+    memset(cells, '#', (size_t)filled);
+    memset(cells + filled, '.', (size_t)(BAR_CELLS - filled));
+    cells[BAR_CELLS] = '\0';
+    fprintf(stderr, "\repoch %" PRIu64 "/%" PRIu64 " [%s] %" PRIu64 "/%" PRIu64, epoch, epochs, cells, done,
+            total);
+    fflush(stderr);
+    r->bar_shown = mille;
+}
+
+/* --- for programs ------------------------------------------------------------------------------------ */
+
+static double ratio(int64_t part, int64_t whole)
+{
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+/* One JSON line; takes `json` over. */
+static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
+{
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    if (text == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a line of metrics");
+    /* A line at a time, so that whoever follows the file, or reads it after a crash, finds whole lines. */
+    bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
+    free(text);
+    return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno))
+                  : DDP_OK;
+}
+
+ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
+{
+    if (r->metrics == NULL)
+        return DDP_OK;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "step", (double)s->step);
+    cJSON_AddNumberToObject(json, "epoch", (double)s->epoch);
+    cJSON_AddNumberToObject(json, "loss", s->loss);
+    cJSON_AddNumberToObject(json, "lr", s->lr);
+    cJSON_AddNumberToObject(json, "grad_norm", s->grad_norm);
+    cJSON_AddNumberToObject(json, "samples_s", s->samples_per_s);
+    cJSON *ms = cJSON_AddObjectToObject(json, "ms");
+    cJSON_AddNumberToObject(ms, "compute", s->compute_ms);
+    cJSON_AddNumberToObject(ms, "comm", s->comm_ms);
+    cJSON_AddNumberToObject(ms, "opt", s->optimizer_ms);
+    return put_line(r, json, err);
+}
+
+ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
+{
+    double accuracy = ratio(e->correct, e->tested);
+    journal_line(r,
+                 "epoch %" PRIu64 "/%" PRIu64 ": loss %.6f, test accuracy %.4f (%" PRId64 " of %" PRId64
+                 "), %.0f samples/s",
+                 e->epoch, e->epochs, e->loss, accuracy, e->correct, e->tested, e->samples_per_s);
+    if (r->metrics == NULL)
+        return DDP_OK;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "epoch", (double)e->epoch);
+    cJSON_AddNumberToObject(json, "step", (double)e->step);
+    cJSON_AddNumberToObject(json, "epoch_loss", e->loss);
+    cJSON_AddNumberToObject(json, "test_accuracy", accuracy);
+    cJSON_AddNumberToObject(json, "samples_s", e->samples_per_s);
+    return put_line(r, json, err);
+}
+
+static cJSON *summary_object(const struct journal_summary *s)
+{
+    char hash[17];
+    cJSON *json = cJSON_CreateObject();
+    snprintf(hash, sizeof(hash), "%016" PRIx64, s->param_hash);
+    cJSON_AddStringToObject(json, "model", s->model);
+    cJSON_AddNumberToObject(json, "world_size", s->world_size);
+    cJSON_AddNumberToObject(json, "global_batch", (double)s->global_batch);
+    cJSON_AddNumberToObject(json, "epochs", (double)s->epochs);
+    cJSON_AddNumberToObject(json, "resumed_epochs", (double)s->resumed_epochs);
+    cJSON_AddNumberToObject(json, "steps", (double)s->steps);
+    cJSON_AddNumberToObject(json, "seed", (double)s->seed);
+    cJSON_AddNumberToObject(json, "lr", s->lr);
+    cJSON_AddNumberToObject(json, "final_loss", s->final_loss);
+    cJSON_AddNumberToObject(json, "test_accuracy", ratio(s->correct, s->tested));
+    cJSON_AddNumberToObject(json, "test_correct", (double)s->correct);
+    cJSON_AddNumberToObject(json, "test_samples", (double)s->tested);
+    cJSON_AddNumberToObject(json, "samples_per_s", s->samples_per_s);
+    cJSON_AddNumberToObject(json, "train_s", s->train_s);
+    cJSON_AddStringToObject(json, "param_hash", hash);
+    return json;
+}
+
+ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err)
+{
+    cJSON *json = summary_object(s);
+    char *text = cJSON_Print(json);
+    cJSON_Delete(json);
+    if (text == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the summary");
+    size_t len = strlen(text);
+    text[len] = '\n'; /* in place of the NUL: a text file ends with a newline */
+    ddp_status status = ddp_file_replace(path, text, len + 1, err);
+    free(text);
+    if (status != DDP_OK)
+        ddp_wrap(err, "--summary");
+    return status;
+}

@@ -1,0 +1,81 @@
+/* main.c -- the program train: data-parallel training of a small classifier on libddp.
+ *
+ * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
+ * part. A rank that fails says why, frees the others with ddp_abort and exits; they then say that they were
+ * freed, and by whom. */
+#include "trainer.h"
+
+#include <time.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static int exit_code_of(ddp_status status)
+{
+    return status == DDP_OK ? 0 : status == DDP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED;
+}
+
+/* A rank that fails because another did lets that one end first: whoever watches the processes should see the
+ * cause before its consequences. */
+static void give_way(ddp_status status)
+{
+    const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
+    if (status == DDP_ERR_ABORTED || status == DDP_ERR_PEER_LOST)
+        nanosleep(&pause, NULL);
+}
+
+static int fail(ddp_ctx *ctx, const struct ddp_err *err)
+{
+    fprintf(stderr, "train: rank %d: %s\n", ddp_rank(ctx), err->msg);
+    ddp_abort(ctx, exit_code_of(err->code), err->msg);
+    give_way(err->code);
+    return exit_code_of(err->code);
+}
+
+static int train(const struct train_options *options, ddp_ctx *ctx)
+{
+    struct trainer trainer;
+    struct ddp_err err, close_err;
+    ddp_status status = trainer_open(&trainer, options, ctx, &err);
+    if (status == DDP_OK)
+        status = trainer_run(&trainer, &err);
+    int exit_code = status == DDP_OK ? 0 : fail(ctx, &err);
+    if (trainer_close(&trainer, exit_code == 0, &close_err) != DDP_OK && exit_code == 0)
+        exit_code = fail(ctx, &close_err);
+    return exit_code;
+}
+
+static int run(const struct train_options *options)
+{
+    ddp_ctx *ctx;
+    ddp_status status = ddp_init_from_env(NULL, &ctx);
+    if (status != DDP_OK) {
+        fprintf(stderr, "train: %s\n", ddp_last_error());
+        return EXIT_FAILED;
+    }
+    int exit_code = train(options, ctx);
+    if (ddp_finalize(ctx) != DDP_OK && exit_code == 0) {
+        fprintf(stderr, "train: %s\n", ddp_last_error());
+        exit_code = EXIT_FAILED;
+    }
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct train_options options;
+    struct ddp_err err;
+    ddp_status status = train_options_parse(&options, argc, argv, &err);
+    if (status != DDP_OK) {
+        fprintf(stderr, "train: %s\n", err.msg);
+        return EXIT_USAGE;
+    }
+    if (options.help) {
+        train_options_help(stdout);
+        return 0;
+    }
+    if (options.version) {
+        printf("train %s\n", ddp_version());
+        return 0;
+    }
+    return run(&options);
+}

@@ -1,0 +1,52 @@
+/* trainer.h -- one worker's whole run: load, resume, train, test, save, report.
+ *
+ *     trainer_open -> trainer_run -> trainer_close
+ *
+ * Everything is the same on every rank except which samples it sees and, on rank 0, that it talks and writes
+ * files. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "checkpoint.h"
+#include "ddp/optim.h"
+#include "ddp/reducer.h"
+#include "evaluate.h"
+#include "gradient.h"
+#include "journal.h"
+#include "train_options.h"
+
+struct trainer {
+    const struct train_options *options; /* borrowed, as is the context */
+    ddp_ctx *ctx;
+
+    struct dataset train_set, test_set;
+    struct split split;
+    struct feed feed;
+    struct mlp mlp;
+    struct gradient gradient;
+    ddp_reducer *reducer;
+    float *grad[MLP_TENSORS]; /* the reducer's memory */
+    ddp_adam adam;
+    float *m, *v; /* Adam's moments, one piece of memory, begins at m */
+
+    struct journal journal;
+    FILE *dump; /* of gradients; NULL = no */
+
+    uint64_t epochs_done, resumed_epochs; /* by all runs; by those before this one */
+    uint64_t steps_here;                  /* done by this run */
+    uint64_t samples_here, train_us;      /* seen by all ranks, and how long that took, without tests */
+    double loss;                          /* of the last epoch */
+    struct accuracy accuracy;
+};
+
+/* Collective. On an error call trainer_close as well. */
+ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
+                        struct ddp_err *err);
+
+/* Collective. All epochs, then the summary. */
+ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
+
+/* Free everything. `whole` says that all ranks are still together: freeing shared memory is collective. */
+ddp_status trainer_close(struct trainer *t, bool whole, struct ddp_err *err);
+
+#endif

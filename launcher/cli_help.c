@@ -76,21 +76,20 @@ static bool help_section(struct buf *out, enum cli_section section)
     return ok;
 }
 
+static const char purpose[] = "Start the workers of a data-parallel job on this machine, carry their output, "
+                              "and stop them all when one "
+                              "fails. Everything after PROGRAM is PROGRAM's.";
+static const char rules[] = "Names may be written with dashes and cut short. PET_<NAME> in the environment "
+                            "sets a default (switches: an "
+                            "integer, 0 = off). The exit code is that of the worker that failed first; "
+                            "ddprun --print_man has them all.";
+
 bool cli_print_help(struct buf *out)
 {
-    bool ok =
-        buf_printf(out, "Usage: ddprun [options] PROGRAM [args...]\n\n"
-                        "Start the workers of a data-parallel job on this machine, watch them, and end when "
-                        "they\nend. Everything after PROGRAM is PROGRAM's.\n");
+    bool ok = buf_printf(out, "Usage: ddprun [options] PROGRAM [args...]\n\n") && wrap(out, purpose, 0, 0);
     for (int s = 0; s < SECTIONS; s++)
         ok = ok && help_section(out, (enum cli_section)s);
-    ok =
-        ok && wrap(out,
-                   "\nNames may be written with dashes and cut short. PET_<NAME> in the environment sets a "
-                   "default (switches: an integer, 0 = off). The exit code is that of the worker that failed "
-                   "first; ddprun --print_man has them all.",
-                   0, 0);
-    ok = ok && buf_printf(out, "\nExamples:\n");
+    ok = ok && buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
     for (int i = 0; i < EXAMPLES; i++)
         ok = ok && buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what);
     return ok;

@@ -34,7 +34,7 @@ void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal)
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_STOP, .signal = signal });
 }
 
-/* --- what wishes do in this little world ------------------------------------------------------------------------ */
+/* --- what wishes do in this little world ---------------------------------------------------------------- */
 
 static void spawn(struct asim *sim, int r)
 {
@@ -118,7 +118,7 @@ static void carry_out(struct asim *sim, const struct agent_wish *wish)
     }
 }
 
-/* --- the clock -------------------------------------------------------------------------------------------------- */
+/* --- the clock ------------------------------------------------------------------------------------------ */
 
 static void trace_event(struct asim *sim, const struct agent_event *e)
 {

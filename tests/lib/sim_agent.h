@@ -1,7 +1,8 @@
 /* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event.
  *
- * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as a trace, one
- * line per event at its left edge and the agent's wishes indented below it. Each wish is also checked for sense. */
+ * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as
+ * a trace, one line per event at its left edge and the agent's wishes indented below it. Each wish is also
+ * checked for sense. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 

@@ -1,4 +1,5 @@
-/* A node's life as stories: what the agent wishes for when workers end, fail, ignore signals or leave something behind. */
+/* A node's life as stories: what the agent wishes for when workers end, fail, ignore signals or leave
+ * something behind. */
 #include "sim_agent.h"
 
 #include <criterion/criterion.h>
@@ -224,7 +225,7 @@ Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini
     cr_assert_eq(agent_stop_signal(sim.agent), SIGINT);
 }
 
-/* --- chance ------------------------------------------------------------------------------------------------------- */
+/* --- chance --------------------------------------------------------------------------------------------- */
 
 static uint64_t dice = 88172645463325252u;
 

@@ -1,0 +1,390 @@
+/* The command line: every option in all its spellings, the environment below it, and what is said when it is
+ * wrong. */
+#include "cli_table.h"
+
+#include <ctype.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cli cli;
+static struct ddp_err err;
+static char *no_environment[] = { NULL };
+
+static ddp_status parse_in(char *const *environment, char *const *words)
+{
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    err = (struct ddp_err){ 0 };
+    return cli_parse(&cli, argc, words, environment, &err);
+}
+
+#define WORDS(...) ((char *[]){ "ddprun", __VA_ARGS__, NULL })
+#define PARSE(...) cr_assert_eq(parse_in(no_environment, WORDS(__VA_ARGS__)), DDP_OK, "%s", err.msg)
+
+static void refused(char *const *environment, char *const *words, const char *message)
+{
+    cr_assert_eq(parse_in(environment, words), DDP_ERR_ARG, "taken, but should say: %s", message);
+    cr_assert_str_eq(err.msg, message);
+}
+
+#define REFUSED(message, ...) refused(no_environment, WORDS(__VA_ARGS__), message)
+
+/* --- every option --------------------------------------------------------------------------------------- */
+
+/* A value that differs from the default, for each option that has one. */
+static const char *const samples[OPTIONS] = {
+    [OPT_NPROC_PER_NODE] = "3",  [OPT_NNODES] = "1:1",   [OPT_NODE_RANK] = "0",  [OPT_MASTER_ADDR] = "h1",
+    [OPT_MASTER_PORT] = "81",    [OPT_RDZV_ID] = "job7", [OPT_ENV] = "A=b",      [OPT_LOG_DIR] = "logs",
+    [OPT_REDIRECTS] = "0:3,1:1", [OPT_TEE] = "2",        [OPT_GRACE] = "1500ms", [OPT_TIMEOUT] = "2m",
+};
+
+/* Is the option's field what the sample (a switch: on) makes it? */
+static bool is_set(enum cli_option option)
+{
+    switch (option) {
+    case OPT_NPROC_PER_NODE:
+        return cli.nproc.kind == NPROC_NUMBER && cli.nproc.count == 3;
+    case OPT_NNODES:
+        return cli.nnodes == 1;
+    case OPT_NODE_RANK:
+        return cli.node_rank == 0;
+    case OPT_STANDALONE:
+        return cli.standalone;
+    case OPT_MASTER_ADDR:
+        return strcmp(cli.master_addr, "h1") == 0;
+    case OPT_MASTER_PORT:
+        return cli.master_port == 81;
+    case OPT_RDZV_ID:
+        return strcmp(cli.job, "job7") == 0;
+    case OPT_MODULE:
+        return cli.module;
+    case OPT_NO_PYTHON:
+        return cli.no_python;
+    case OPT_ENV:
+        return cli.env.n == 1 && strcmp(cli.env.items[0], "A=b") == 0;
+    case OPT_DRY_RUN:
+        return cli.dry_run;
+    case OPT_LOG_DIR:
+        return strcmp(cli.log_dir, "logs") == 0;
+    case OPT_REDIRECTS:
+        return std_map_get(&cli.redirects, 0) == 3 && std_map_get(&cli.redirects, 1) == 1;
+    case OPT_TEE:
+        return std_map_get(&cli.tee, 5) == 2;
+    case OPT_PREFIX:
+        return cli.prefix == PREFIX_ON;
+    case OPT_NO_PREFIX:
+        return cli.prefix == PREFIX_OFF;
+    case OPT_JSON:
+        return cli.json;
+    case OPT_QUIET:
+        return cli.quiet;
+    case OPT_VERBOSE:
+        return cli.verbose;
+    case OPT_GRACE:
+        return cli.grace_ms == 1500;
+    case OPT_TIMEOUT:
+        return cli.timeout_ms == 120000;
+    case OPT_HELP:
+        return cli.help;
+    case OPT_VERSION:
+        return cli.version;
+    case OPT_PRINT_MAN:
+        return cli.print_man;
+    case OPTIONS:
+        break;
+    }
+    return false;
+}
+
+static void expect_set(int option, enum cli_origin origin, char *const *environment, char *const *words)
+{
+    cr_assert_eq(parse_in(environment, words), DDP_OK, "%s: %s", cli_rows[option].name, err.msg);
+    cr_assert(is_set((enum cli_option)option), "%s", cli_rows[option].name);
+    cr_assert_eq(cli.origin[option], origin, "%s", cli_rows[option].name);
+    cli_free(&cli);
+}
+
+/* "--name" with `dash` between its words, and "=value" when there is one. */
+static void spell(char out[128], int option, char dash, const char *value)
+{
+    int n = snprintf(out, 128, "--%s", cli_rows[option].name);
+    for (int i = 2; i < n; i++)
+        if (out[i] == '_')
+            out[i] = dash;
+    if (value != NULL)
+        snprintf(out + n, 128 - (size_t)n, "=%s", value);
+}
+
+Test(cli, every_option_is_read_in_both_spellings_with_equals_and_with_a_space)
+{
+    char word[128];
+    for (int i = 0; i < OPTIONS; i++) {
+        for (const char *dash = "_-"; *dash != '\0'; dash++) {
+            char *value = (char *)samples[i];
+            spell(word, i, *dash, value);
+            expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, "prog"));
+            spell(word, i, *dash, NULL);
+            if (value != NULL)
+                expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, value, "prog"));
+        }
+    }
+}
+
+Test(cli, every_letter_is_read)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        char word[16] = { '-', cli_rows[i].letter, '\0' };
+        if (cli_rows[i].letter == 0)
+            continue;
+        if (samples[i] == NULL) {
+            expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, "prog"));
+            continue;
+        }
+        expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, (char *)samples[i], "prog"));
+        snprintf(word, sizeof(word), "-%c%s", cli_rows[i].letter, samples[i]);
+        expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, "prog"));
+        snprintf(word, sizeof(word), "-%c=%s", cli_rows[i].letter, samples[i]);
+        expect_set(i, FROM_COMMAND_LINE, no_environment, WORDS(word, "prog"));
+    }
+    PARSE("-vm", "prog");
+    cr_assert(cli.verbose && cli.module);
+    cli_free(&cli);
+}
+
+Test(cli, every_default_can_come_from_the_environment)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        char name[CLI_PET_MAX], entry[256];
+        if (!cli_rows[i].in_environment)
+            continue;
+        cli_pet_name(name, &cli_rows[i]);
+        snprintf(entry, sizeof(entry), "%s=%s", name, samples[i] != NULL ? samples[i] : "1");
+        char *environment[] = { "HOME=/", entry, NULL };
+        expect_set(i, FROM_ENVIRONMENT, environment, WORDS("prog"));
+    }
+}
+
+/* --- rules ---------------------------------------------------------------------------------------------- */
+
+Test(cli, defaults_are_those_of_the_help)
+{
+    PARSE("prog");
+    cr_assert_eq(cli.nproc.kind, NPROC_DEFAULT);
+    cr_assert_eq(cli.nnodes, 1);
+    cr_assert_str_eq(cli.master_addr, "127.0.0.1");
+    cr_assert_eq(cli.master_port, 29500);
+    cr_assert_eq(cli.grace_ms, 30000);
+    cr_assert_eq(cli.timeout_ms, 0);
+    cr_assert_eq(cli.prefix, PREFIX_AUTO);
+    cr_assert_null(cli.log_dir);
+    cr_assert_eq(cli.origin[OPT_MASTER_PORT], FROM_DEFAULT);
+    cli_free(&cli);
+}
+
+Test(cli, what_follows_the_program_is_the_programs)
+{
+    PARSE("-m", "pkg.mod", "--nproc_per_node=2", "-x", "--", "--help");
+    cr_assert_str_eq(cli.program, "pkg.mod");
+    cr_assert_str_eq(cli.args[0], "--nproc_per_node=2");
+    cr_assert_str_eq(cli.args[2], "--");
+    cr_assert_str_eq(cli.args[3], "--help");
+    cr_assert_null(cli.args[4]);
+    cr_assert_not(cli.help);
+    cli_free(&cli);
+    PARSE("--", "--odd-name", "a");
+    cr_assert_str_eq(cli.program, "--odd-name");
+    cli_free(&cli);
+    PARSE("-", "a");
+    cr_assert_str_eq(cli.program, "-");
+    cli_free(&cli);
+}
+
+Test(cli, names_may_be_cut_short_where_that_is_clear)
+{
+    PARSE("--nproc", "2", "--master-p=1", "--stand", "prog");
+    cr_assert_eq(cli.nproc.count, 2);
+    cr_assert_eq(cli.master_port, 1);
+    cr_assert(cli.standalone);
+    cli_free(&cli);
+    REFUSED("option --no-p is ambiguous: --no_python, --no_prefix", "--no-p", "prog");
+    REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
+}
+
+Test(cli, the_last_value_counts_and_env_adds_up)
+{
+    PARSE("--grace=1", "--env", "A=1", "--grace", "2m", "--env=B=x=y", "prog");
+    cr_assert_eq(cli.grace_ms, 120000);
+    cr_assert_eq(cli.env.n, 2);
+    cr_assert_str_eq(cli.env.items[1], "B=x=y");
+    cli_free(&cli);
+}
+
+Test(cli, the_command_line_replaces_the_environment)
+{
+    char *environment[] = { "PET_NPROC_PER_NODE=8", "PET_TEE=0:1,7:2", "PET_LOG_DIR=", "PET_QUIET=0", NULL };
+    cr_assert_eq(parse_in(environment, WORDS("--nproc_per_node=2", "--tee=3", "prog")), DDP_OK);
+    cr_assert_eq(cli.nproc.count, 2);
+    cr_assert_eq(std_map_get(&cli.tee, 7), 3);
+    cr_assert_null(cli.log_dir, "an empty variable counts as not set");
+    cr_assert_not(cli.quiet, "a switch of 0 is off");
+    cli_free(&cli);
+}
+
+Test(cli, numbers_of_workers_may_be_words)
+{
+    static const enum nproc_kind kinds[] = { NPROC_GPU, NPROC_CPU, NPROC_AUTO };
+    static char *const words[] = { "gpu", "cpu", "auto" };
+    for (int i = 0; i < 3; i++) {
+        PARSE("--nproc_per_node", words[i], "prog");
+        cr_assert_eq(cli.nproc.kind, kinds[i]);
+        cli_free(&cli);
+    }
+}
+
+Test(cli, times_have_units)
+{
+    static const struct {
+        char *text;
+        uint64_t ms;
+    } cases[] = { { "0", 0 },       { "30", 30000 },   { "0.5", 500 },   { "1500ms", 1500 },
+                  { "2m", 120000 }, { "1h", 3600000 }, { "1.5s", 1500 }, { "365.0", 365000 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        PARSE("--grace", cases[i].text, "prog");
+        cr_assert_eq(cli.grace_ms, cases[i].ms, "%s", cases[i].text);
+        cli_free(&cli);
+    }
+    static char *const wrong[] = {
+        "", "s", "1d", "-1", "1e5", "0x10", "1..2", "nan", "inf", "9999999h", "1 s"
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char word[64];
+        snprintf(word, sizeof(word), "--grace=%s", wrong[i]);
+        cr_assert_eq(parse_in(no_environment, WORDS(word, "prog")), DDP_ERR_ARG, "%s", word);
+    }
+}
+
+Test(cli, stream_maps_name_any_rank)
+{
+    PARSE("--redirects=120:2,7:1,4095:0", "prog");
+    cr_assert_eq(std_map_get(&cli.redirects, 120), 2);
+    cr_assert_eq(std_map_get(&cli.redirects, 7), 1);
+    cr_assert_eq(std_map_get(&cli.redirects, 8), 0);
+    cr_assert_eq(std_map_highest(&cli.redirects), 4095);
+    cli_free(&cli);
+    static char *const wrong[] = { "4",       "",    ":1",      "1:",         "1:4", "1:1,",
+                                   "1:1,1:2", "x:1", "1:1;2:1", "99999999:1", "33" };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char word[64];
+        snprintf(word, sizeof(word), "--tee=%s", wrong[i]);
+        cr_assert_eq(parse_in(no_environment, WORDS(word, "prog")), DDP_ERR_ARG, "%s", word);
+    }
+}
+
+/* --- what is said --------------------------------------------------------------------------------------- */
+
+Test(cli, errors_name_option_value_and_what_would_be_right)
+{
+    REFUSED("--nproc_per_node=4x is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
+            "--nproc-per-node=4x", "prog");
+    REFUSED("--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
+            "--nproc_per_node", "0", "prog");
+    REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free one",
+            "--master_port=65536", "prog");
+    REFUSED("--nnodes=2 is not valid; expected: 1, because several nodes are not supported by this version",
+            "--nnodes=2", "prog");
+    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX", "--nnodes=3:2",
+            "prog");
+    REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
+    REFUSED("--env=FOO is not valid; expected: NAME=VALUE", "--env", "FOO", "prog");
+    REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and newline",
+            "--rdzv_id=a/b", "prog");
+    REFUSED("--timeout=0 is not valid; expected: a time above 0 and of at most 365 days, as 90, 30s or 2m",
+            "--timeout=0", "prog");
+}
+
+Test(cli, errors_in_the_environment_name_the_variable)
+{
+    char *environment[] = { "PET_MASTER_PORT=http", NULL };
+    refused(environment, WORDS("prog"),
+            "PET_MASTER_PORT=http is not valid; expected: a port from 1 to 65535, or 0 for any free one");
+    environment[0] = "PET_STANDALONE=yes";
+    refused(environment, WORDS("prog"),
+            "PET_STANDALONE=yes is not valid; expected: an integer, 0 for off and 1 for on");
+}
+
+Test(cli, the_nearest_option_is_suggested)
+{
+    REFUSED("unknown option --nprocs_per_node; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
+    REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
+    REFUSED("unknown option --xylophone; ddprun --help lists them", "--xylophone", "prog");
+    REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
+}
+
+Test(cli, what_is_missing_or_too_much_is_said)
+{
+    REFUSED("no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options",
+            "--nproc_per_node=2");
+    REFUSED("the program's name is empty", "");
+    REFUSED("--master_port needs a value: --master_port=PORT", "--master_port");
+    REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
+    REFUSED("--tee needs a value: --tee=MAP", "-t");
+    REFUSED("--standalone is a switch and takes no value, but got '1'", "--standalone=1", "prog");
+    REFUSED("--module and --no_python exclude each other", "-m", "--no_python", "prog");
+    REFUSED("--quiet and --verbose exclude each other", "-qv", "prog");
+    REFUSED("--prefix and --no_prefix exclude each other", "--prefix", "--no_prefix", "prog");
+}
+
+Test(cli, an_environment_of_another_launcher_is_noticed)
+{
+    char *environment[] = { "PET_NNODES=1", "PET_MAX_RESTARTS=3", NULL };
+    cr_assert_str_eq(cli_unknown_pet(environment), "PET_MAX_RESTARTS=3");
+    cr_assert_null(cli_unknown_pet(no_environment));
+}
+
+/* --- what is printed ------------------------------------------------------------------------------------ */
+
+static char *printed(bool (*print)(struct buf *out))
+{
+    static struct buf out;
+    out.len = 0;
+    cr_assert(print(&out));
+    cr_assert(buf_append(&out, "", 1));
+    return (char *)out.data;
+}
+
+Test(cli, the_help_has_every_option_and_fits_80_columns)
+{
+    char *help = printed(cli_print_help);
+    for (int i = 0; i < OPTIONS; i++) {
+        char word[128];
+        spell(word, i, '_', NULL);
+        cr_assert_not_null(strstr(help, word), "%s", word);
+    }
+    for (char *line = strtok(help, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        cr_assert_leq(strlen(line), 80, "%s", line);
+}
+
+Test(cli, help_and_version_need_no_program)
+{
+    PARSE("--help");
+    cr_assert(cli.help);
+    PARSE("-V", "--nonsense");
+    cr_assert(cli.version);
+    cr_assert_eq(strncmp(printed(cli_print_version), "ddprun ", 7), 0);
+}
+
+Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
+{
+    const char *man = printed(cli_print_man);
+    for (int i = 0; i < OPTIONS; i++) {
+        char entry[128];
+        snprintf(entry, sizeof(entry), "\\fB\\-\\-%s\\fR", cli_rows[i].name);
+        cr_assert_not_null(strstr(man, entry), "%s", entry);
+    }
+    cr_assert_not_null(strstr(man, "PET_NPROC_PER_NODE"));
+    cr_assert_not_null(strstr(man, "\\fBTORCHELASTIC_USE_AGENT_STORE\\fR"));
+    cr_assert_not_null(strstr(man, "\\fB127\\fR"));
+}

@@ -1,0 +1,103 @@
+/* CUDA_VISIBLE_DEVICES as CUDA reads it, and how many workers that makes. */
+#include "gpus.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct gpu_list list;
+static struct ddp_err err;
+
+/* The visible GPUs as "3,0". */
+static const char *visible(const char *value, int physical)
+{
+    static char text[4096];
+    size_t used = 0;
+    gpus_list(&list, value, physical);
+    text[0] = '\0';
+    for (int i = 0; i < list.n; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? "," : "", list.names[i]);
+    return text;
+}
+
+static int workers(enum nproc_kind kind, int count, int cpus)
+{
+    int nproc = -1;
+    err = (struct ddp_err){ 0 };
+    ddp_status status = gpus_workers(&list, (struct cli_nproc){ kind, count }, cpus, &nproc, &err);
+    return status == DDP_OK ? nproc : -1;
+}
+
+Test(gpus, without_the_variable_all_are_visible)
+{
+    cr_assert_str_eq(visible(NULL, 4), "0,1,2,3");
+    cr_assert_str_eq(visible(NULL, 0), "");
+}
+
+Test(gpus, ids_are_taken_in_the_order_given)
+{
+    cr_assert_str_eq(visible("3,0", 4), "3,0");
+    cr_assert_str_eq(visible(" 2 ,1", 4), "2,1");
+    cr_assert_str_eq(visible("GPU-8932f937-d72c,GPU-aa", 4), "GPU-8932f937-d72c,GPU-aa");
+    cr_assert_str_eq(visible("MIG-1/2/3,MIG-4", 4), "MIG-1/2/3,MIG-4");
+}
+
+Test(gpus, the_list_ends_before_what_is_no_gpu)
+{
+    cr_assert_str_eq(visible("0,-1,1", 4), "0");
+    cr_assert_str_eq(visible("1,9,0", 4), "1");
+    cr_assert_not_null(strstr(list.note, "GPU 9, but this machine has 4"));
+    cr_assert_str_eq(visible("1,,2", 4), "1");
+    cr_assert_str_eq(visible("2gpu,x,1", 4), "2");
+    cr_assert_str_eq(visible("GPU-a,1", 4), "GPU-a");
+    cr_assert_str_eq(visible("1,1", 4), "");
+    cr_assert_not_null(strstr(list.note, "1 twice"));
+}
+
+Test(gpus, empty_and_minus_one_hide_all)
+{
+    cr_assert_str_eq(visible("", 4), "");
+    cr_assert(list.hidden);
+    cr_assert_str_eq(visible("-1", 4), "");
+    cr_assert(list.hidden);
+    cr_assert_eq(workers(NPROC_NUMBER, 16, 2), 16, "a job on CPUs may be of any size");
+}
+
+Test(gpus, the_number_of_workers_follows_the_gpus)
+{
+    visible("3,1", 4);
+    cr_assert_eq(workers(NPROC_DEFAULT, 0, 8), 2);
+    cr_assert_eq(workers(NPROC_GPU, 0, 8), 2);
+    cr_assert_eq(workers(NPROC_AUTO, 0, 8), 2);
+    cr_assert_eq(workers(NPROC_CPU, 0, 8), 8);
+    cr_assert_eq(workers(NPROC_NUMBER, 1, 8), 1);
+    visible(NULL, 0);
+    cr_assert_eq(workers(NPROC_DEFAULT, 0, 8), 1);
+    cr_assert_eq(workers(NPROC_AUTO, 0, 8), 8);
+    cr_assert_eq(workers(NPROC_NUMBER, 64, 8), 64);
+}
+
+Test(gpus, more_workers_than_gpus_is_an_error_with_both_numbers)
+{
+    visible("3,1", 4);
+    cr_assert_eq(workers(NPROC_NUMBER, 3, 8), -1);
+    cr_assert_not_null(strstr(err.msg, "--nproc_per_node=3 is more than the 2 GPUs"), "%s", err.msg);
+    visible(NULL, 1);
+    cr_assert_eq(workers(NPROC_NUMBER, 2, 8), -1);
+    cr_assert_not_null(strstr(err.msg, "--nproc_per_node=2 is more than the 1 GPU of"), "%s", err.msg);
+    visible(NULL, 0);
+    cr_assert_eq(workers(NPROC_GPU, 0, 8), -1);
+    cr_assert_not_null(strstr(err.msg, "has no GPU"));
+    visible("", 4);
+    cr_assert_eq(workers(NPROC_GPU, 0, 8), -1);
+    cr_assert_not_null(strstr(err.msg, "none of the machine's 4"));
+}
+
+Test(gpus, a_list_of_any_length_fits)
+{
+    static char many[20000];
+    for (int i = 0; i < 3000; i++)
+        snprintf(many + strlen(many), sizeof(many) - strlen(many), "%d,", i);
+    visible(many, 3000);
+    cr_assert_eq(list.n, GPUS_MAX);
+}

@@ -1,0 +1,229 @@
+/* The plan of a node: what is decided, what is refused, and what --dry_run prints. */
+#include "plan.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <string.h>
+
+static struct cli cli;
+static struct plan plan;
+static struct ddp_err err;
+static struct plan_facts facts;
+static char *bare[] = { "PATH=/bin", NULL };
+static char *prog[] = { "ddprun", "./train", "-x", NULL };
+
+static ddp_status make(char *const *words, char *const *environment, int gpus)
+{
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    facts = (struct plan_facts){ .environ_block = environment,
+                                 .physical_gpus = gpus,
+                                 .cpus = 8,
+                                 .host = "n1",
+                                 .nonce = "k3x9",
+                                 .tmp_dir = "/tmp" };
+    cr_assert_eq(cli_parse(&cli, argc, words, environment, &err), DDP_OK, "%s", err.msg);
+    return plan_make(&plan, &cli, &facts, &err);
+}
+
+#define PLAN(...) \
+    cr_assert_eq(make((char *[]){ "ddprun", __VA_ARGS__, NULL }, bare, 0), DDP_OK, "%s", err.msg)
+
+static void tear_down(void)
+{
+    plan_free(&plan);
+    cli_free(&cli);
+}
+
+static bool has_note(const char *words)
+{
+    for (int i = 0; i < PLAN_NOTES_MAX && plan.notes[i] != NULL; i++)
+        if (strstr(plan.notes[i], words) != NULL)
+            return true;
+    return false;
+}
+
+Test(plan, without_options_is_one_worker, .fini = tear_down)
+{
+    cr_assert_eq(make(prog, bare, 0), DDP_OK);
+    cr_assert_eq(plan.nproc, 1);
+    cr_assert_eq(plan.master_port, 29500);
+    cr_assert(plan.port_may_change);
+    cr_assert_not(plan.prefix);
+    cr_assert_str_eq(plan.job, "k3x9");
+    cr_assert_null(plan.log_root);
+    cr_assert_null(plan.workers[0].gpu);
+    cr_assert_str_eq(plan.workers[0].argv[0], "./train");
+    cr_assert_str_eq(plan.workers[0].argv[1], "-x");
+    cr_assert_null(plan.workers[0].argv[2]);
+    cr_assert_str_eq(plan.workers[0].error_file, "");
+}
+
+Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
+{
+    char *environment[] = { "CUDA_VISIBLE_DEVICES=3,1", NULL };
+    cr_assert_eq(make(prog, environment, 4), DDP_OK);
+    cr_assert_eq(plan.nproc, 2);
+    cr_assert_str_eq(plan.workers[0].gpu, "3");
+    cr_assert_str_eq(plan.workers[1].gpu, "1");
+    cr_assert(plan.prefix);
+    cr_assert(has_note("OMP_NUM_THREADS is not set, so each of the 2 workers"));
+}
+
+Test(plan, a_port_that_was_asked_for_stays, .fini = tear_down)
+{
+    PLAN("--master_port=1234", "p");
+    cr_assert_not(plan.port_may_change);
+    tear_down();
+    PLAN("--standalone", "p");
+    cr_assert_eq(plan.master_port, 0);
+    tear_down();
+    PLAN("--standalone", "--master_port=1234", "p");
+    cr_assert_eq(plan.master_port, 1234);
+}
+
+Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
+{
+    static const struct {
+        char *words[5];
+        const char *argv[6];
+    } cases[] = {
+        { { "ddprun", "train.py", "a" }, { "python3", "-u", "train.py", "a" } },
+        { { "ddprun", "-m", "pkg", "a" }, { "python3", "-u", "-m", "pkg", "a" } },
+        { { "ddprun", "--no_python", "train.py" }, { "train.py" } },
+        { { "ddprun", ".py" }, { ".py" } },
+        { { "ddprun", "sh", "-c", "echo $$ ${local_rank}" }, { "sh", "-c", "echo $$ 0" } },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert_eq(make(cases[i].words, bare, 0), DDP_OK);
+        char **argv = plan.workers[0].argv;
+        for (int k = 0; k < 6 && cases[i].argv[k] != NULL; k++)
+            cr_assert_str_eq(argv[k], cases[i].argv[k], "case %zu", i);
+        tear_down();
+    }
+    char *environment[] = { "PYTHON_EXEC=/opt/py", NULL };
+    cr_assert_eq(make((char *[]){ "ddprun", "t.py", NULL }, environment, 0), DDP_OK);
+    cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
+}
+
+Test(plan, a_log_directory_means_files_and_console, .fini = tear_down)
+{
+    PLAN("--log_dir=logs", "--rdzv_id=j", "--nproc_per_node=2", "p");
+    cr_assert_str_eq(plan.log_root, "logs/j_k3x9");
+    cr_assert_str_eq(plan.workers[1].log_dir, "logs/j_k3x9/attempt_0/1");
+    cr_assert_str_eq(plan.workers[1].out.file, "logs/j_k3x9/attempt_0/1/stdout.log");
+    cr_assert_str_eq(plan.workers[1].error_file, "logs/j_k3x9/attempt_0/1/error.json");
+    cr_assert(plan.workers[1].out.console && plan.workers[1].err.console);
+}
+
+Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
+{
+    PLAN("--nproc_per_node=3", "--redirects=0:3,1:1", "--tee=1:2", "p");
+    cr_assert_str_eq(plan.log_root, "/tmp/ddprun_k3x9");
+    cr_assert(has_note("no --log_dir is given; log files are in /tmp/ddprun_k3x9"));
+    const struct plan_worker *w = plan.workers;
+    cr_assert(!w[0].out.console && w[0].out.file != NULL && !w[0].err.console && w[0].err.file != NULL);
+    cr_assert(!w[1].out.console && w[1].out.file != NULL && w[1].err.console && w[1].err.file != NULL);
+    cr_assert(w[2].out.console && w[2].out.file == NULL && w[2].err.console && w[2].err.file == NULL);
+    cr_assert(plan.prefix, "two still write to the console");
+    tear_down();
+    PLAN("--log_dir=/dev/null", "--redirects=1", "p");
+    cr_assert_null(plan.log_root);
+    cr_assert_str_eq(plan.workers[0].out.file, "/dev/null");
+    cr_assert_str_eq(plan.workers[0].error_file, "");
+}
+
+Test(plan, what_cannot_be_is_refused)
+{
+    cr_assert_eq(make((char *[]){ "ddprun", "--nproc_per_node=2", "--tee=5:1", "p", NULL }, bare, 0),
+                 DDP_ERR_ARG);
+    cr_assert_str_eq(err.msg, "--tee names local rank 5, but there are 2 workers on this node (0 to 1)");
+    cli_free(&cli);
+    cr_assert_eq(make((char *[]){ "ddprun", "--nproc_per_node=3", "p", NULL }, bare, 2), DDP_ERR_ARG);
+    cr_assert_str_eq(
+        err.msg,
+        "--nproc_per_node=3 is more than the 2 GPUs of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
+        "job on CPUs");
+    cli_free(&cli);
+}
+
+Test(plan, names_what_it_cannot_obey, .fini = tear_down)
+{
+    char *environment[] = { "PET_MAX_RESTARTS=3", NULL };
+    cr_assert_eq(make(prog, environment, 0), DDP_OK);
+    cr_assert(has_note("PET_MAX_RESTARTS is set, but this version has no such option"));
+}
+
+Test(plan, gives_each_worker_its_environment, .fini = tear_down)
+{
+    PLAN("--nproc_per_node=2", "--env=A=b c", "--timeout=90", "p");
+    plan.master_port = 4711;
+    struct worker_env env;
+    cr_assert_eq(plan_env(&plan, 1, &env, &err), DDP_OK);
+    cr_assert_str_eq(env_find(env.block, "RANK"), "1");
+    cr_assert_str_eq(env_find(env.block, "MASTER_PORT"), "4711");
+    cr_assert_str_eq(env_find(env.block, "DDPRUN_INIT_TIMEOUT_MS"), "90000");
+    cr_assert_str_eq(env_find(env.block, "A"), "b c");
+    cr_assert_str_eq(env_find(env.block, "PATH"), "/bin");
+    worker_env_free(&env);
+}
+
+Test(plan, is_printed_so_that_it_can_be_pasted, .fini = tear_down)
+{
+    struct buf out = { 0 };
+    PLAN("--rdzv_id=j", "--env=A=b c", "sh", "-c", "echo 'hi'");
+    cr_assert(plan_print(&plan, &out));
+    cr_assert(buf_append(&out, "", 1));
+    cr_assert_str_eq((char *)out.data, "job j: 1 worker on n1, store at 127.0.0.1:29500\n"
+                                       "GPUs: 0 visible of 0\n"
+                                       "rank 0: local rank 0, GPU none\n"
+                                       "    command: sh -c 'echo '\\''hi'\\'''\n"
+                                       "    stdout: console\n"
+                                       "    stderr: console\n"
+                                       "    environment:\n"
+                                       "        RANK=0\n"
+                                       "        LOCAL_RANK=0\n"
+                                       "        WORLD_SIZE=1\n"
+                                       "        LOCAL_WORLD_SIZE=1\n"
+                                       "        GROUP_RANK=0\n"
+                                       "        GROUP_WORLD_SIZE=1\n"
+                                       "        ROLE_RANK=0\n"
+                                       "        ROLE_WORLD_SIZE=1\n"
+                                       "        ROLE_NAME=default\n"
+                                       "        MASTER_ADDR=127.0.0.1\n"
+                                       "        MASTER_PORT=29500\n"
+                                       "        TORCHELASTIC_RESTART_COUNT=0\n"
+                                       "        TORCHELASTIC_MAX_RESTARTS=0\n"
+                                       "        TORCHELASTIC_RUN_ID=j\n"
+                                       "        TORCHELASTIC_USE_AGENT_STORE=True\n"
+                                       "        TORCHELASTIC_ERROR_FILE=\n"
+                                       "        TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+                                       "        NCCL_ASYNC_ERROR_HANDLING=1\n"
+                                       "        DDPRUN_STORE=1\n"
+                                       "        DDPRUN_JOB=j\n"
+                                       "        'A=b c'\n");
+    buf_free(&out);
+}
+
+Test(plan, is_also_json, .fini = tear_down)
+{
+    struct buf out = { 0 };
+    PLAN("--nproc_per_node=2", "--log_dir=logs", "p", "bad\xff utf");
+    cr_assert(plan_print_json(&plan, &out));
+    cr_assert(buf_append(&out, "", 1));
+    cJSON *o = cJSON_Parse((char *)out.data);
+    cr_assert_not_null(o);
+    cr_assert_eq(cJSON_GetObjectItem(o, "world_size")->valueint, 2);
+    cJSON *w = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "workers"), 1);
+    cr_assert_eq(cJSON_GetObjectItem(w, "rank")->valueint, 1);
+    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(w, "gpu")));
+    cr_assert_str_eq(cJSON_GetArrayItem(cJSON_GetObjectItem(w, "command"), 1)->valuestring,
+                     "bad\xef\xbf\xbd utf");
+    cr_assert_str_eq(cJSON_GetObjectItem(cJSON_GetObjectItem(w, "environment"), "LOCAL_RANK")->valuestring,
+                     "1");
+    cr_assert_str_eq(cJSON_GetObjectItem(cJSON_GetObjectItem(w, "stderr"), "file")->valuestring,
+                     "logs/k3x9/attempt_0/1/stderr.log");
+    cJSON_Delete(o);
+    buf_free(&out);
+}

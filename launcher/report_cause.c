@@ -54,6 +54,7 @@ bool cause_not_started(const struct report *r, const struct agent_worker *worker
     const char *words = strerrordesc_np(worker->error);
     switch (worker->error) {
     case ENOENT:
+    case ELIBACC: /* what spawner.c makes of the ENOENT of a program that is there: 126, not 127 */
         return not_found(r, program, out);
     case EACCES:
         return not_permitted(r, program, out);

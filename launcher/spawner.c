@@ -64,7 +64,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
     if (error == 0 && (*pid = proc_spawn(&spec, &error)) < 0) {
         s->failed = s->path;
         /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
-        error = error == ENOENT ? ENOEXEC : error;
+        error = error == ENOENT ? ELIBACC : error;
     }
     worker_env_free(&env);
     return error;

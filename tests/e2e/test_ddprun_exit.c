@@ -1,0 +1,205 @@
+/* test_ddprun_exit.c -- how a job ends: exit codes, who is to blame, what cannot be started. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPECT(r, code) \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
+#define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+#define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
+
+TestSuite(ddprun_exit, .timeout = 60);
+
+Test(ddprun_exit, all_workers_end_with_0_and_nothing_is_said)
+{
+    struct run_result r = JOB("--nproc_per_node=4", WORKER);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "");
+    cr_expect_str_eq(r.err, "");
+    run_free(&r);
+}
+
+Test(ddprun_exit, the_code_of_a_failed_worker_is_passed_on)
+{
+    struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:1", "exit:7", "all", "forever");
+    EXPECT(r, 7);
+    SAYS(r, "rank 1");
+    SAYS(r, "exit 7");
+    run_free(&r);
+}
+
+Test(ddprun_exit, the_first_of_two_failures_decides)
+{
+    struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "sleep:300",
+                              "exit:7", "all", "forever");
+    EXPECT(r, 9);
+    SAYS(r, "rank 2");
+    run_free(&r);
+}
+
+Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "raise:11", "all", "forever");
+    EXPECT(r, 139);
+    SAYS(r, "SIGSEGV");
+    run_free(&r);
+    r = JOB("--nproc_per_node=2", WORKER, "only:0", "raise:9", "all", "forever");
+    EXPECT(r, 137);
+    SAYS(r, "SIGKILL");
+    run_free(&r);
+}
+
+Test(ddprun_exit, the_report_has_the_last_words_of_the_failed_worker)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=2", WORKER, "only:1", "err:cannot open the data", "exit:3", "all", "forever");
+    EXPECT(r, 3);
+    cr_expect_geq(job_count(r.err, "[1] cannot open the data"), 1, "%s", r.err);
+    const char *report = strstr(r.err, "exit 3");
+    cr_assert_not_null(report, "%s", r.err);
+    cr_expect_not_null(strstr(report, "cannot open the data"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(ddprun_exit, what_we_stopped_is_a_consequence)
+{
+    struct run_result r = JOB("--nproc_per_node=3", WORKER, "only:2", "exit:5", "all", "forever");
+    EXPECT(r, 5);
+    SAYS(r, "onsequence");
+    run_free(&r);
+}
+
+Test(ddprun_exit, a_worker_that_ignores_sigterm_is_killed_after_the_grace_time)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--grace=0.3", WORKER, "only:1", "ignore:15", "say:deaf",
+                              "forever", "only:0", "sleep:500", "exit:4");
+    EXPECT(r, 4);
+    cr_expect_not(r.timed_out);
+    run_free(&r);
+}
+
+Test(ddprun_exit, a_program_that_does_not_exist_is_127)
+{
+    struct run_result r = JOB("--nproc_per_node=4", "no-such-program");
+    EXPECT(r, 127);
+    SAYS(r, "no-such-program");
+    SAYS(r, "PATH");
+    run_free(&r);
+    r = JOB("./no/such/program");
+    EXPECT(r, 127);
+    SAYS(r, "./no/such/program");
+    run_free(&r);
+}
+
+Test(ddprun_exit, a_directory_is_126)
+{
+    struct run_result r = JOB("/tmp");
+    EXPECT(r, 126);
+    SAYS(r, "directory");
+    run_free(&r);
+}
+
+static void write_file(const char *path, const char *text, mode_t mode)
+{
+    FILE *f = fopen(path, "we");
+    cr_assert_not_null(f);
+    fputs(text, f);
+    fclose(f);
+    chmod(path, mode);
+}
+
+Test(ddprun_exit, a_file_without_x_permission_is_126_and_the_cure_is_named)
+{
+    char *dir = job_dir(), path[256];
+    snprintf(path, sizeof(path), "%s/program", dir);
+    write_file(path, "#!/bin/sh\n", 0644);
+    struct run_result r = JOB(path);
+    EXPECT(r, 126);
+    SAYS(r, "chmod +x");
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_exit, a_missing_interpreter_is_named)
+{
+    char *dir = job_dir(), path[256];
+    snprintf(path, sizeof(path), "%s/script", dir);
+    write_file(path, "#!/no/such/interpreter\n", 0755);
+    struct run_result r = JOB(path);
+    EXPECT(r, 126);
+    SAYS(r, "/no/such/interpreter");
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_exit, a_script_without_interpreter_line_is_not_run_by_a_shell)
+{
+    char *dir = job_dir(), path[256];
+    snprintf(path, sizeof(path), "%s/script", dir);
+    write_file(path, "echo never\n", 0755);
+    struct run_result r = JOB(path);
+    EXPECT(r, 126);
+    cr_expect_str_eq(r.out, "");
+    SAYS(r, "#!");
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_exit, a_program_is_found_along_PATH_past_files_that_cannot_run)
+{
+    char *dir = job_dir(), path[512], search[1024];
+    snprintf(path, sizeof(path), "%s/a", dir);
+    mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/a/tool", dir);
+    write_file(path, "not executable", 0644);
+    snprintf(path, sizeof(path), "%s/tool", dir);
+    write_file(path, "#!/bin/sh\necho found\n", 0755);
+    snprintf(search, sizeof(search), "PATH=/no/such/dir:%s/a:%s", dir, dir);
+    const struct run_options options = { .env = (const char *const[]){ search, NULL } };
+    struct run_result r = job_run((const char *const[]){ "tool", NULL }, &options);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "found\n");
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_exit, a_wrong_option_is_2_and_starts_nothing)
+{
+    struct run_result r = JOB("--nproc_per_node=-1", WORKER, "say:never");
+    EXPECT(r, 2);
+    cr_expect_str_eq(r.out, "");
+    SAYS(r, "--help");
+    run_free(&r);
+}
+
+Test(ddprun_exit, version_and_help_are_on_stdout)
+{
+    struct run_result r = JOB("--version");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "ddprun 0.1.0\n");
+    run_free(&r);
+    r = JOB("--help");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, "--nproc_per_node"));
+    run_free(&r);
+}
+
+Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
+{
+    struct run_result r = JOB("--quiet", "--nproc_per_node=2", WORKER, "only:1", "exit:6", "all", "forever");
+    EXPECT(r, 6);
+    SAYS(r, "exit 6");
+    run_free(&r);
+    r = JOB("--verbose", "--nproc_per_node=2", WORKER);
+    EXPECT(r, 0);
+    SAYS(r, "rank 1 started");
+    SAYS(r, "rank 1: exit 0");
+    run_free(&r);
+}

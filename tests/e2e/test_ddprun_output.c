@@ -1,0 +1,190 @@
+/* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPECT(r, code) \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
+
+TestSuite(ddprun_output, .timeout = 60);
+
+Test(ddprun_output, lines_of_several_workers_carry_their_rank)
+{
+    struct run_result r = JOB("--nproc_per_node=3", WORKER, "say:hello");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[0] hello"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[2] hello"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_output, a_single_worker_has_no_prefix_unless_asked_for)
+{
+    struct run_result r = JOB("--nproc_per_node=1", WORKER, "say:hello", "err:oh");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "hello\n");
+    cr_expect_str_eq(r.err, "oh\n");
+    run_free(&r);
+    r = JOB("--nproc_per_node=1", "--prefix", WORKER, "say:hello", "err:oh");
+    cr_expect_str_eq(r.out, "[0] hello\n");
+    cr_expect_str_eq(r.err, "[0] oh\n");
+    run_free(&r);
+}
+
+Test(ddprun_output, no_prefix_can_be_asked_for)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--no-prefix", WORKER, "say:hello");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "hello\nhello\n");
+    run_free(&r);
+}
+
+Test(ddprun_output, stdout_and_stderr_stay_apart)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "say:out", "err:err");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[1] out"), 1, "%s", r.out);
+    cr_expect_null(strstr(r.out, "err"));
+    cr_expect_eq(job_count(r.err, "[1] err"), 1, "%s", r.err);
+    cr_expect_null(strstr(r.err, "out"));
+    run_free(&r);
+}
+
+Test(ddprun_output, a_last_line_without_newline_is_kept)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "part:almost");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[0] almost"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[1] almost"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_output, a_single_worker_is_passed_through_byte_by_byte)
+{
+    struct run_result r = JOB("--nproc_per_node=1", WORKER, "bar", "part:prompt> ");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "  1%\r 50%\r100%\nprompt> ");
+    run_free(&r);
+}
+
+Test(ddprun_output, a_progress_bar_ends_as_one_line)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "bar");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[1] 100%"), 1, "%s", r.out);
+    cr_expect_null(strchr(r.out, '\r'));
+    run_free(&r);
+}
+
+Test(ddprun_output, a_bar_that_goes_on_is_shown_meanwhile)
+{
+    struct run_process *p =
+        JOB_START("--nproc_per_node=2", WORKER, "only:0", "part:42%\r", "forever", "all", "forever");
+    cr_expect(run_until_output(p, "[0] 42%\n", 10000), "%s", run_output(p));
+    run_signal(p, 15);
+    struct run_result r = run_wait(p);
+    run_free(&r);
+}
+
+Test(ddprun_output, the_words_before_a_crash_arrive)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "spam:5000", "part:last words",
+                              "raise:9", "all", "forever");
+    EXPECT(r, 137);
+    cr_expect_eq(job_count(r.out, "[1] line 4999"), 1);
+    cr_expect_eq(job_count(r.out, "[1] last words"), 1);
+    run_free(&r);
+}
+
+/* Every line of 16 x 2,000, written in three pieces each, comes out whole. */
+Test(ddprun_output, no_line_is_torn)
+{
+    enum { WORKERS = 16, LINES = 2000, BODY = 300 };
+    const char *argv[] = {
+        bin("ddprun"), "--standalone", "--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000", NULL
+    };
+    struct run_result r =
+        run_command(argv, &(struct run_options){ .env = (const char *const[]){ "OMP_NUM_THREADS=1", NULL } });
+    static char body[BODY + 2];
+    static int next[WORKERS];
+    int whole = 0, torn = 0;
+    memset(body, 'x', BODY / 2);
+    memset(body + BODY / 2, 'y', BODY / 2);
+    body[BODY] = '>';
+    EXPECT(r, 0);
+    for (char *line = r.out, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        int prefix, rank, seq, used = 0;
+        *end = '\0';
+        bool ok = sscanf(line, "[%d] <%d:%6d:%n", &prefix, &rank, &seq, &used) == 3 && used > 0 &&
+                  prefix == rank && rank < WORKERS && seq == next[rank] && strcmp(line + used, body) == 0;
+        if (ok)
+            next[rank]++;
+        whole += ok;
+        torn += !ok;
+    }
+    cr_expect_eq(torn, 0, "%d lines are torn or out of order", torn);
+    cr_expect_eq(whole, WORKERS * LINES, "only %d lines", whole);
+    run_free(&r);
+}
+
+/* Somebody who does not read holds the workers up, loses nothing, and the launcher stays small. */
+Test(ddprun_output, a_slow_reader_gets_everything)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
+    usleep(300000);
+    cr_expect(run_until_output(p, "[0] end\n", 30000));
+    cr_expect(run_until_output(p, "[1] end\n", 30000));
+    struct run_result r = run_wait(p);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[0] line 399999"), 1);
+    cr_expect_eq(job_count(r.out, "[1] line 399999"), 1);
+    run_free(&r);
+}
+
+Test(ddprun_output, a_line_of_4_mib_is_one_line)
+{
+    struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "long:4194304", "say:after");
+    EXPECT(r, 0);
+    const char *line = strstr(r.out, "[1] zzz");
+    cr_assert_not_null(line);
+    cr_expect_geq(strcspn(line, "\n"), 4194304);
+    cr_expect_eq(job_count(r.out, "[1] after"), 1);
+    run_free(&r);
+}
+
+/* `ddprun yes | head`: the workers get SIGPIPE as if they had written there themselves. */
+Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "'%s' --standalone --quiet --nproc_per_node=2 yes | head -n 2",
+             bin("ddprun"));
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_not(r.timed_out);
+    run_free(&r);
+}
+
+Test(ddprun_output, rank_0_reads_stdin_the_others_nothing)
+{
+    const struct run_options options = { .stdin_text = "typed" };
+    struct run_result r =
+        job_run((const char *const[]){ "--nproc_per_node=2", WORKER, "stdin", NULL }, &options);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[0] typed"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[1] "), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_end)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--grace=0.2", WORKER, "daemon", "say:done");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[1] done"), 1, "%s", r.out);
+    run_free(&r);
+}

@@ -1,0 +1,184 @@
+/* test_ddprun_stop.c -- the user stops a job; and nothing is left, whatever dies. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPECT(r, code) \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
+
+TestSuite(ddprun_stop, .timeout = 60);
+
+static void until_ready(struct run_process *p, int workers)
+{
+    char text[32];
+    for (int i = 0; i < workers; i++) {
+        snprintf(text, sizeof(text), "[%d] ready\n", i);
+        cr_assert(run_until_output(p, text, 20000), "rank %d does not come: %s", i, run_output(p));
+    }
+}
+
+/* --- signals ---------------------------------------------------------------------------------------------------- */
+
+ParameterizedTestParameters(ddprun_stop, one_signal_stops_gracefully)
+{
+    static int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
+    return cr_make_param_array(int, signals, sizeof(signals) / sizeof(signals[0]));
+}
+
+ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    until_ready(p, 2);
+    run_signal(p, *sig);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 128 + *sig);
+    cr_expect_not_null(strstr(r.err, "stopping the workers"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(ddprun_stop, the_second_signal_kills_those_who_do_not_listen)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=60", WORKER, "ignore:2", "ignore:15",
+                                      "say:ready", "forever");
+    until_ready(p, 2);
+    run_signal(p, SIGINT);
+    cr_expect(run_until_error(p, "stopping the workers", 10000));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    run_free(&r);
+}
+
+Test(ddprun_stop, after_the_grace_time_sigkill_comes_by_itself)
+{
+    struct run_process *p =
+        JOB_START("--nproc_per_node=2", "--grace=300ms", WORKER, "ignore:15", "say:ready", "forever");
+    until_ready(p, 2);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    run_free(&r);
+}
+
+Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=60", WORKER, "say:ready", "only:1",
+                                      "raise:19", "all", "forever");
+    until_ready(p, 2);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    run_free(&r);
+}
+
+/* --- nothing is left -------------------------------------------------------------------------------------------- */
+
+Test(ddprun_stop, daemons_are_gone_when_the_job_has_ended)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--grace=0.2", WORKER, w.hold, "child", "daemon", "say:ready");
+    EXPECT(r, 0);
+    cr_expect(job_witness_alone(&w, 1000));
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+Test(ddprun_stop, daemons_are_gone_when_a_worker_has_failed)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_result r = JOB("--nproc_per_node=2", "--grace=0.2", WORKER, w.hold, "daemon", "only:1",
+                              "exit:9", "all", "forever");
+    EXPECT(r, 9);
+    cr_expect(job_witness_alone(&w, 1000));
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_result r = JOB("--nproc_per_node=2", "--grace=0", WORKER, w.hold, "chain", "sleep:50");
+    EXPECT(r, 0);
+    cr_expect(job_witness_alone(&w, 2000));
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+/* Start a job with every kind of descendant, kill one process with SIGKILL, see that all are gone. */
+static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_result *r)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = JOB_START("--nproc_per_node=4", WORKER, w.hold, "ignore:15", "child", "daemon",
+                                      "say:ready", "forever");
+    until_ready(p, 4);
+    kill(victim(p), SIGKILL);
+    cr_expect(job_witness_alone(&w, 5000), "somebody is left");
+    *r = run_wait(p);
+    job_witness_close(&w);
+}
+
+static pid_t the_guardian(struct run_process *p)
+{
+    return run_pid(p);
+}
+
+static pid_t the_agent(struct run_process *p)
+{
+    char path[64], text[32] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)run_pid(p), (int)run_pid(p));
+    FILE *f = fopen(path, "re");
+    if (f == NULL || fgets(text, sizeof(text), f) == NULL)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    fclose(f);
+    return atoi(text);
+}
+
+Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_guardian)
+{
+    struct run_result r;
+    kill_and_look(the_guardian, &r);
+    cr_expect_eq(r.signal, SIGKILL);
+    run_free(&r);
+}
+
+Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
+{
+    struct run_result r;
+    kill_and_look(the_agent, &r);
+    EXPECT(r, 137);
+    cr_expect_not_null(strstr(r.err, "SIGKILL"), "%s", r.err);
+    run_free(&r);
+}
+
+/* At any moment of the start, too. */
+Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
+{
+    for (int i = 0; i < 20; i++) {
+        struct job_witness w;
+        job_witness_open(&w);
+        struct run_process *p = JOB_START("--nproc_per_node=8", WORKER, w.hold, "daemon", "forever");
+        usleep((useconds_t)(1000 * i));
+        kill(run_pid(p), SIGKILL);
+        struct run_result r = run_wait(p);
+        run_free(&r);
+        /* A worker that comes after the look has not opened anything yet; so look again. */
+        usleep(50000);
+        bool anybody = false;
+        struct run_result ps = run_command((const char *const[]){ "pgrep", "-f", w.path, NULL }, NULL);
+        anybody = ps.exit_code == 0;
+        cr_expect_not(anybody, "round %d: %s", i, ps.out);
+        run_free(&ps);
+        job_witness_close(&w);
+    }
+}

@@ -25,11 +25,12 @@ static enum wire_status wait_for(struct wire *w, size_t need)
     return WIRE_MORE;
 }
 
+/* "GET: a key or name of 9000 bytes, no more than 8192 allowed" */
 static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
-                            uint64_t limit)
+                            const char *unit, uint64_t limit)
 {
-    ddp_fail(err, DDP_ERR_LIMIT, "%s: %s of %" PRIu64 ", no more than %" PRIu64 " allowed", w->op->name, what,
-             got, limit);
+    ddp_fail(err, DDP_ERR_LIMIT, "%s: %s of %" PRIu64 " %s, no more than %" PRIu64 " allowed", w->op->name,
+             what, got, unit, limit);
     return WIRE_BAD;
 }
 
@@ -82,9 +83,9 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
         return wait_for(w, w->at + 8);
     uint64_t n = get_u64(byte_at(in, w->at));
     if (n > limit)
-        return bad(err, w, limit == WIRE_MAX_KEY ? "key or name" : "value", n, limit);
+        return bad(err, w, limit == WIRE_MAX_KEY ? "a key or name" : "a value", n, "bytes", limit);
     if (w->at + 8 + n > max_bytes)
-        return bad(err, w, "the store is full; a request", w->at + 8 + n, max_bytes);
+        return bad(err, w, "the store is full; a request", w->at + 8 + n, "bytes", max_bytes);
     if (in.len - w->at - 8 < n)
         return wait_for(w, w->at + 8 + (size_t)n);
     w->at += 8 + (size_t)n;
@@ -99,10 +100,10 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
         return wait_for(w, w->at + 8);
     uint64_t n = get_u64(byte_at(in, w->at));
     if (n > f->limit)
-        return bad(err, w, "a count", n, f->limit);
+        return bad(err, w, "a list", n, "items", f->limit);
     uint32_t blobs = (uint32_t)n * (f->shape == SHAPE_PAIRS ? 2 : 1);
     if (w->at + 8 + blobs * 8ull > max_bytes)
-        return bad(err, w, "the store is full; a request", w->at + 8 + blobs * 8ull, max_bytes);
+        return bad(err, w, "the store is full; a request", w->at + 8 + blobs * 8ull, "bytes", max_bytes);
     w->at += 8;
     w->count = (uint32_t)n;
     w->left = blobs;

@@ -1,0 +1,515 @@
+/* The store's rules, without a connection: keys, counters, waits, queues, the quota. */
+#include "encode.h"
+#include "ops.h"
+#include "store.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+static struct quota quota;
+static struct store *store;
+static struct store_waiter waiter[4];
+static int woken[4]; /* how often each was */
+
+static void count_wake(void *user, struct store_waiter *w)
+{
+    (void)user;
+    woken[w - waiter]++;
+}
+
+static void set_up(void)
+{
+    quota = (struct quota){ .max = 1 << 20 };
+    store = store_new(&quota, count_wake, NULL);
+    cr_assert_not_null(store);
+}
+
+/* Whatever a test did: when everybody has left and all is cleared, the whole budget is back. */
+static void tear_down(void)
+{
+    for (int i = 0; i < 4; i++) {
+        store_leave(store, &waiter[i]);
+        store_acted(store, &waiter[i]);
+    }
+    store_clear(store);
+    cr_assert_eq(quota.used, 0);
+    store_free(store);
+}
+
+TestSuite(store, .init = set_up, .fini = tear_down);
+
+#define K(text) slice_str(text)
+
+static bool has(const char *key, const char *value)
+{
+    return slice_equal(store_get(store, K(key)), K(value));
+}
+
+/* "a b c" as the list that WAIT and CHECK carry. */
+static struct slice list(const char *words)
+{
+    static struct buf out;
+    out.len = 0;
+    for (const char *end; *words; words = *end ? end + 1 : end) {
+        end = strchr(words, ' ');
+        end = end ? end : words + strlen(words);
+        cr_assert(put_blob(&out, slice_of(words, (size_t)(end - words))));
+    }
+    return buf_slice(&out);
+}
+
+static enum store_status wait_for(int i, const char *keys)
+{
+    return store_wait(store, &waiter[i], list(keys));
+}
+
+Test(store, set_and_get)
+{
+    cr_assert_eq(store_set(store, K("a"), K("1")), STORE_OK);
+    cr_assert(has("a", "1"));
+    cr_assert_eq(store_set(store, K("a"), K("a longer value than there was room for before")), STORE_OK);
+    cr_assert(has("a", "a longer value than there was room for before"));
+    cr_assert_eq(store_set(store, K("a"), K("")), STORE_OK);
+    cr_assert(has("a", ""));
+    cr_assert_eq(store_count(store), 1);
+}
+
+Test(store, keys_are_bytes)
+{
+    cr_assert_eq(store_set(store, slice_of("a\0b", 3), K("1")), STORE_OK);
+    cr_assert_eq(store_set(store, slice_of("a\0c", 3), K("2")), STORE_OK);
+    cr_assert_eq(store_set(store, K(""), K("3")), STORE_OK);
+    cr_assert_eq(store_count(store), 3);
+    cr_assert(slice_equal(store_get(store, slice_of("a\0b", 3)), K("1")));
+    cr_assert(has("", "3"));
+}
+
+Test(store, a_missing_key_reads_as_empty)
+{
+    cr_assert(has("nothing", ""));
+}
+
+Test(store, delete_says_whether_it_was_there)
+{
+    cr_assert_not(store_delete(store, K("a")));
+    store_set(store, K("a"), K("1"));
+    cr_assert(store_delete(store, K("a")));
+    cr_assert_not(store_delete(store, K("a")));
+    cr_assert_eq(store_count(store), 0);
+}
+
+Test(store, thousands_of_keys_are_found_again)
+{
+    char key[32];
+    quota.max = 1 << 24;
+    for (int i = 0; i < 20000; i++) {
+        sprintf(key, "/key/%d", i);
+        cr_assert_eq(store_set(store, K(key), K(key + 5)), STORE_OK);
+    }
+    for (int i = 0; i < 20000; i++) {
+        sprintf(key, "/key/%d", i);
+        cr_assert(has(key, key + 5));
+    }
+    cr_assert_eq(store_count(store), 20000);
+}
+
+Test(store, listing_names_each_key_once)
+{
+    const struct slot *at = NULL;
+    struct slice key, value;
+    int seen = 0;
+    store_set(store, K("a"), K("1"));
+    store_set(store, K("b"), K("1"));
+    store_push(store, K("queue"), K("1"));
+    wait_for(0, "missing");
+    while (store_next(store, &at, &key, &value))
+        seen += slice_equal(key, K("a")) ? 1 : slice_equal(key, K("b")) ? 10 : 100;
+    cr_assert_eq(seen, 11);
+}
+
+/* --- COMPARE_SET, ADD, APPEND -------------------------------------------------------------------------------- */
+
+static void compare_set(const char *expected, const char *desired, const char *current)
+{
+    struct slice got;
+    cr_assert_eq(store_compare_set(store, K("k"), K(expected), K(desired), &got), STORE_OK);
+    cr_assert(slice_equal(got, K(current)), "%s -> %s", expected, desired);
+}
+
+Test(store, compare_set_in_its_four_cases)
+{
+    compare_set("x", "new", "x"); /* missing, something expected: the caller's own word comes back */
+    cr_assert_eq(store_count(store), 0);
+    compare_set("", "new", "new");
+    compare_set("other", "newer", "new");
+    compare_set("", "newer", "new");
+    compare_set("new", "newer", "newer");
+    cr_assert(has("k", "newer"));
+}
+
+Test(store, compare_set_wakes_when_the_key_comes_into_existence)
+{
+    cr_assert_eq(wait_for(0, "k"), STORE_WAITS);
+    compare_set("x", "new", "x");
+    cr_assert_eq(woken[0], 0);
+    compare_set("", "new", "new");
+    cr_assert_eq(woken[0], 1);
+}
+
+static void add(int64_t delta, int64_t want)
+{
+    int64_t sum = 0;
+    cr_assert_eq(store_add(store, K("n"), delta, &sum), STORE_OK);
+    cr_assert_eq(sum, want);
+}
+
+Test(store, a_counter_is_decimal_text)
+{
+    add(0, 0);
+    cr_assert(has("n", "0"));
+    add(5, 5);
+    add(-7, -2);
+    cr_assert(has("n", "-2"));
+    store_set(store, K("n"), K(" \t+12ab"));
+    add(1, 13);
+}
+
+Test(store, a_sum_wraps_around)
+{
+    add(INT64_MAX, INT64_MAX);
+    add(1, INT64_MIN);
+    cr_assert(has("n", "-9223372036854775808"));
+    add(-1, INT64_MAX);
+}
+
+Test(store, what_is_no_number_is_left_alone)
+{
+    const char *const bad[] = {
+        "", " ", "-", "x1", "9223372036854775808", "-9223372036854775809", "99999999999999999999999999"
+    };
+    int64_t sum;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        store_set(store, K("n"), K(bad[i]));
+        cr_assert_eq(store_add(store, K("n"), 1, &sum), STORE_NOT_A_NUMBER, "'%s'", bad[i]);
+        cr_assert(has("n", bad[i]));
+    }
+}
+
+Test(store, append_creates_and_grows)
+{
+    store_append(store, K("p"), K("ab"));
+    for (int i = 0; i < 100; i++)
+        store_append(store, K("p"), K("0123456789"));
+    cr_assert_eq(store_get(store, K("p")).len, 1002);
+}
+
+Test(store, a_value_never_outgrows_its_limit)
+{
+    static char half[WIRE_MAX_VALUE / 2];
+    quota.max = 1 << 26;
+    cr_assert_eq(store_append(store, K("p"), slice_of(half, sizeof(half))), STORE_OK);
+    cr_assert_eq(store_append(store, K("p"), slice_of(half, sizeof(half))), STORE_OK);
+    cr_assert_eq(store_append(store, K("p"), K("x")), STORE_FULL);
+    cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
+}
+
+/* --- waits --------------------------------------------------------------------------------------------------- */
+
+Test(store, nothing_to_wait_for_is_no_wait)
+{
+    cr_assert_eq(wait_for(0, ""), STORE_OK);
+    store_set(store, K("a"), K(""));
+    cr_assert_eq(wait_for(0, "a a"), STORE_OK);
+}
+
+static void by_set(void)
+{
+    store_set(store, K("k"), K("1"));
+}
+
+static void by_add(void)
+{
+    int64_t sum;
+    store_add(store, K("k"), 0, &sum);
+}
+
+static void by_append(void)
+{
+    store_append(store, K("k"), K(""));
+}
+
+static void by_multi_set(void)
+{
+    store_multi_set(store, list("other 1 k 2"));
+}
+
+static void by_compare_set(void)
+{
+    struct slice current;
+    store_compare_set(store, K("k"), K(""), K("1"), &current);
+}
+
+Test(store, every_way_to_make_a_key_wakes)
+{
+    void (*const ways[])(void) = { by_set, by_add, by_append, by_multi_set, by_compare_set };
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(wait_for(0, "k"), STORE_WAITS);
+        cr_assert_eq(wait_for(1, "k"), STORE_WAITS);
+        ways[i]();
+        cr_assert_eq(woken[0], i + 1);
+        cr_assert_eq(woken[1], i + 1);
+        ways[i]();
+        cr_assert_eq(woken[0], i + 1);
+        store_delete(store, K("k"));
+    }
+}
+
+Test(store, two_keys_may_come_in_either_order)
+{
+    wait_for(0, "a b");
+    wait_for(1, "b a");
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0] + woken[1], 0);
+    store_set(store, K("a"), K("1"));
+    cr_assert_eq(woken[0], 1);
+    cr_assert_eq(woken[1], 1);
+}
+
+/* As in PyTorch's own server: what has come has come. */
+Test(store, a_key_that_was_counted_may_be_deleted_again)
+{
+    wait_for(0, "a b");
+    store_set(store, K("a"), K("1"));
+    store_delete(store, K("a"));
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0], 1);
+}
+
+Test(store, a_key_named_twice_counts_once)
+{
+    wait_for(0, "a a b a b");
+    cr_assert_eq(store_awaited_count(&waiter[0]), 2);
+    store_set(store, K("a"), K("1"));
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0], 1);
+}
+
+Test(store, a_wait_that_was_left_is_not_woken)
+{
+    wait_for(0, "a b");
+    store_leave(store, &waiter[0]);
+    store_set(store, K("a"), K("1"));
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0], 0);
+}
+
+Test(store, a_second_wait_replaces_the_first)
+{
+    wait_for(0, "a");
+    wait_for(0, "b");
+    store_set(store, K("a"), K("1"));
+    cr_assert_eq(woken[0], 0);
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0], 1);
+}
+
+Test(store, leaving_in_the_middle_of_a_line_keeps_the_others)
+{
+    for (int i = 0; i < 4; i++)
+        wait_for(i, "a");
+    store_leave(store, &waiter[1]);
+    store_leave(store, &waiter[3]);
+    store_leave(store, &waiter[0]);
+    store_set(store, K("a"), K("1"));
+    cr_assert_eq(woken[0] + woken[1] + woken[3], 0);
+    cr_assert_eq(woken[2], 1);
+}
+
+Test(store, clearing_ends_waits_silently)
+{
+    wait_for(0, "a b");
+    store_set(store, K("a"), K("1"));
+    store_clear(store);
+    cr_assert_eq(store_count(store), 0);
+    cr_assert_eq(store_awaited_count(&waiter[0]), 0);
+    store_set(store, K("b"), K("1"));
+    cr_assert_eq(woken[0], 0);
+}
+
+Test(store, what_is_awaited_can_be_told)
+{
+    wait_for(0, "a b c");
+    store_set(store, K("a"), K("1"));
+    cr_assert_eq(store_awaited_count(&waiter[0]), 2);
+    cr_assert(slice_equal(store_awaited(&waiter[0], 0), K("b")));
+    cr_assert(slice_equal(store_awaited(&waiter[0], 1), K("c")));
+}
+
+/* --- BARRIER ------------------------------------------------------------------------------------------------- */
+
+static enum store_status barrier(int i, int64_t world)
+{
+    return store_barrier(store, &waiter[i], K("b"), world);
+}
+
+Test(store, a_barrier_opens_for_the_last)
+{
+    cr_assert_eq(barrier(0, 3), STORE_WAITS);
+    cr_assert_eq(barrier(1, 3), STORE_WAITS);
+    cr_assert_eq(barrier(2, 3), STORE_OK);
+    cr_assert_eq(woken[0] + woken[1], 2);
+    cr_assert_eq(woken[2], 0);
+    cr_assert_eq(barrier(3, 3), STORE_OK, "a late one passes");
+    cr_assert(has("b", "4"));
+}
+
+Test(store, leaving_a_barrier_does_not_uncount)
+{
+    barrier(0, 2);
+    store_leave(store, &waiter[0]);
+    cr_assert_eq(barrier(1, 2), STORE_OK);
+    cr_assert_eq(woken[0], 0);
+}
+
+/* The counter's creation wakes nobody; the barrier's completion wakes those who waited for the key as well. */
+Test(store, a_barrier_shares_its_line_with_waits)
+{
+    wait_for(0, "b");
+    barrier(1, 2);
+    cr_assert_eq(woken[0], 0);
+    cr_assert_eq(wait_for(3, "b"), STORE_OK);
+    barrier(2, 2);
+    cr_assert_eq(woken[0], 1);
+    cr_assert_eq(woken[1], 1);
+}
+
+Test(store, a_barrier_on_text_is_refused)
+{
+    store_set(store, K("b"), K("text"));
+    cr_assert_eq(barrier(0, 2), STORE_NOT_A_NUMBER);
+}
+
+/* --- queues -------------------------------------------------------------------------------------------------- */
+
+static void expect_pop(const char *want, uint32_t want_len)
+{
+    uint32_t len;
+    struct queue_item *item = store_pop(store, K("q"), &len);
+    cr_assert_eq(len, want_len);
+    cr_assert_eq(item == NULL, want == NULL);
+    if (item == NULL)
+        return;
+    cr_assert(slice_equal(store_item_value(item), K(want)));
+    store_item_free(store, item);
+}
+
+Test(store, a_queue_is_first_in_first_out)
+{
+    expect_pop(NULL, 0);
+    store_push(store, K("q"), K("1"));
+    store_push(store, K("q"), K("2"));
+    cr_assert_eq(store_queue_len(store, K("q")), 2);
+    expect_pop("1", 2);
+    store_push(store, K("q"), K("3"));
+    expect_pop("2", 2);
+    expect_pop("3", 1);
+    expect_pop(NULL, 0);
+}
+
+Test(store, a_queue_exists_for_wait_and_check_only)
+{
+    store_push(store, K("q"), K("1"));
+    cr_assert(store_check(store, list("q")));
+    cr_assert_eq(wait_for(0, "q"), STORE_OK);
+    cr_assert_eq(store_count(store), 0);
+    cr_assert(has("q", ""));
+    cr_assert_not(store_delete(store, K("q")));
+    store_set(store, K("q"), K("value"));
+    store_delete(store, K("q"));
+    expect_pop("1", 1);
+    cr_assert_not(store_check(store, list("q")));
+}
+
+Test(store, a_push_wakes_one_at_a_time)
+{
+    for (int i = 0; i < 3; i++)
+        wait_for(i, "q");
+    store_push(store, K("q"), K("1"));
+    cr_assert_eq(woken[0], 1);
+    cr_assert_eq(woken[1], 0);
+    store_push(store, K("q"), K("2"));
+    cr_assert_eq(woken[1], 1);
+    cr_assert_eq(woken[2], 0);
+    expect_pop("1", 2);
+    store_acted(store, &waiter[0]);
+    cr_assert_eq(woken[2], 0, "the second item is promised to the second in line");
+}
+
+Test(store, who_goes_without_popping_passes_the_item_on)
+{
+    wait_for(0, "q");
+    wait_for(1, "q");
+    store_push(store, K("q"), K("1"));
+    store_leave(store, &waiter[0]);
+    store_acted(store, &waiter[0]);
+    cr_assert_eq(woken[1], 1);
+    expect_pop("1", 1);
+    store_acted(store, &waiter[1]);
+}
+
+Test(store, a_queue_counts_for_those_who_wait_for_more)
+{
+    wait_for(0, "q k");
+    wait_for(1, "q");
+    store_push(store, K("q"), K("1"));
+    cr_assert_eq(woken[0], 0);
+    cr_assert_eq(woken[1], 1);
+    store_set(store, K("k"), K("1"));
+    cr_assert_eq(woken[0], 1);
+}
+
+/* --- the quota ----------------------------------------------------------------------------------------------- */
+
+Test(store, a_full_store_refuses_and_stays_as_it_is)
+{
+    static char big[100000];
+    struct slice value = slice_of(big, sizeof(big));
+    char key[16];
+    int n = 0;
+    for (; n < 20 && sprintf(key, "k%d", n) && store_set(store, K(key), value) == STORE_OK; n++)
+        ;
+    cr_assert_eq(n, 10);
+    cr_assert_eq(store_count(store), 10);
+    uint64_t used = quota.used;
+    cr_assert_eq(store_append(store, K("k0"), value), STORE_FULL);
+    cr_assert_eq(store_push(store, K("q"), value), STORE_FULL);
+    cr_assert_eq(store_get(store, K("k0")).len, sizeof(big));
+    cr_assert_eq(quota.used, used);
+    store_delete(store, K("k3"));
+    cr_assert_eq(store_set(store, K("again"), value), STORE_OK);
+}
+
+Test(store, a_multi_set_that_does_not_fit_sets_nothing)
+{
+    quota.max = 700;
+    cr_assert_eq(store_multi_set(store, list("a 1 b 2 c 3 d 4 e 5 f 6 g 7 h 8 i 9")), STORE_FULL);
+    cr_assert_eq(store_count(store), 0);
+    cr_assert_eq(store_multi_set(store, list("a 1 b 2")), STORE_OK);
+    cr_assert(has("b", "2"));
+}
+
+Test(store, a_wait_that_does_not_fit_leaves_nothing_behind)
+{
+    quota.max = 500;
+    cr_assert_eq(wait_for(0, "a b c d e f g h i j"), STORE_FULL);
+    cr_assert_eq(quota.used, 0);
+    cr_assert_eq(store_awaited_count(&waiter[0]), 0);
+}
+
+Test(store, a_shrunk_value_gives_its_room_back)
+{
+    static char big[100000];
+    store_set(store, K("a"), slice_of(big, sizeof(big)));
+    store_set(store, K("a"), K("small"));
+    cr_assert_lt(quota.used, 1000);
+}

@@ -3,6 +3,74 @@
 
 #include "ctl_table.h"
 
+/* --- what is shown of each list ----------------------------------------------------------------------------------- */
+
+/* How a member's process has ended: "exit 1", "signal 9". */
+static bool cell_end(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
+    const cJSON *signal = cJSON_GetObjectItemCaseSensitive(row, "signal");
+    if (cJSON_IsNumber(signal))
+        return buf_printf(out, "signal %.0f", signal->valuedouble);
+    return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
+}
+
+/* A value that is no text comes as hex digits. */
+static bool cell_value(const cJSON *row, const char *field, struct buf *out)
+{
+    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
+    return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
+}
+
+/* Keys for a WAIT, the barrier's name for a barrier. */
+static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
+{
+    const size_t before = out->len;
+    return ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
+}
+
+/* clang-format off */
+
+static const struct ctl_column member_columns[] = {
+    { "RANK",       "rank",      ctl_cell_number,   true },
+    { "STATE",      "state",     ctl_cell_text,     false },
+    { "HOST",       "host",      ctl_cell_text,     false },
+    { "PID",        "pid",       ctl_cell_number,   true },
+    { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
+    { "END",        "exit_code", cell_end,          false },
+    { "WAITS FOR",  "waits_for", ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column key_columns[] = {
+    { "KEY",   "key",   ctl_cell_text,   false },
+    { "SIZE",  "size",  ctl_cell_number, true },
+    { "VALUE", "value", cell_value,      false },
+    { 0 },
+};
+
+static const struct ctl_column waiter_columns[] = {
+    { "RANK",      "rank",     ctl_cell_number,   true },
+    { "HOST",      "host",     ctl_cell_text,     false },
+    { "PID",       "pid",      ctl_cell_number,   true },
+    { "PEER",      "peer",     ctl_cell_text,     false },
+    { "OP",        "op",       ctl_cell_text,     false },
+    { "SINCE",     "since_ms", ctl_cell_duration, true },
+    { "WAITS FOR", "keys",     cell_awaited,      false },
+    { 0 },
+};
+
+static const struct ctl_column barrier_columns[] = {
+    { "BARRIER",   "name",    ctl_cell_text,     false },
+    { "AGE",       "age_ms",  ctl_cell_duration, true },
+    { "TIME LEFT", "left_ms", ctl_cell_duration, true },
+    { "ARRIVED",   "arrived", ctl_cell_ranks,    false },
+    { "MISSING",   "missing", ctl_cell_ranks,    false },
+    { 0 },
+};
+
+/* clang-format on */
+
 static double number(const cJSON *object, const char *field)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
@@ -54,27 +122,6 @@ static bool put_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* How a member's process has ended: "exit 1", "signal 9". */
-static bool cell_end(const cJSON *row, const char *field, struct buf *out)
-{
-    const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
-    const cJSON *signal = cJSON_GetObjectItemCaseSensitive(row, "signal");
-    if (cJSON_IsNumber(signal))
-        return buf_printf(out, "signal %.0f", signal->valuedouble);
-    return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
-}
-
-static const struct ctl_column member_columns[] = {
-    { "RANK", "rank", ctl_cell_number, true },
-    { "STATE", "state", ctl_cell_text, false },
-    { "HOST", "host", ctl_cell_text, false },
-    { "PID", "pid", ctl_cell_number, true },
-    { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
-    { "END", "exit_code", cell_end, false },
-    { "WAITS FOR", "waits_for", ctl_cell_text, false },
-    { 0 },
-};
-
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -93,50 +140,19 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
 
 /* --- the lists ---------------------------------------------------------------------------------------------------- */
 
-/* A value that is no text comes as hex digits. */
-static bool cell_value(const cJSON *row, const char *field, struct buf *out)
-{
-    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
-    return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
-}
-
 bool ctl_format_keys(const cJSON *answer, struct buf *out)
 {
-    static const struct ctl_column columns[] = {
-        { "KEY", "key", ctl_cell_text, false },
-        { "SIZE", "size", ctl_cell_number, true },
-        { "VALUE", "value", cell_value, false },
-        { 0 },
-    };
-    return put_list(answer, "keys", columns, "no keys", out);
-}
-
-/* Keys for a WAIT, the barrier's name for a barrier. */
-static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
-{
-    const size_t before = out->len;
-    return ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
+    return put_list(answer, "keys", key_columns, "no keys", out);
 }
 
 bool ctl_format_waiters(const cJSON *answer, struct buf *out)
 {
-    static const struct ctl_column columns[] = {
-        { "RANK", "rank", ctl_cell_number, true },    { "HOST", "host", ctl_cell_text, false },
-        { "PID", "pid", ctl_cell_number, true },      { "PEER", "peer", ctl_cell_text, false },
-        { "OP", "op", ctl_cell_text, false },         { "SINCE", "since_ms", ctl_cell_duration, true },
-        { "WAITS FOR", "keys", cell_awaited, false }, { 0 },
-    };
-    return put_list(answer, "waiters", columns, "nobody waits", out);
+    return put_list(answer, "waiters", waiter_columns, "nobody waits", out);
 }
 
 bool ctl_format_barriers(const cJSON *answer, struct buf *out)
 {
-    static const struct ctl_column columns[] = {
-        { "BARRIER", "name", ctl_cell_text, false },         { "AGE", "age_ms", ctl_cell_duration, true },
-        { "TIME LEFT", "left_ms", ctl_cell_duration, true }, { "ARRIVED", "arrived", ctl_cell_ranks, false },
-        { "MISSING", "missing", ctl_cell_ranks, false },     { 0 },
-    };
-    return put_list(answer, "barriers", columns, "no barrier is open", out);
+    return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out)

@@ -93,6 +93,18 @@ static bool play_hex(struct player *p, const char *word, size_t len)
     return true;
 }
 
+/* Any blob: a length, and that many bytes. */
+static bool expect_blob(struct player *p)
+{
+    uint64_t len;
+    uint8_t byte;
+    if (recv(p->fd, &len, sizeof(len), MSG_WAITALL) != sizeof(len))
+        return false;
+    while (len > 0 && recv(p->fd, &byte, 1, 0) == 1)
+        len--;
+    return len == 0;
+}
+
 /* False: the connection is over. */
 static bool play_word(struct player *p, const char *word, size_t len)
 {
@@ -102,6 +114,8 @@ static bool play_word(struct player *p, const char *word, size_t len)
         p->slowly = true;
     else if (len == 6 && memcmp(word, "hangup", len) == 0)
         return false;
+    else if (len == 4 && memcmp(word, "blob", len) == 0)
+        return expect_blob(p);
     else if (*word == '@')
         return send_bytes(p, p->wild, sizeof(p->wild));
     else if (*word == '\'')

@@ -8,6 +8,7 @@
  *
  *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
  *     >       what follows is sent: hex digits, @ (the last bytes that met ??, up to 4), or a 'text without blanks
+ *     blob    (behind <) any blob, a length and its bytes
  *     slowly  from here on each byte is sent in a segment of its own
  *     hangup  close at once
  *

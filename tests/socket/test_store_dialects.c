@@ -289,3 +289,54 @@ Test(store_dialects, our_requests_never_reach_a_foreign_store)
     cr_assert_eq(ddp_store_barrier(store, "b", NULL, 0, 0, &err), DDP_ERR_UNSUPPORTED);
     done(store);
 }
+
+#define IDENTIFIED WELCOME "< 80 blob > 00 0000000000000000 "
+#define JOINS      "< 81 blob 1e00000000000000 blob "
+#define LEAVES     "< 0c 0d ?? ?? ?? ?? "
+
+static ddp_status join_with_30_ms(void)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    ddp_store *store;
+    int64_t n;
+    options.role = "worker";
+    options.rank = 0;
+    cr_assert_eq(ddp_store_connect("127.0.0.1", fake_store_port(fake), &options, &store, &err), DDP_OK, "%s",
+                 err.msg);
+    cr_assert_eq(ddp_store_dialect(store), 'D');
+    ddp_status status = ddp_store_barrier(store, "b", NULL, 0, 30, &err);
+    struct ddp_err ignored;
+    cr_assert_eq(ddp_store_num_keys(store, &n, &ignored), DDP_OK, "the handle is out of step: %s",
+                 ignored.msg);
+    done(store);
+    return status;
+}
+
+Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
+{
+    PLAY(IDENTIFIED JOINS LEAVES "> 01 @ < 07 > 0000000000000000");
+    cr_assert_eq(join_with_30_ms(), DDP_ERR_TIMEOUT);
+    expect_words("the store has not ended the barrier");
+}
+
+/* The store's word crosses our leaving. 14 bytes of JSON: {"message":""} */
+Test(store_dialects, a_verdict_that_comes_while_leaving_counts)
+{
+    PLAY(IDENTIFIED JOINS LEAVES "> 02 0e00000000000000 '{\"message\":\"\"} 01 @ < 07 > 0000000000000000");
+    cr_assert_eq(join_with_30_ms(), DDP_ERR_PEER_LOST);
+}
+
+Test(store_dialects, a_release_that_comes_while_leaving_counts)
+{
+    PLAY(IDENTIFIED JOINS LEAVES "> 00 0000000000000000 01 @ < 07 > 0000000000000000");
+    cr_assert_eq(join_with_30_ms(), DDP_OK);
+}
+
+Test(store_dialects, a_refusal_is_told_in_the_stores_words)
+{
+    PLAY(WELCOME "< 80 blob > 01 0600000000000000 'no-one");
+    ddp_store *store;
+    cr_assert_eq(try_connect(&store, 5000, "worker"), DDP_ERR_MISMATCH);
+    expect_words("refuses this worker: no-one");
+    done(NULL);
+}

@@ -1,0 +1,150 @@
+/* ddpctl as a process, against ddp-rendezvous as another one. */
+#include "daemon.h"
+#include "run.h"
+
+#include "ddp/store.h"
+#include "fake_store.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct daemon store;
+static char addr[64];
+
+static void start(void)
+{
+    store = daemon_start("127.0.0.1:0", NULL);
+    snprintf(addr, sizeof(addr), "127.0.0.1:%d", store.port);
+}
+
+static void stop(void)
+{
+    daemon_stop(&store);
+}
+
+TestSuite(ddpctl, .init = start, .fini = stop, .timeout = 60);
+
+static struct run_result ask(const char *command, const char *argument)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", addr, command, argument, NULL };
+    return run_command(argv, NULL);
+}
+
+static void expect_answer(const char *command, const char *argument, const char *words)
+{
+    struct run_result r = ask(command, argument);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_assert_not_null(strstr(r.out, words), "expected \"%s\" in:\n%s", words, r.out);
+    run_free(&r);
+}
+
+static void expect_failure(struct run_result r, int exit_code, const char *words)
+{
+    cr_assert_eq(r.exit_code, exit_code, "%s", r.err);
+    cr_assert_not_null(strstr(r.err, words), "expected \"%s\" in:\n%s", words, r.err);
+    run_free(&r);
+}
+
+static ddp_store *client(void)
+{
+    ddp_store *s;
+    struct ddp_err err;
+    cr_assert_eq(ddp_store_connect("127.0.0.1", store.port, NULL, &s, &err), DDP_OK, "%s", err.msg);
+    return s;
+}
+
+Test(ddpctl, shows_keys_as_a_table)
+{
+    ddp_store *s = client();
+    ddp_store_set(s, "a", "hi", 2, NULL);
+    ddp_store_set(s, "other", "\0\xff", 2, NULL);
+    expect_answer("keys", "--prefix=/a", "KEY  SIZE  VALUE\n/a      2  hi\n");
+    expect_answer("keys", NULL, "0x00ff");
+    expect_answer("keys", "--limit=1", "... and more");
+    expect_answer("status", NULL, "store     2 keys");
+    ddp_store_close(s);
+}
+
+Test(ddpctl, prints_json_that_a_program_can_read)
+{
+    struct run_result r = ask("status", "--json");
+    cJSON *json = cJSON_Parse(r.out);
+    cr_assert(cJSON_IsTrue(cJSON_GetObjectItem(json, "ok")), "%s", r.out);
+    cr_assert_eq(cJSON_GetObjectItem(json, "connections")->valueint, 1);
+    cJSON_Delete(json);
+    run_free(&r);
+}
+
+/* A worker that hangs in a get is what one looks for with this program. */
+Test(ddpctl, shows_who_waits_for_what)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", addr, "waiters", NULL };
+    ddp_store *s = client();
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *value;
+        size_t len;
+        ddp_store_get(s, "lost", 20000, &value, &len, NULL);
+        _exit(0);
+    }
+    struct run_result r = run_command(argv, NULL);
+    while (strstr(r.out, "'/lost'") == NULL) { /* the child may need a moment */
+        run_free(&r);
+        r = run_command(argv, NULL);
+    }
+    cr_assert_not_null(strstr(r.out, "WAIT"), "%s", r.out);
+    run_free(&r);
+    ddp_store *other = client();
+    ddp_store_set(other, "lost", "found", 5, NULL); /* lets the child go */
+    ddp_store_close(other);
+    ddp_store_close(s);
+    expect_answer("barriers", NULL, "no barrier is open");
+}
+
+Test(ddpctl, passes_on_what_the_store_refuses)
+{
+    expect_failure(ask("cancel", "no-such"), 1, "no-such");
+}
+
+Test(ddpctl, takes_the_address_from_the_environment)
+{
+    char setting[96];
+    snprintf(setting, sizeof(setting), "DDPRUN_STORE_ADDR=%s", addr);
+    const char *argv[] = { bin("ddpctl"), "status", NULL };
+    const char *env[] = { setting, NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .env = env });
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+Test(ddpctl, tells_usage_errors_from_failures)
+{
+    expect_failure(ask("statsu", NULL), 2, "unknown command 'statsu'");
+    const char *nowhere[] = { bin("ddpctl"), "status", NULL };
+    const char *bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", NULL };
+    expect_failure(run_command(nowhere, &(struct run_options){ .env = bare }), 2, "--addr HOST:PORT");
+    int port, reserved = fake_port_reserve(&port);
+    char closed[32];
+    snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
+    const char *refused[] = { bin("ddpctl"), "--timeout=0.2", "--addr", closed, "status", NULL };
+    expect_failure(run_command(refused, NULL), 1, "refused, nothing listens there");
+    close(reserved);
+}
+
+Test(ddpctl, says_when_a_store_is_not_ddpruns)
+{
+    struct fake_store *genuine =
+        fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @ < 80 hangup", NULL });
+    snprintf(addr, sizeof(addr), "127.0.0.1:%d", fake_store_port(genuine));
+    expect_failure(ask("status", NULL), 1, "not one of ddprun's");
+    fake_store_stop(genuine);
+}
+
+Test(ddpctl, help_and_version_stand_on_stdout)
+{
+    expect_answer("--help", NULL, "cancel NAME");
+    expect_answer("--version", NULL, "ddpctl ");
+}

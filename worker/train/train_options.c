@@ -19,7 +19,7 @@ static const struct arg_row rows[] = {
     { "seed", "S", ARG_COUNT, AT(seed), "0", 0, UINT32_MAX, NULL,
       "of first parameters and of the shuffling" },
     { "threads", "N", ARG_COUNT, AT(threads), NULL, 1, 1024, NULL,
-      "BLAS threads per worker ($OPENBLAS_NUM_THREADS, or 1, if nothing is said)" },
+      "BLAS threads per worker (if nothing is said: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
     { "checkpoint", "DIR", ARG_TEXT, AT(checkpoint), NULL, 0, 0, NULL,
       "save DIR/train.ckpt after each epoch" },
     { "resume", NULL, ARG_FLAG, AT(resume), NULL, 0, 0, NULL, "go on from that checkpoint, if there is one" },

@@ -39,7 +39,7 @@ static void set_threads(uint64_t wanted)
 {
     if (wanted > 0)
         openblas_set_num_threads((int)wanted);
-    else if (getenv("OPENBLAS_NUM_THREADS") == NULL)
+    else if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL)
         openblas_set_num_threads(1);
 }
 

@@ -1,0 +1,420 @@
+/* The programs train and make-data as a user runs them: alone and under ddprun. */
+#include "run.h"
+#include "train/mlp.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/ddp-e2e-train-XXXXXX";
+
+/* dir/NAME; four of them may be in use at once. */
+static const char *in_dir(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
+    return path;
+}
+
+static void make_dir(void)
+{
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+    const char *argv[] = { "rm", "-r", dir, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+TestSuite(train, .init = make_dir, .fini = remove_dir, .timeout = 120);
+TestSuite(make_data, .init = make_dir, .fini = remove_dir, .timeout = 60);
+
+/* Run `line` (words between spaces; %s stands for the test's directory) with `workers` workers. */
+static struct run_result run_line(int workers, const char *line)
+{
+    static char text[1024];
+    const char *argv[40] = { bin("train"), NULL };
+    char count[32], *save = NULL;
+    int argc = 1;
+    if (workers > 1) {
+        snprintf(count, sizeof(count), "--nproc_per_node=%d", workers);
+        argv[0] = bin("ddprun");
+        argv[1] = count;
+        argv[2] = bin("train");
+        argc = 3;
+    }
+    size_t used = 0;
+    for (const char *c = line; *c != '\0'; c++)
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s", *c == '@' ? dir : (char[]){ *c, '\0' });
+    for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    return run_command(argv, &(struct run_options){ .timeout_ms = 60000 });
+}
+
+/* The same, and it must end well. */
+static void train(int workers, const char *line)
+{
+    struct run_result r = run_line(workers, line);
+    cr_assert_eq(r.exit_code, 0, "train %s: exit %d, signal %d\n%s%s", line, r.exit_code, r.signal, r.out,
+                 r.err);
+    run_free(&r);
+}
+
+/* The same, and it must fail with `exit_code` and say `says`. */
+static void train_fails(int workers, const char *line, int exit_code, const char *says)
+{
+    struct run_result r = run_line(workers, line);
+    cr_expect_eq(r.exit_code, exit_code, "train %s: exit %d, signal %d", line, r.exit_code, r.signal);
+    cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
+    run_free(&r);
+}
+
+static void make_data(const char *name, const char *samples, const char *extra)
+{
+    const char *argv[] = { bin("make-data"), "--out", in_dir(name), "--samples", samples,
+                           "--test_samples", "1000",  extra,        NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+/* All of a file, NUL behind; yours. */
+static char *read_file(const char *name, size_t *len)
+{
+    FILE *f = fopen(in_dir(name), "rb");
+    cr_assert_not_null(f, "%s", in_dir(name));
+    fseek(f, 0, SEEK_END);
+    *len = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = calloc(1, *len + 1);
+    cr_assert_eq(fread(bytes, 1, *len, f), *len);
+    fclose(f);
+    return bytes;
+}
+
+static void change_file(const char *name, long offset, int byte)
+{
+    FILE *f = fopen(in_dir(name), "r+b");
+    cr_assert_not_null(f);
+    fseek(f, offset, SEEK_SET);
+    fputc(byte, f);
+    fclose(f);
+}
+
+/* --- what a summary says --------------------------------------------------------------------------------- */
+
+struct summary {
+    int world_size, epochs, steps;
+    double accuracy, loss, samples_per_s;
+    char hash[32];
+};
+
+static double number(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(json, key);
+    cr_assert(cJSON_IsNumber(item), "no number '%s'", key);
+    return item->valuedouble;
+}
+
+static struct summary summary(void)
+{
+    size_t len;
+    struct summary s;
+    char *text = read_file("summary.json", &len);
+    cJSON *json = cJSON_Parse(text);
+    cr_assert_not_null(json, "%s", text);
+    s.world_size = (int)number(json, "world_size");
+    s.epochs = (int)number(json, "epochs");
+    s.steps = (int)number(json, "steps");
+    s.accuracy = number(json, "test_accuracy");
+    s.loss = number(json, "final_loss");
+    s.samples_per_s = number(json, "samples_per_s");
+    snprintf(s.hash, sizeof(s.hash), "%s", cJSON_GetObjectItem(json, "param_hash")->valuestring);
+    cJSON_Delete(json);
+    free(text);
+    return s;
+}
+
+/* --- learning -------------------------------------------------------------------------------------------- */
+
+Test(train, one_worker_learns_the_set_in_two_epochs)
+{
+    make_data("data", "6000", NULL);
+    struct run_result r = run_line(1, "--data @/data --epochs 2 --summary @/summary.json");
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.out, "epoch 1/2: loss ") && strstr(r.out, "epoch 2/2: loss ") &&
+                  strstr(r.out, "of 1000"),
+              "%s", r.out);
+    cr_expect_str_empty(r.err);
+    run_free(&r);
+    struct summary s = summary();
+    cr_expect(s.world_size == 1 && s.epochs == 2 && s.steps == 120 && s.samples_per_s > 0);
+    cr_expect_geq(s.accuracy, 0.95);
+    cr_expect_eq(strlen(s.hash), 16);
+}
+
+Test(train, four_workers_learn_the_set_in_two_epochs)
+{
+    make_data("data", "6000", NULL);
+    train(4, "--data @/data --epochs 2 --summary @/summary.json");
+    struct summary s = summary();
+    cr_expect(s.world_size == 4 && s.steps == 30);
+    cr_expect_geq(s.accuracy, 0.95);
+}
+
+Test(train, the_tutorials_own_model_learns_it_too)
+{
+    make_data("data", "20000", NULL);
+    train(1, "--data @/data --model seqnet --epochs 2 --summary @/summary.json");
+    cr_expect_geq(summary().accuracy, 0.95);
+}
+
+/* --- the number of workers makes no difference ------------------------------------------------------------ */
+
+/* ||a - b|| / ||a|| of one step. */
+static double relative_distance(const float *a, const float *b)
+{
+    double distance = 0, norm = 0;
+    for (int i = 0; i < MLP_PARAMS; i++) {
+        distance += pow((double)a[i] - b[i], 2);
+        norm += pow(a[i], 2);
+    }
+    return sqrt(distance / norm);
+}
+
+Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
+{
+    enum { STEPS = 12 };
+    size_t len, other_len;
+    make_data("data", "1010", NULL); /* the last batch of an epoch is small and odd */
+    train(1, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
+    float *one = (float *)read_file("g", &len);
+    cr_assert_eq(len, sizeof(float) * STEPS * MLP_PARAMS);
+    for (int workers = 2; workers <= 4; workers *= 2) {
+        train(workers, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
+        float *many = (float *)read_file("g", &other_len);
+        cr_assert_eq(len, other_len);
+        for (int step = 0; step < STEPS; step++)
+            cr_expect_leq(relative_distance(one + step * MLP_PARAMS, many + step * MLP_PARAMS), 1e-6,
+                          "step %d, %d workers", step, workers);
+        free(many);
+    }
+    free(one);
+}
+
+/* Loss of each step from the metrics; returns how many. */
+static int loss_curve(double *loss, int room)
+{
+    size_t len;
+    char *save = NULL, *text = read_file("metrics.jsonl", &len);
+    int n = 0;
+    for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        cJSON *json = cJSON_Parse(line);
+        cr_assert_not_null(json, "%s", line);
+        if (cJSON_HasObjectItem(json, "loss") && n < room)
+            loss[n++] = number(json, "loss");
+        cJSON_Delete(json);
+    }
+    free(text);
+    return n;
+}
+
+Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
+{
+    double one[40], many[40];
+    make_data("data", "2000", NULL);
+    train(1,
+          "--data @/data --global_batch 100 --epochs 2 --metrics @/metrics.jsonl --summary @/summary.json");
+    struct summary first = summary();
+    cr_assert_eq(loss_curve(one, 40), 40);
+    for (int workers = 2; workers <= 4; workers *= 2) {
+        train(
+            workers,
+            "--data @/data --global_batch 100 --epochs 2 --metrics @/metrics.jsonl --summary @/summary.json");
+        cr_assert_eq(loss_curve(many, 40), 40);
+        for (int step = 0; step < 40; step++)
+            cr_expect_float_eq(one[step], many[step], 1e-4, "step %d, %d workers", step, workers);
+        cr_expect_str_eq(summary().hash, first.hash, "%d workers", workers);
+    }
+}
+
+Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
+{
+    char first[32];
+    make_data("data", "1000", NULL);
+    train(2, "--data @/data --epochs 1 --summary @/summary.json");
+    strcpy(first, summary().hash);
+    train(2, "--data @/data --epochs 1 --summary @/summary.json");
+    cr_expect_str_eq(summary().hash, first);
+    train(2, "--data @/data --epochs 1 --seed 1 --summary @/summary.json");
+    cr_expect_str_neq(summary().hash, first);
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------------------ */
+
+Test(train, killed_and_resumed_it_ends_where_it_would_have_ended)
+{
+    char whole[32];
+    make_data("data", "2000", NULL);
+    train(1, "--data @/data --epochs 4 --summary @/summary.json");
+    strcpy(whole, summary().hash);
+
+    const char *argv[] = { bin("train"), "--data",       in_dir("data"), "--epochs",
+                           "4",          "--checkpoint", in_dir("ckpt"), NULL };
+    struct run_process *p = run_start(argv, NULL);
+    cr_assert(run_until_output(p, "epoch 2/4", 20000));
+    run_signal(p, SIGKILL);
+    struct run_result r = run_wait(p);
+    run_free(&r);
+
+    struct run_result resumed = run_line(
+        4,
+        "--data @/data --global_batch 100 --epochs 4 --checkpoint @/ckpt --resume --summary @/summary.json");
+    cr_expect_eq(resumed.exit_code, 0, "%s", resumed.err);
+    cr_expect(strstr(resumed.out, "going on after epoch "), "%s", resumed.out);
+    run_free(&resumed);
+    cr_expect_str_eq(summary().hash, whole, "four workers went on from one worker's checkpoint");
+}
+
+Test(train, resume_without_a_checkpoint_starts_anew_and_says_so)
+{
+    make_data("data", "500", NULL);
+    struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting anew"), "%s", r.out);
+    run_free(&r);
+    r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
+    cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
+    run_free(&r);
+}
+
+Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
+{
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
+    change_file("ckpt/train.ckpt", 5000, 'x');
+    train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1, "/ckpt/train.ckpt: offset ");
+}
+
+Test(train, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
+{
+    size_t len, len_after;
+    char command[512];
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    char *before = read_file("ckpt/train.ckpt", &len);
+    snprintf(command, sizeof(command),
+             "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt",
+             bin("train"), dir, dir);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
+    cr_expect(strstr(r.err, "train: rank 0: checkpoint not written") && strstr(r.err, "File too large"), "%s",
+              r.err);
+    run_free(&r);
+    char *after = read_file("ckpt/train.ckpt", &len_after);
+    cr_expect(len == len_after && memcmp(before, after, len) == 0);
+    cr_expect_neq(access(in_dir("ckpt/train.ckpt.tmp"), F_OK), 0, "the attempt was left behind");
+    free(before);
+    free(after);
+}
+
+/* --- what is refused -------------------------------------------------------------------------------------- */
+
+Test(train, wrong_words_are_a_usage_error)
+{
+    train_fails(1, "--epoch 3", 2, "train: there is no option '--epoch'");
+    make_data("data", "500", NULL);
+    train_fails(3, "--data @/data --global_batch 100", 2,
+                "--global_batch 100 cannot be shared evenly by 3 workers");
+}
+
+Test(train, missing_cut_and_foreign_data_are_refused_by_name)
+{
+    train_fails(1, "--data @/none", 1, "build/make-data --out");
+    make_data("data", "500", NULL);
+    cr_assert_eq(truncate(in_dir("data/t10k-images-idx3-ubyte"), 5000), 0);
+    train_fails(2, "--data @/data", 1, "/data/t10k-images-idx3-ubyte: offset 5000: the file ends here");
+    make_data("data", "500", NULL);
+    change_file("data/train-labels-idx1-ubyte", 77, 10);
+    train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 77: label 10");
+    change_file("data/train-labels-idx1-ubyte", 0, 'P');
+    train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic 0x50000801");
+}
+
+/* Only rank 0 opens the file, so only rank 0 fails; the others must be freed and must not take the blame. */
+Test(train, when_one_rank_fails_all_end_and_it_is_named)
+{
+    make_data("data", "500", NULL);
+    struct run_result r = run_line(3, "--data @/data --metrics @/none/metrics.jsonl");
+    cr_expect_not(r.timed_out);
+    cr_expect_eq(r.exit_code, 1);
+    cr_expect(strstr(r.err, "ddprun: rank 0 ") && strstr(r.err, "failed first: exit 1"), "%s", r.err);
+    cr_expect(strstr(r.err, "none/metrics.jsonl: open: No such file"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(train, a_learning_rate_that_explodes_is_reported)
+{
+    make_data("data", "500", NULL);
+    train_fails(1, "--data @/data --lr 1e30", 2, "the loss is");
+}
+
+/* --- make-data -------------------------------------------------------------------------------------------- */
+
+static void expect_equal_files(const char *a, const char *b, bool equal)
+{
+    size_t len_a, len_b;
+    char *bytes_a = read_file(a, &len_a), *bytes_b = read_file(b, &len_b);
+    cr_expect_eq(len_a == len_b && memcmp(bytes_a, bytes_b, len_a) == 0, equal, "%s and %s", a, b);
+    free(bytes_a);
+    free(bytes_b);
+}
+
+Test(make_data, equal_seeds_give_equal_files_and_others_do_not)
+{
+    make_data("a", "300", NULL);
+    make_data("b", "300", NULL);
+    make_data("c", "300", "--seed=2");
+    expect_equal_files("a/train-images-idx3-ubyte", "b/train-images-idx3-ubyte", true);
+    expect_equal_files("a/train-labels-idx1-ubyte", "b/train-labels-idx1-ubyte", true);
+    expect_equal_files("a/t10k-images-idx3-ubyte", "b/t10k-images-idx3-ubyte", true);
+    expect_equal_files("a/t10k-labels-idx1-ubyte", "b/t10k-labels-idx1-ubyte", true);
+    expect_equal_files("a/train-images-idx3-ubyte", "c/train-images-idx3-ubyte", false);
+}
+
+Test(make_data, packed_and_plain_files_train_the_same)
+{
+    char plain[32];
+    make_data("a", "500", NULL);
+    make_data("b", "500", "--gzip");
+    cr_expect_eq(access(in_dir("b/train-images-idx3-ubyte.gz"), R_OK), 0);
+    train(1, "--data @/a --epochs 1 --quiet --summary @/summary.json");
+    strcpy(plain, summary().hash);
+    train(1, "--data @/b --epochs 1 --quiet --summary @/summary.json");
+    cr_expect_str_eq(summary().hash, plain);
+}
+
+Test(make_data, without_a_place_to_write_it_says_so)
+{
+    const char *none[] = { bin("make-data"), NULL };
+    const char *file[] = { bin("make-data"), "--out", "/proc/no", NULL };
+    struct run_result r = run_command(none, NULL);
+    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: --out DIR is needed"), "%s", r.err);
+    run_free(&r);
+    r = run_command(file, NULL);
+    cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: /proc/no: "), "%s", r.err);
+    run_free(&r);
+}

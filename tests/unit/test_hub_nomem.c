@@ -1,0 +1,250 @@
+/* Memory runs out at the n-th request for it, for every n of a scenario that touches everything: nothing crashes
+ * and nothing leaks; a request that cannot be served closes its connection with a reason.
+ *
+ * The linker sends malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
+#include "encode.h"
+#include "hub.h"
+#include "ops.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t n);
+char *__real_strdup(const char *text);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t n);
+char *__wrap_strdup(const char *text);
+void __wrap_free(void *p);
+
+static struct {
+    bool armed;      /* a call into the hub is running */
+    bool persistent; /* once it has begun memory stays short */
+    long left;       /* requests that still succeed */
+    long failed;
+    long blocks; /* allocated and not freed while armed */
+} heap;
+
+static bool fails(void)
+{
+    if (!heap.armed || heap.left-- > 0)
+        return false;
+    if (!heap.persistent && heap.failed > 0)
+        return false;
+    heap.failed++;
+    return true;
+}
+
+static void *count(void *block)
+{
+    heap.blocks += heap.armed && block != NULL;
+    return block;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : count(__real_malloc(n));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : count(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *old, size_t n)
+{
+    if (fails())
+        return NULL;
+    return old ? __real_realloc(old, n) : count(__real_malloc(n));
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : count(__real_strdup(text));
+}
+
+void __wrap_free(void *p)
+{
+    heap.blocks -= heap.armed && p != NULL;
+    __real_free(p);
+}
+
+/* --- the scenario -------------------------------------------------------------------------------------------- */
+
+enum { CONNS = 6, STEPS_MAX = 64 };
+
+enum step_kind { CONNECT, FEED, LEAVE, TICK };
+
+static struct step {
+    enum step_kind kind;
+    conn_id conn;
+    struct buf bytes;
+} script[STEPS_MAX];
+static int steps;
+
+static struct buf *add_step(enum step_kind kind, conn_id conn)
+{
+    cr_assert(steps < STEPS_MAX);
+    script[steps] = (struct step){ .kind = kind, .conn = conn };
+    return &script[steps++].bytes;
+}
+
+static struct buf *request(conn_id conn, enum op_id op)
+{
+    struct buf *bytes = add_step(FEED, conn);
+    cr_assert(put_u8(bytes, (uint8_t)op_table[op].code[DIALECT_C]));
+    return bytes;
+}
+
+static void client(conn_id conn)
+{
+    add_step(CONNECT, conn);
+    struct buf *hello = request(conn, OP_VALIDATE);
+    cr_assert(put_u32(hello, WIRE_MAGIC));
+}
+
+static void one_blob(conn_id conn, enum op_id op, const char *text)
+{
+    cr_assert(put_blob(request(conn, op), slice_str(text)));
+}
+
+static void two_blobs(conn_id conn, enum op_id op, const char *a, const char *b)
+{
+    struct buf *bytes = request(conn, op);
+    cr_assert(put_blob(bytes, slice_str(a)) && put_blob(bytes, slice_str(b)));
+}
+
+static void two_keys(conn_id conn, enum op_id op, const char *a, const char *b)
+{
+    struct buf *bytes = request(conn, op);
+    cr_assert(put_u64(bytes, 2) && put_blob(bytes, slice_str(a)) && put_blob(bytes, slice_str(b)));
+}
+
+static void barrier(conn_id conn, const char *name)
+{
+    struct buf *bytes = request(conn, OP_BARRIER_NAMED);
+    cr_assert(put_blob(bytes, slice_str(name)) && put_i64(bytes, 100) && put_u64(bytes, 0));
+}
+
+static void write_keys_script(void)
+{
+    client(1);
+    client(2);
+    two_keys(1, OP_WAIT, "/a", "/b");
+    two_blobs(2, OP_SET, "/a", "a value that needs more room than the smallest one");
+    two_blobs(2, OP_APPEND, "/b", "x");
+    cr_assert(put_i64(request(2, OP_ADD), 0));
+    two_keys(1, OP_MULTI_GET, "/a", "/b");
+    one_blob(1, OP_GET, "/a");
+    one_blob(1, OP_WAIT, "");
+    two_blobs(2, OP_QUEUE_PUSH, "/q", "item");
+    one_blob(2, OP_QUEUE_POP, "/q");
+    cr_assert(put_u8(request(2, OP_LIST_KEYS), 0x07));
+}
+
+static void write_job_script(void)
+{
+    for (conn_id conn = 3; conn <= 5; conn++)
+        client(conn);
+    one_blob(3, OP_IDENTIFY, "{\"role\":\"agent\"}");
+    one_blob(3, OP_CONTROL, "{\"op\":\"job\",\"attempt\":0,\"world_size\":2}");
+    one_blob(3, OP_CONTROL, "{\"op\":\"worker_started\",\"rank\":1,\"pid\":7,\"host\":\"n1\"}");
+    one_blob(4, OP_IDENTIFY, "{\"role\":\"worker\",\"rank\":0,\"world_size\":2,\"host\":\"n1\",\"pid\":6}");
+    one_blob(5, OP_IDENTIFY, "{\"role\":\"worker\",\"rank\":1,\"world_size\":2,\"host\":\"n2\",\"pid\":7}");
+    barrier(4, "first");
+    barrier(5, "first");
+    barrier(4, "second");
+    one_blob(3, OP_CONTROL, "{\"op\":\"status\"}");
+    one_blob(3, OP_CONTROL, "{\"op\":\"keys\"}");
+    one_blob(3, OP_CONTROL, "{\"op\":\"waiters\"}");
+    one_blob(3, OP_CONTROL, "{\"op\":\"barriers\"}");
+    add_step(TICK, 0);
+    barrier(5, "third");
+    one_blob(3, OP_CONTROL, "{\"op\":\"worker_exited\",\"rank\":0,\"exit_code\":1}");
+    barrier(5, "");
+    one_blob(3, OP_CONTROL, "{\"op\":\"job\",\"attempt\":1,\"world_size\":3}");
+    add_step(LEAVE, 1);
+}
+
+static void send_nowhere(void *user, conn_id conn, struct slice bytes)
+{
+    (void)user, (void)conn, (void)bytes;
+}
+
+static void close_nowhere(void *user, conn_id conn, const char *why)
+{
+    (void)user, (void)conn;
+    cr_assert(why[0] != '\0');
+}
+
+/* A request is fed in two pieces, so that the halves are kept as well. */
+static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
+{
+    size_t half = step->bytes.len / 2;
+    if (step->kind == CONNECT)
+        hub_connect(hub, step->conn, "peer", now_ms);
+    else if (step->kind == LEAVE)
+        hub_disconnect(hub, step->conn, now_ms);
+    else if (step->kind == TICK)
+        hub_tick(hub, now_ms);
+    if (step->kind != FEED)
+        return;
+    hub_feed(hub, step->conn, slice_of(step->bytes.data, half), now_ms);
+    hub_feed(hub, step->conn, slice_of(step->bytes.data + half, step->bytes.len - half), now_ms);
+}
+
+static void play(void)
+{
+    const struct hub_sink sink = { NULL, send_nowhere, close_nowhere, NULL };
+    struct hub *hub = hub_new(&HUB_LIMITS_DEFAULT, &sink);
+    for (int i = 0; hub != NULL && i < steps; i++)
+        play_step(hub, &script[i], (uint64_t)i * 50);
+    hub_free(hub);
+}
+
+/* Returns whether memory ran out at all. */
+static bool play_with_memory_for(long requests, bool persistent)
+{
+    memset(&heap, 0, sizeof(heap));
+    heap.left = requests;
+    heap.persistent = persistent;
+    heap.armed = true;
+    play();
+    heap.armed = false;
+    cr_assert_eq(heap.blocks, 0, "%ld blocks leak after %ld requests", heap.blocks, requests);
+    return heap.failed > 0;
+}
+
+static void set_up(void)
+{
+    cJSON_Hooks hooks = { __wrap_malloc, __wrap_free };
+    cJSON_InitHooks(&hooks);
+    write_keys_script();
+    write_job_script();
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < steps; i++)
+        buf_free(&script[i].bytes);
+}
+
+TestSuite(hub_nomem, .init = set_up, .fini = tear_down);
+
+Test(hub_nomem, one_request_for_memory_fails)
+{
+    long n = 0;
+    while (play_with_memory_for(n, false))
+        n++;
+    cr_assert_gt(n, 200, "only %ld requests for memory", n);
+}
+
+Test(hub_nomem, from_one_request_on_all_fail)
+{
+    for (long n = 0; play_with_memory_for(n, true); n++)
+        ;
+}

@@ -272,6 +272,24 @@ Test(rendezvous_attacks, random_bytes_are_survived)
     expect_memory_below(4096);
 }
 
+/* We wait for a client that we have told to go, but not for ever. */
+Test(rendezvous_attacks, rude_clients_that_never_close_are_closed)
+{
+    enum { RUDE = 20 };
+    int rude[RUDE], before = procstat_fds(run_pid(server.process));
+    for (int i = 0; i < RUDE; i++) {
+        rude[i] = peer_connect_c(server.port);
+        peer_send_hex(rude[i], "77");
+    }
+    peer_expect_silence(bystander, 'C');
+    cr_assert_eq(procstat_fds(run_pid(server.process)), before + RUDE);
+    for (int i = 0; i < 100 && procstat_fds(run_pid(server.process)) > before; i++)
+        usleep(100 * 1000);
+    cr_assert_eq(procstat_fds(run_pid(server.process)), before);
+    for (int i = 0; i < RUDE; i++)
+        peer_expect_end(rude[i]);
+}
+
 /* --- floods -------------------------------------------------------------------------------------------- */
 
 Test(rendezvous_attacks, a_storm_of_connects_and_resets)

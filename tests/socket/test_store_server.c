@@ -264,6 +264,22 @@ Test(store_server, stops_while_clients_are_connected, .fini = no_end)
     close(rude);
 }
 
+/* Nobody is told to wait for a client that has stopped reading. */
+Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini = no_end)
+{
+    enum { BYTES = 8 << 20 };
+    char *value = calloc(1, BYTES);
+    int fd = peer_connect_c(served_port()), other = peer_connect_c(served_port());
+    peer_set(fd, "/big", slice_of(value, BYTES));
+    peer_send_hex(fd, "03 0400000000000000 2f626967");
+    peer_send_hex(fd, "03 0400000000000000 2f626967");
+    peer_expect_silence(other, 'C');
+    serve_end();
+    close(fd);
+    close(other);
+    free(value);
+}
+
 /* --- limits -------------------------------------------------------------------------------------------- */
 
 /* One SET with a key and a value of these sizes; true when the server goes on. */

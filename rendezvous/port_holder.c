@@ -1,68 +1,19 @@
 /* port_holder.c -- see port_holder.h.
  *
  * The kernel's tables name a socket by its inode, and every process shows its descriptors as links like
- * "socket:[inode]". The second part works for our own processes only, unless we are root, so the words have
- * three grades. A socket that is bound but does not listen is in no table: then nothing is known. */
+ * "socket:[inode]". The second part works for our own processes only, unless we are root, which is why the words of
+ * port_table.h have grades. A socket that is bound but does not listen is in no table: then nothing is known. */
 #include "port_holder.h"
 
 #include "base/buf.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { STATE_LISTEN = 0x0a };
-
-/* One line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ..." */
-static bool parse_line(const char *line, int *port, unsigned *state, struct port_holder *out)
-{
-    unsigned local_port = 0;
-    int n = sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u %*s %lu", &local_port,
-                   state, &out->uid, &out->inode);
-    *port = (int)local_port;
-    return n == 4;
-}
-
-bool port_holder_parse(const char *table, int port, struct port_holder *out)
-{
-    *out = (struct port_holder){ 0 };
-    for (const char *line = table; line != NULL && *line != '\0';) {
-        struct port_holder row = { 0 };
-        unsigned state;
-        int row_port;
-        const char *end = strchr(line, '\n');
-        if (parse_line(line, &row_port, &state, &row) && row_port == port) {
-            if (row.inode == 0)
-                out->leftover = out->inode == 0; /* TIME_WAIT and the like */
-            else if (out->inode == 0 || state == STATE_LISTEN)
-                *out = row;
-            if (state == STATE_LISTEN)
-                break;
-        }
-        line = end != NULL ? end + 1 : NULL;
-    }
-    return out->inode != 0;
-}
-
-char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
-{
-    if (holder->pid > 0)
-        snprintf(text, size, "%s (pid %d)", holder->name, holder->pid);
-    else if (holder->inode != 0)
-        snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
-    else if (holder->leftover)
-        snprintf(text, size, "old connections that are still closing (a minute at most)");
-    else
-        snprintf(text, size, "a process that cannot be seen from here");
-    return text;
-}
-
-/* --- asking the machine -------------------------------------------------------------------------------- */
 
 /* The whole of a file of /proc, with a NUL; the caller frees `text`. */
 static bool read_file(const char *path, struct buf *text)
@@ -81,7 +32,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
 {
     struct buf text = { 0 };
     *out = (struct port_holder){ 0 };
-    bool found = read_file(path, &text) && port_holder_parse((const char *)text.data, port, out);
+    bool found = read_file(path, &text) && port_table_find((const char *)text.data, port, out);
     buf_free(&text);
     return found;
 }

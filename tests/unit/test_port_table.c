@@ -1,5 +1,5 @@
 /* Who holds a port: the kernel's table as text, and the words that come of it. */
-#include "port_holder.h"
+#include "port_table.h"
 
 #include <criterion/criterion.h>
 
@@ -22,47 +22,47 @@ static const char tcp6[] =
     "   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 "
     "00:00000000 00000000     0        0 29042 1 0000 100 0 0 10 0\n";
 
-Test(port_holder, a_listener_wins_over_its_connections)
+Test(port_table, a_listener_wins_over_its_connections)
 {
     struct port_holder h;
-    cr_assert(port_holder_parse(tcp4, 29400, &h));
+    cr_assert(port_table_find(tcp4, 29400, &h));
     cr_assert_eq(h.inode, 4711);
     cr_assert_eq(h.uid, 1000);
 }
 
-Test(port_holder, a_connection_holds_its_port_too)
+Test(port_table, a_connection_holds_its_port_too)
 {
     struct port_holder h;
-    cr_assert(port_holder_parse(tcp4, 40000, &h));
+    cr_assert(port_table_find(tcp4, 40000, &h));
     cr_assert_eq(h.inode, 777);
     cr_assert_eq(h.uid, 1001);
 }
 
-Test(port_holder, a_leftover_without_an_owner_is_nobody)
+Test(port_table, a_leftover_without_an_owner_is_nobody)
 {
     struct port_holder h;
-    cr_assert_not(port_holder_parse(tcp4, 1234, &h));
+    cr_assert_not(port_table_find(tcp4, 1234, &h));
     cr_assert(h.leftover);
-    cr_assert_not(port_holder_parse(tcp4, 29401, &h));
+    cr_assert_not(port_table_find(tcp4, 29401, &h));
     cr_assert_not(h.leftover);
-    cr_assert_not(port_holder_parse("", 29401, &h));
+    cr_assert_not(port_table_find("", 29401, &h));
 }
 
-Test(port_holder, the_table_of_ipv6_is_read_the_same_way)
+Test(port_table, the_table_of_ipv6_is_read_the_same_way)
 {
     struct port_holder h;
-    cr_assert(port_holder_parse(tcp6, 22, &h));
+    cr_assert(port_table_find(tcp6, 22, &h));
     cr_assert_eq(h.inode, 29042);
     cr_assert_eq(h.uid, 0);
 }
 
-Test(port_holder, nonsense_in_the_table_is_skipped)
+Test(port_table, nonsense_in_the_table_is_skipped)
 {
     struct port_holder h;
-    cr_assert_not(port_holder_parse("\n\n:::\n  0: zz\n 1: 0100007F:72D8", 29400, &h));
+    cr_assert_not(port_table_find("\n\n:::\n  0: zz\n 1: 0100007F:72D8", 29400, &h));
 }
 
-Test(port_holder, says_as_much_as_is_known)
+Test(port_table, says_as_much_as_is_known)
 {
     char text[160];
     cr_assert_str_eq(

@@ -1,0 +1,24 @@
+/* port_table.h -- the kernel's tables of TCP sockets as text, and words for what is found there. Pure. */
+#ifndef RENDEZVOUS_PORT_TABLE_H
+#define RENDEZVOUS_PORT_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct port_holder {
+    unsigned long inode; /* of the socket; 0 = nobody was found */
+    unsigned uid;        /* whose socket it is */
+    int pid;             /* 0 = not visible to us (another user's, another namespace's) */
+    char name[64];       /* of the program; "" when pid is 0 */
+    bool leftover;       /* only old connections were found, which no process owns any more */
+};
+
+/* Look `port` up in `table`, the text of /proc/net/tcp or tcp6. A listening socket wins over others. Fills
+ * inode and uid; false when nobody owns the port (but see `leftover`). Lines that make no sense are skipped. */
+bool port_table_find(const char *table, int port, struct port_holder *out);
+
+/* "redis-server (pid 812)", "a process of user id 1001 ...", "a process that cannot be seen from here";
+ * returns `text`. */
+char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
+
+#endif

@@ -1,0 +1,72 @@
+/* Any command line and environment: words are separated by NUL, an empty word ends the environment. What is
+ * understood must also make a plan that can be printed. */
+#include "plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS_MAX = 64 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Words of `text` until an empty one or the end; returns where to go on. */
+static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
+{
+    *n = 0;
+    while (text < end && *n < WORDS_MAX - 1) {
+        size_t len = strlen(text);
+        if (len > 0)
+            words[(*n)++] = text;
+        text += len + 1;
+        if (len == 0)
+            break;
+    }
+    words[*n] = NULL;
+    return text;
+}
+
+static void plan_it(const struct cli *cli, char *const *environment, int physical_gpus)
+{
+    struct plan plan;
+    struct ddp_err err;
+    struct buf out = { 0 };
+    struct plan_facts facts = { .environ_block = environment,
+                                .physical_gpus = physical_gpus,
+                                .cpus = 4,
+                                .host = "n1",
+                                .nonce = "k3x9",
+                                .tmp_dir = "/tmp" };
+    if (cli->nproc.kind == NPROC_NUMBER && cli->nproc.count > 32)
+        return; /* thousands of printed plans find nothing new */
+    if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
+        return;
+    if (!plan_print(&plan, &out) || !plan_print_json(&plan, &out))
+        abort();
+    buf_free(&out);
+    plan_free(&plan);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *environment[WORDS_MAX], *argv[WORDS_MAX + 1] = { "ddprun" };
+    struct cli cli;
+    struct ddp_err err = { 0 };
+    int n;
+    char *text = malloc(size + 1);
+    if (text == NULL || size == 0)
+        goto done;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    char *rest = split(text + 1, text + size, environment, &n);
+    split(rest, text + size, argv + 1, &n);
+    if (cli_parse(&cli, n + 1, argv, environment, &err) == DDP_OK) {
+        if (cli.program != NULL)
+            plan_it(&cli, environment, data[0] % 9);
+        cli_free(&cli);
+    } else if (err.msg[0] == '\0') {
+        abort(); /* refused without a word */
+    }
+done:
+    free(text);
+    return 0;
+}

@@ -139,12 +139,25 @@ static size_t distance(const char *a, const char *b)
     return row[len];
 }
 
+/* How far a mistyped name is from an option; one that was also cut short is compared with as much of the option. */
+static size_t distance_to(const char *name, const char *option)
+{
+    char front[NAME_MAX_LEN + 1];
+    size_t whole = distance(name, option);
+    size_t len = strlen(name);
+    if (len < 4)
+        return whole;
+    snprintf(front, sizeof(front), "%.*s", (int)len, option);
+    size_t cut = distance(name, front);
+    return cut < whole ? cut : whole;
+}
+
 static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
     const char *nearest = NULL;
     for (int i = 0; i < OPTIONS; i++) {
-        size_t d = distance(name, cli_rows[i].name);
+        size_t d = distance_to(name, cli_rows[i].name);
         if (d < best) {
             best = d;
             nearest = cli_rows[i].name;

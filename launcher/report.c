@@ -79,7 +79,7 @@ static const char *group_words(enum worker_verdict verdict)
     case WORKER_ALIVE:
         return "Could not be killed, stuck in the kernel";
     case WORKER_OK:
-        return "Ended well";
+        return "Ended with 0";
     case WORKER_FAILED:
     case WORKER_NOT_STARTED:
         return "Failed too";
@@ -87,6 +87,12 @@ static const char *group_words(enum worker_verdict verdict)
         return "Stopped by ddprun as a consequence";
     }
     return "";
+}
+
+/* Do the words leave open how exactly it ended? */
+static bool has_details(enum worker_verdict verdict)
+{
+    return verdict == WORKER_FAILED || verdict == WORKER_NOT_STARTED || verdict == WORKER_CONSEQUENCE;
 }
 
 static bool print_group(const struct report *r, const struct group *g, struct buf *out)
@@ -99,7 +105,7 @@ static bool print_group(const struct report *r, const struct group *g, struct bu
         bool one = strpbrk(text, ",-") == NULL;
         ending_text(how, g->like);
         ok = buf_printf(out, "  %s: rank%s %s", group_words(g->like->verdict), one ? "" : "s", text);
-        if (g->like->verdict != WORKER_PENDING && g->like->verdict != WORKER_ALIVE)
+        if (has_details(g->like->verdict))
             ok = ok && buf_printf(out, " (%s)", how);
         ok = ok && buf_append(out, "\n", 1);
     }

@@ -10,10 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { PATH_SHOWN = 120, TIME_MAX = 32 };
+
 /* --- why it could not be started ------------------------------------------------------------------------ */
 
 static bool not_found(const struct report *r, const char *program, struct buf *out)
 {
+    const char *path = r->path != NULL ? r->path : "which is not set";
     if (r->look == LOOK_FILE && r->interpreter != NULL)
         return buf_printf(out, "%s is there, but its interpreter '%s' (its first line) is not", program,
                           r->interpreter);
@@ -23,8 +26,8 @@ static bool not_found(const struct report *r, const char *program, struct buf *o
                           program);
     if (strchr(program, '/') != NULL)
         return buf_printf(out, "%s: no such file", program);
-    return buf_printf(out, "%s: not found in PATH (%s); a program in this directory is written ./%s", program,
-                      r->path != NULL ? r->path : "which is not set", program);
+    return buf_printf(out, "%s: not found in PATH (%.*s%s); a program in this directory is written ./%s",
+                      program, PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "", program);
 }
 
 static bool not_permitted(const struct report *r, const char *program, struct buf *out)
@@ -76,39 +79,42 @@ bool cause_not_started(const struct report *r, const struct agent_worker *worker
 
 /* --- headline ------------------------------------------------------------------------------------------- */
 
-static double seconds(uint64_t ms)
+/* "20 ms", "2.5 s". */
+static void time_text(char out[TIME_MAX], uint64_t ms)
 {
-    return (double)ms / 1000.0;
+    if (ms < 1000)
+        snprintf(out, TIME_MAX, "%d ms", (int)ms);
+    else
+        snprintf(out, TIME_MAX, "%.1f s", (double)ms / 1000.0);
 }
 
 static bool failed_headline(const struct report *r, int first, struct buf *out)
 {
     const struct agent_worker *w = agent_worker(r->agent, first);
-    char how[ENDING_MAX];
+    char how[ENDING_MAX], after[TIME_MAX];
     if (w->verdict == WORKER_NOT_STARTED)
         return buf_printf(out, "rank %d could not be started: ", r->plan->workers[first].rank) &&
                cause_not_started(r, w, out);
     ending_text(how, w);
-    return buf_printf(out,
-                      "rank %d (local rank %d, pid %d, host %s) failed first: %s, %.1f s after its start",
-                      r->plan->workers[first].rank, first, w->pid, r->plan->facts->host, how,
-                      seconds(w->ended_ms - w->started_ms));
+    time_text(after, w->ended_ms - w->started_ms);
+    return buf_printf(out, "rank %d (local rank %d, pid %d, host %s) failed%s: %s, %s after its start",
+                      r->plan->workers[first].rank, first, w->pid, r->plan->facts->host,
+                      r->plan->nproc > 1 ? " first" : "", how, after);
 }
 
 bool cause_headline(const struct report *r, struct buf *out)
 {
     int first = agent_first_failure(r->agent);
     int stop = agent_stop_signal(r->agent);
-    int nproc = r->plan->nproc;
-    char name[ENDING_MAX];
+    char name[ENDING_MAX], after[TIME_MAX];
     if (first >= 0)
         return failed_headline(r, first, out);
-    if (stop != 0) {
-        signal_name(name, stop);
-        return buf_printf(out, "stopped by %s after %.1f s", name, seconds(r->ended_ms - r->started_ms));
-    }
-    return buf_printf(out, "%s ended with 0 after %.1f s", nproc == 1 ? "the worker" : "all workers",
-                      seconds(r->ended_ms - r->started_ms));
+    time_text(after, r->ended_ms - r->started_ms);
+    if (stop == 0)
+        return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
+                          after);
+    signal_name(name, stop);
+    return buf_printf(out, "stopped by %s after %s", name, after);
 }
 
 /* --- last words ----------------------------------------------------------------------------------------- */

@@ -114,9 +114,9 @@ Test(report, names_signals, .fini = tear_down)
     run_all(1);
     tail_feed(&out_tails[0], slice_str("step 1\rstep 2\r\nlast"));
     step(AGENT_EXITED, 1100, 0, -SIGSEGV);
-    expect("ddprun: rank 0 (local rank 0, pid 4000, host n1) failed first: killed by SIGSEGV (signal 11), "
-           "0.1 s after "
-           "its start\n"
+    expect("ddprun: rank 0 (local rank 0, pid 4000, host n1) failed: killed by SIGSEGV (signal 11), 100 ms "
+           "after its "
+           "start\n"
            "  Its last lines on stdout (nothing on stderr):\n"
            "    | step 2\n"
            "    | last\n"
@@ -147,7 +147,7 @@ Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)
     step(AGENT_EXITED, 2100, 0, -SIGINT);
     expect("ddprun: stopped by SIGINT after 8.5 s\n"
            "  Stopped by ddprun as a consequence: rank 0 (killed by SIGINT (signal 2))\n"
-           "  Ended well: rank 1 (exit 0)\n"
+           "  Ended with 0: rank 1\n"
            "  Could not be killed, stuck in the kernel: rank 2\n"
            "  ddprun exits with 130.\n");
 }

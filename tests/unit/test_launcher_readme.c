@@ -1,0 +1,41 @@
+/* launcher/README.md says what the tables say. */
+#include "exit_codes.h"
+#include "worker_env.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static char readme[65536];
+
+static void read_it(void)
+{
+    FILE *file = fopen("launcher/README.md", "r");
+    if (file == NULL)
+        cr_skip_test("skipped, because the test does not run in the top folder of the sources");
+    size_t len = fread(readme, 1, sizeof(readme) - 1, file);
+    readme[len] = '\0';
+    fclose(file);
+}
+
+static void expect_row(const char *row)
+{
+    cr_assert_not_null(strstr(readme, row), "this row is missing: %s", row);
+}
+
+Test(launcher_readme, has_every_exit_code, .init = read_it)
+{
+    char row[256];
+#define X(code, name, text)                                    \
+    snprintf(row, sizeof(row), "\n| %d | %s |\n", code, text); \
+    expect_row(row);
+    EXIT_CODE_LIST(X)
+#undef X
+}
+
+Test(launcher_readme, has_every_variable_of_a_worker, .init = read_it)
+{
+#define X(name, format, value, when, text) expect_row("\n| " #name " | " text " |\n");
+    WORKER_ENV_LIST(X)
+#undef X
+}

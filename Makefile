@@ -200,6 +200,9 @@ format: ## clang-format every C file
 	@scripts/check-deps.sh format
 	@clang-format -i $(C_FILES)
 
+protocol: $(BUILD)/tests/prog/print_protocol ## print the table of requests in rendezvous/README.md from ops.h
+	$(Q)$< rendezvous/README.md >$(BUILD)/protocol.md && cp $(BUILD)/protocol.md rendezvous/README.md
+
 check-format: ## fail where `make format` would change something
 	@scripts/check-deps.sh format
 	@clang-format --dry-run -Werror $(C_FILES)
@@ -258,7 +261,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity bench format \
+.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity bench format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -88,6 +88,12 @@ void cpu_begin(struct cpu_comm *cpu, const struct call *call)
     barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
 }
 
+bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call)
+{
+    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
+    return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
+}
+
 /* A single rank is its own result, whatever the collective. */
 static void run_alone(const struct call *call)
 {
@@ -120,7 +126,7 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
             run_alone(call);
         return status;
     }
-    if (call->n * ddp_dtype_size(call->dtype) <= CPU_SMALL_BYTES)
+    if (cpu_is_small(cpu, call))
         return cpu_slots_run(cpu, call, false, err);
     return run_large(cpu, call, err);
 }

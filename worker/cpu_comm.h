@@ -27,9 +27,9 @@ struct cpu_comm {
     void **out;      /* likewise */
 };
 
-/* Bytes of a call, per rank, up to which one barrier beats everything: each rank combines all values for
- * itself. */
-enum { CPU_SMALL_BYTES = 8 << 10 };
+/* Is the call so small that one barrier beats everything, and each rank may combine all values for itself?
+ * Depends on what all ranks have in common alone. */
+bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call);
 
 /* Start the next call: its sequence number, its mark, its time. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);

@@ -152,10 +152,10 @@ static const struct plan plans[CALL_KINDS] = {
 };
 
 /* Every rank must choose the same plan, so it may only look at what all calls have in common. */
-static struct plan choose(const struct call *call)
+static struct plan choose(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
-    if (plan.combine != NULL && call->n * ddp_dtype_size(call->dtype) <= CPU_SMALL_BYTES) {
+    if (plan.combine != NULL && cpu_is_small(cpu, call)) {
         plan.combine = NULL;
         plan.take = take_combined;
     }
@@ -178,7 +178,7 @@ static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 
 ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool compared, struct ddp_err *err)
 {
-    const struct plan plan = choose(call);
+    const struct plan plan = choose(cpu, call);
     bool at_root = cpu->rank == call->root;
     struct pipeline p = { cpu, call, shm_slot_bytes(cpu->world) / ddp_dtype_size(call->dtype), 1 };
     size_t depth = plan.combine != NULL ? 2 : 1;

@@ -1,0 +1,24 @@
+/* sizes.h -- what both all-reduce programs measure, so that they measure the same: 4 KiB to 64 MiB of f32, summed in
+ * place, each size often enough that a batch takes some milliseconds. */
+#ifndef BENCH_ALLREDUCE_SIZES_H
+#define BENCH_ALLREDUCE_SIZES_H
+
+#include <stddef.h>
+
+enum {
+    SIZE_LEAST = 4 << 10,
+    SIZE_MOST = 64 << 20,
+    SIZE_FACTOR = 4,
+    BATCH_BYTES = 64 << 20,
+    BATCH_LEAST = 2,
+    BATCH_MOST = 500
+};
+
+/* Calls in a batch: the same on every rank, so it depends on the size alone. */
+static inline int batch_of(size_t bytes)
+{
+    size_t calls = BATCH_BYTES / bytes;
+    return calls < BATCH_LEAST ? BATCH_LEAST : calls > BATCH_MOST ? BATCH_MOST : (int)calls;
+}
+
+#endif

@@ -58,6 +58,7 @@ static void log_dropped(struct client *c, const char *why)
         log_warn("%s: dropped: %s", peer, why);
 }
 
+/* Ordinary coming and going, for those who asked for it. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -95,6 +96,8 @@ static void on_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
+/* The hub hears of it at once, although replies may still be flushed: whoever waits for this member must not wait for
+ * its socket. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -104,6 +107,7 @@ static void on_end(struct conn *conn, const char *why)
     c->clients->stepped(c->clients->user);
 }
 
+/* Without a farewell: flushing is just what failed. */
 static void cut_off(struct client *c)
 {
     struct hub *hub = c->clients->hub;
@@ -147,6 +151,7 @@ void clients_end_all(struct clients *clients)
     }
 }
 
+/* Nobody leaves the map here, only in on_closed: so walking over it is safe. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -185,6 +190,7 @@ void clients_close(struct clients *clients, conn_id id, const char *why)
 
 /* --- clients come and speak ---------------------------------------------------------------------------- */
 
+/* The hot path: one read, this call, one write. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -193,6 +199,8 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     clients->stepped(clients->user);
 }
 
+/* When conn_open or hub_connect fails the connection is closing already, and ends like any other in on_closed; the hub
+ * is never asked to forget somebody it does not know. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer)
 {
     char text[ENDPOINT_TEXT_MAX];

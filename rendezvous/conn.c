@@ -30,6 +30,7 @@ struct outbox {
 
 /* --- close --------------------------------------------------------------------------------------------- */
 
+/* An idle connection must not keep the buffers of its busiest moment: there may be thousands of them. */
 static void outbox_free(struct conn *c)
 {
     if (c->outbox == NULL)
@@ -97,6 +98,8 @@ void conn_finish(struct conn *c, bool linger)
         flushed(c); /* closes now, unless it lingers (already) */
 }
 
+/* The peer has closed its side, or the connection is broken. After a FIN the peer may still be reading (it has only
+ * said all it wanted), so what is queued goes out first; no lingering then, its own FIN is here already. */
 static void ended(struct conn *c, int status)
 {
     if (c->state == CONN_OPEN)
@@ -111,6 +114,7 @@ static void ended(struct conn *c, int status)
 
 static bool fly(struct outbox *box);
 
+/* One uv_write at a time keeps the number of allocations at two, however many small replies pile up. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
@@ -129,7 +133,7 @@ static void on_written(uv_write_t *req, int status)
     }
 }
 
-/* Send what waits. */
+/* Send what waits: the two buffers change places, so that both keep their memory for the next turn. */
 static bool fly(struct outbox *box)
 {
     struct buf empty = box->flying;
@@ -149,6 +153,8 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
+/* What libuv still has to send is counted by libuv; of the flying buffer that is only the part not sent yet. So a
+ * slow but reading peer is never cut off, however much it is sent in total. */
 static enum conn_sent queue(struct conn *c, struct slice bytes)
 {
     size_t queued = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
@@ -170,7 +176,7 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes)
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes);
+        return queue(c, bytes); /* keep the order */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     if (n < 0 && n != UV_EAGAIN)
@@ -197,6 +203,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         conn_abort(c);
 }
 
+/* One buffer for all connections: on_bytes consumes everything before libuv asks again. */
 static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;

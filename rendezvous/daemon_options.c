@@ -16,6 +16,7 @@ static ddp_status set_listen(void *into, const char *value, struct ddp_err *err)
     return endpoint_parse(value, DAEMON_DEFAULT_PORT, &o->listen, err);
 }
 
+/* "123", "64K", "64M", "2G". The limit is half of 2^64, so that sums of sizes cannot overflow anywhere. */
 static ddp_status set_max_bytes(void *into, const char *value, struct ddp_err *err)
 {
     static const char units[] = "KMG";
@@ -34,41 +35,22 @@ static ddp_status set_max_bytes(void *into, const char *value, struct ddp_err *e
     return DDP_OK;
 }
 
-static ddp_status set_quiet(void *into, const char *value, struct ddp_err *err)
-{
-    (void)value;
-    (void)err;
-    ((struct daemon_options *)into)->log_level = LOG_ERROR;
-    return DDP_OK;
-}
-
-static ddp_status set_verbose(void *into, const char *value, struct ddp_err *err)
-{
-    (void)value;
-    (void)err;
-    ((struct daemon_options *)into)->log_peers = true;
-    return DDP_OK;
-}
-
-static ddp_status set_torch21(void *into, const char *value, struct ddp_err *err)
-{
-    (void)value;
-    (void)err;
-    ((struct daemon_options *)into)->torch21 = true;
-    return DDP_OK;
-}
-
-#define SET_ACTION(name, wanted)                                               \
+/* Options without a value differ only in what they set. */
+#define SETS(name, statement)                                                  \
     static ddp_status name(void *into, const char *value, struct ddp_err *err) \
     {                                                                          \
+        struct daemon_options *o = into;                                       \
         (void)value;                                                           \
         (void)err;                                                             \
-        ((struct daemon_options *)into)->action = wanted;                      \
+        statement;                                                             \
         return DDP_OK;                                                         \
     }
-SET_ACTION(set_help, DAEMON_HELP)
-SET_ACTION(set_help_man, DAEMON_HELP_MAN)
-SET_ACTION(set_version, DAEMON_VERSION)
+SETS(set_quiet, o->log_level = LOG_ERROR)
+SETS(set_verbose, o->log_peers = true)
+SETS(set_torch21, o->torch21 = true)
+SETS(set_help, o->action = DAEMON_HELP)
+SETS(set_help_man, o->action = DAEMON_HELP_MAN)
+SETS(set_version, o->action = DAEMON_VERSION)
 
 static const struct option_row table[] = {
     { "listen", "HOST:PORT",

@@ -13,6 +13,7 @@ struct id_slot {
     };
 };
 
+/* Twice as many slots, and the new ones onto the free list. */
 static bool grow(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;

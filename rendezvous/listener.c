@@ -53,6 +53,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
+/* IPv6 first, because its socket takes IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's clients
+ * try IPv6 first, so one family only would cost each of them a failed attempt. */
 static int listen_everywhere(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
@@ -63,6 +65,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
+/* What went wrong, and what to do about it. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[160];

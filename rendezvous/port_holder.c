@@ -37,6 +37,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
+/* Does this process hold it? Of a process we may not look into the directory cannot be opened: then no. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -65,6 +66,7 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
+/* Slow (every descriptor of every process), but it is done once, on the way to an error message. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];

@@ -16,6 +16,7 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
+/* The connections of a listener have its port too, and may come first; so a line is kept only until a better one. */
 bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };

@@ -56,7 +56,8 @@ static uint64_t next_deadline(const struct store_server *s)
     return earlier(clients_or_force, earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
 }
 
-/* After everything that happened. */
+/* After everything that happened. While thousands of commands come in, the nearest deadline mostly moves away, and then
+ * the timer is left alone. */
 static void step(void *user)
 {
     struct store_server *s = user;
@@ -86,6 +87,7 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
+/* The hub's sink. */
 static void on_send(void *user, conn_id id, struct slice bytes)
 {
     struct store_server *s = user;
@@ -104,6 +106,7 @@ static void on_log(void *user, const char *line)
     log_line(s->clients.log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
 }
 
+/* The acceptor's two events. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -136,6 +139,7 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
+/* The hub is not told that its clients leave: it would tell those who wait in a barrier that the others are lost. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
@@ -150,6 +154,7 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
+/* The thread. */
 static void run(void *user)
 {
     struct store_server *s = user;
@@ -201,6 +206,7 @@ static int serve(struct store_server *s)
     return rc;
 }
 
+/* The hub goes before the clients' map: it may still want to say something, to nobody. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -211,6 +217,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
+/* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
+ * server's inside. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     struct store_server *s = calloc(1, sizeof(*s));

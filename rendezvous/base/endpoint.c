@@ -16,6 +16,7 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
+/* strtol would take signs, blanks and hexadecimal. */
 static ddp_status parse_port(const char *text, const char *whole, int *port, struct ddp_err *err)
 {
     long value = 0;
@@ -30,6 +31,7 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
     return DDP_OK;
 }
 
+/* Names are not checked further: the resolver knows better what a name is. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {

@@ -1,4 +1,5 @@
-/* options.c -- see options.h. */
+/* options.c -- see options.h. Not getopt_long, because its table knows neither help texts nor where values go, and it
+ * prints its errors itself. */
 #include "options.h"
 
 #include <stdio.h>
@@ -58,6 +59,7 @@ ddp_status options_parse(const struct option_row *table, int argc, char *const a
     return DDP_OK;
 }
 
+/* Options on the left, help on the right; every line of the help text under the first. */
 bool options_help(const struct option_row *table, struct buf *out)
 {
     bool ok = true;
@@ -76,7 +78,7 @@ bool options_help(const struct option_row *table, struct buf *out)
     return ok;
 }
 
-/* A line that begins with a dot or a quote would be a roff command, and '-' a hyphen. */
+/* For roff a bare '-' is a hyphen, which nobody could copy into a shell. */
 static bool roff_text(const char *text, struct buf *out)
 {
     bool ok = true;

@@ -8,6 +8,7 @@
 #include <regex.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,6 +51,27 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     peer_expect_end(silent);
     peer_expect_end(waiter);
     run_free(&r);
+}
+
+/* A client that does not read makes the clean end last a second; nobody has to wait for that. */
+Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
+{
+    enum { BYTES = 8 << 20 };
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    char *value = calloc(1, BYTES);
+    int fd = peer_connect_c(d.port), other = peer_connect_c(d.port);
+    peer_set(fd, "/big", slice_of(value, BYTES));
+    peer_send_hex(fd, "03 0400000000000000 2f626967");
+    peer_expect_silence(other, 'C');
+    run_signal(d.process, SIGTERM);
+    cr_assert(run_until_error(d.process, "stopping", PEER_DEADLINE_MS));
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert_eq(r.signal, SIGTERM, "exit code %d", r.exit_code);
+    run_free(&r);
+    close(fd);
+    close(other);
+    free(value);
 }
 
 Test(rendezvous_daemon, a_port_can_be_used_again_at_once)

@@ -1,0 +1,213 @@
+/* loopback.c -- see loopback.h. */
+#include "loopback.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+bool bench_write(int fd, const void *bytes, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = send(fd, (const char *)bytes + done, len - done, MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+bool bench_read(int fd, void *bytes, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = recv(fd, (char *)bytes + done, len - done, 0);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+static struct sockaddr_in loopback(int port)
+{
+    return (struct sockaddr_in){ .sin_family = AF_INET,
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                 .sin_port = htons((uint16_t)port) };
+}
+
+int bench_connect(int port)
+{
+    const struct sockaddr_in to = loopback(port);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int bench_connect_store(int port)
+{
+    static const uint8_t greeting[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d, 1, 2, 3, 4 };
+    uint8_t echo[4];
+    int fd = bench_connect(port);
+    if (fd >= 0 && (!bench_write(fd, greeting, sizeof(greeting)) || !bench_read(fd, echo, sizeof(echo)) ||
+                    memcmp(echo, greeting + 6, sizeof(echo)) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* --- the bare echo ------------------------------------------------------------------------------------------------ */
+
+struct echo_client {
+    int fd;
+    uint32_t size[2]; /* of a request and of a reply */
+    size_t have;      /* bytes of the first message, the two sizes, or of the request that is coming in */
+    bool sized;
+};
+
+/* Take `n` bytes in; false ends the connection. */
+static bool echo_take(struct echo_client *c, const char *bytes, size_t n)
+{
+    static const char reply[64 * 1024];
+    if (!c->sized) {
+        if (n != sizeof(c->size))
+            return false;
+        memcpy(c->size, bytes, n);
+        c->sized = c->size[0] > 0 && c->size[1] <= sizeof(reply);
+        return c->sized;
+    }
+    for (c->have += n; c->have >= c->size[0]; c->have -= c->size[0])
+        if (write(c->fd, reply, c->size[1]) != (ssize_t)c->size[1])
+            return false;
+    return true;
+}
+
+static void echo_accept(int epoll, int listener)
+{
+    int on = 1, fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    struct echo_client *c = calloc(1, sizeof(*c));
+    if (fd < 0 || c == NULL)
+        abort();
+    c->fd = fd;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){ .events = EPOLLIN, .data.ptr = c });
+}
+
+static void echo_read(struct echo_client *c)
+{
+    static char bytes[64 * 1024];
+    ssize_t n = read(c->fd, bytes, sizeof(bytes));
+    if (n > 0 && echo_take(c, bytes, (size_t)n))
+        return;
+    close(c->fd);
+    free(c);
+}
+
+_Noreturn static void echo_main(int listener)
+{
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &(struct epoll_event){ .events = EPOLLIN });
+    for (;;) {
+        struct epoll_event events[64];
+        int n = epoll_wait(epoll, events, 64, -1);
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.ptr == NULL)
+                echo_accept(epoll, listener);
+            else
+                echo_read(events[i].data.ptr);
+        }
+    }
+}
+
+bool bench_start_echo(struct bench_server *out)
+{
+    struct sockaddr_in here = loopback(0);
+    socklen_t len = sizeof(here);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(listener, (struct sockaddr *)&here, len) != 0 || listen(listener, 128) != 0 ||
+        getsockname(listener, (struct sockaddr *)&here, &len) != 0)
+        return false;
+    *out = (struct bench_server){ .pid = fork(), .port = ntohs(here.sin_port) };
+    if (out->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        echo_main(listener);
+    }
+    close(listener);
+    return out->pid > 0;
+}
+
+/* --- the store ---------------------------------------------------------------------------------------------------- */
+
+/* This program is BUILD/tests/bench/NAME. */
+static const char *beside_this(char *path, size_t size)
+{
+    char self[4096];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[len > 0 ? len : 0] = '\0';
+    for (int up = 0; up < 3; up++)
+        *(strrchr(self, '/') != NULL ? strrchr(self, '/') : self) = '\0';
+    snprintf(path, size, "%s/ddp-rendezvous", self);
+    return path;
+}
+
+bool bench_start_store(const char *path, struct bench_server *out)
+{
+    char own[4096 + 32], line[128] = "";
+    int ready[2];
+    if (path == NULL)
+        path = beside_this(own, sizeof(own));
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        return false;
+    out->pid = fork();
+    if (out->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ready[1], STDOUT_FILENO);
+        execl(path, path, "--listen", "127.0.0.1:0", "--quiet", NULL);
+        fprintf(stderr, "cannot execute %s: %s\n", path, strerror(errno));
+        _exit(127);
+    }
+    close(ready[1]);
+    FILE *in = fdopen(ready[0], "r");
+    bool ok = in != NULL && fgets(line, sizeof(line), in) != NULL &&
+              sscanf(line, "listening on 127.0.0.1:%d", &out->port) == 1;
+    if (in != NULL)
+        fclose(in);
+    return ok;
+}
+
+void bench_stop(struct bench_server *server)
+{
+    kill(server->pid, SIGKILL);
+    waitpid(server->pid, NULL, 0);
+}
+
+long bench_resident_kib(const struct bench_server *server)
+{
+    char path[64], line[256];
+    long kib = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)server->pid);
+    FILE *in = fopen(path, "r");
+    while (in != NULL && fgets(line, sizeof(line), in) != NULL)
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+            break;
+    if (in != NULL)
+        fclose(in);
+    return kib;
+}

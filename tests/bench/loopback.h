@@ -1,0 +1,36 @@
+/* loopback.h -- servers on 127.0.0.1 to measure, and sockets to measure them with. For the programs in tests/bench only. */
+#ifndef TESTS_BENCH_LOOPBACK_H
+#define TESTS_BENCH_LOOPBACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct bench_server {
+    pid_t pid;
+    int port;
+};
+
+/* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not come up. */
+bool bench_start_store(const char *path, struct bench_server *out);
+
+/* Start the least that a server can be: one thread, epoll, read, write. A client first sends two u32, the bytes of its requests
+ * and of the replies; from then on each complete request is answered with so many bytes. */
+bool bench_start_echo(struct bench_server *out);
+
+void bench_stop(struct bench_server *server);
+
+/* Resident memory in KiB. */
+long bench_resident_kib(const struct bench_server *server);
+
+/* A blocking connection with TCP_NODELAY; -1: failed. */
+int bench_connect(int port);
+
+/* The same, greeted as a client of torch 2.5 and newer would. */
+int bench_connect_store(int port);
+
+/* All bytes, or false. */
+bool bench_write(int fd, const void *bytes, size_t len);
+bool bench_read(int fd, void *bytes, size_t len);
+
+#endif

@@ -2,6 +2,7 @@
 #include "evaluate.h"
 
 #include "ddp/sampler.h"
+#include "library.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static ddp_status add_up(ddp_ctx *ctx, int64_t counts[2], const struct dataset *
 {
     ddp_status status = ddp_all_reduce(ddp_world(ctx), counts, counts, 2, DDP_I64, DDP_SUM, NULL, NULL);
     if (status != DDP_OK)
-        return ddp_fail(err, status, "%s", ddp_last_error());
+        return library(status, err);
     if (counts[1] != (int64_t)set->n)
         return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks have tested %" PRId64 " samples, the set has %zu",
                         counts[1], set->n);

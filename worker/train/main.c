@@ -39,7 +39,7 @@ static int train(const struct train_options *options, ddp_ctx *ctx)
     if (status == DDP_OK)
         status = trainer_run(&trainer, &err);
     int exit_code = status == DDP_OK ? 0 : fail(ctx, &err);
-    if (trainer_close(&trainer, exit_code == 0, &close_err) != DDP_OK && exit_code == 0)
+    if (trainer_close(&trainer, &close_err) != DDP_OK && exit_code == 0)
         exit_code = fail(ctx, &close_err);
     return exit_code;
 }

@@ -2,6 +2,7 @@
 #include "trainer.h"
 
 #include "files.h"
+#include "library.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -12,12 +13,6 @@
 #include <time.h>
 
 enum { TEST_ROWS = 256 }; /* samples tested at once */
-
-/* Take over the words of a call of libddp that failed. */
-static ddp_status library(ddp_status status, struct ddp_err *err)
-{
-    return status == DDP_OK ? DDP_OK : ddp_fail(err, status, "%s", ddp_last_error());
-}
 
 static bool is_first(const struct trainer *t)
 {
@@ -392,18 +387,20 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-ddp_status trainer_close(struct trainer *t, bool whole, struct ddp_err *err)
+ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
-    ddp_status status = journal_close(&t->journal, err);
-    if (status == DDP_OK)
-        status = close_dump(t, err);
-    if (status == DDP_OK && whole)
-        status = library(ddp_reducer_free(t->reducer), err);
+    struct ddp_err each[3];
+    ddp_status status[3] = { journal_close(&t->journal, &each[0]), close_dump(t, &each[1]),
+                             library(ddp_reducer_free(t->reducer), &each[2]) };
     gradient_free(&t->gradient);
     mlp_free(&t->mlp);
     feed_free(&t->feed);
     dataset_free(&t->train_set);
     dataset_free(&t->test_set);
     free(t->m);
-    return status;
+    for (int i = 0; i < 3; i++) {
+        if (status[i] != DDP_OK)
+            return ddp_fail(err, status[i], "%s", each[i].msg);
+    }
+    return DDP_OK;
 }

@@ -46,7 +46,8 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
 /* Collective. All epochs, then the summary. */
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
 
-/* Free everything. `whole` says that all ranks are still together: freeing shared memory is collective. */
-ddp_status trainer_close(struct trainer *t, bool whole, struct ddp_err *err);
+/* Free everything. Collective, unless the context is broken or aborted. An error is the first of what could
+ * not be ended well: a file that could not be flushed, a rank that did not come. */
+ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
 
 #endif

@@ -139,7 +139,8 @@ static size_t distance(const char *a, const char *b)
     return row[len];
 }
 
-/* How far a mistyped name is from an option; one that was also cut short is compared with as much of the option. */
+/* How far a mistyped name is from an option; one that was also cut short is compared with as much of the
+ * option. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];

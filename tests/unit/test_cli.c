@@ -12,13 +12,18 @@ static struct cli cli;
 static struct ddp_err err;
 static char *no_environment[] = { NULL };
 
+/* The words are copied to a place that outlives the statement that made them, as main's argv does. */
 static ddp_status parse_in(char *const *environment, char *const *words)
 {
+    static char *argv[32];
     int argc = 0;
-    while (words[argc] != NULL)
+    while (words[argc] != NULL) {
+        argv[argc] = words[argc];
         argc++;
+    }
+    argv[argc] = NULL;
     err = (struct ddp_err){ 0 };
-    return cli_parse(&cli, argc, words, environment, &err);
+    return cli_parse(&cli, argc, argv, environment, &err);
 }
 
 #define WORDS(...) ((char *[]){ "ddprun", __VA_ARGS__, NULL })

@@ -14,16 +14,20 @@ static char *prog[] = { "ddprun", "./train", "-x", NULL };
 
 static ddp_status make(char *const *words, char *const *environment, int gpus)
 {
+    static char *argv[16];
     int argc = 0;
-    while (words[argc] != NULL)
+    while (words[argc] != NULL) {
+        argv[argc] = words[argc];
         argc++;
+    }
+    argv[argc] = NULL;
     facts = (struct plan_facts){ .environ_block = environment,
                                  .physical_gpus = gpus,
                                  .cpus = 8,
                                  .host = "n1",
                                  .nonce = "k3x9",
                                  .tmp_dir = "/tmp" };
-    cr_assert_eq(cli_parse(&cli, argc, words, environment, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(cli_parse(&cli, argc, argv, environment, &err), DDP_OK, "%s", err.msg);
     return plan_make(&plan, &cli, &facts, &err);
 }
 

@@ -62,11 +62,13 @@ void agent_free(struct agent *a)
 
 /* --- wishes --------------------------------------------------------------------------------------------- */
 
+/* Cannot fail: agent_new made room for the most that one step can cause. */
 static void wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
 {
     a->wishes[a->n_wishes++] = (struct agent_wish){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
+/* One start is under way at a time; `spawning` remembers which, so that a stray answer changes nothing. */
 static void wish_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
@@ -86,6 +88,7 @@ static void tell(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
+/* From here on `signal` is what a late starter gets, too. `sent` lets judge() recognise our own signals. */
 static void tell_all(struct agent *a, int sig)
 {
     a->signal = sig;
@@ -97,6 +100,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
+/* The end, for whatever reason; the exit code goes with the wish so that the shell needs no second question.
+ * */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -106,6 +111,7 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
     return AGENT_DONE;
 }
 
+/* The last rung of the ladder: when its time is up, too, sweep_on finishes. */
 static enum agent_state sweep_kill(struct agent *a)
 {
     a->sweep_hard = true;
@@ -125,11 +131,13 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
+/* A start whose answer is still missing counts as alive: its process may exist already. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
+/* The state is set before anybody is told, so that with nobody left to tell the next step is the sweep. */
 static enum agent_state stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -138,6 +146,7 @@ static enum agent_state stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
+/* After the user's stop nothing is a cause any more: workers may end as they like when they are told to. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->first_failure < 0 && a->stop_signal == 0)
@@ -159,6 +168,7 @@ static enum agent_state begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
+/* The signal came while the store was being set up: there is nothing to stop. */
 static enum agent_state never_begin(struct agent *a, const struct agent_event *e)
 {
     a->stop_signal = e->signal;
@@ -186,6 +196,7 @@ static enum agent_state started(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
+/* It was being started when the stop began, and so missed the signal. */
 static enum agent_state started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
@@ -193,6 +204,7 @@ static enum agent_state started_late(struct agent *a, const struct agent_event *
     return a->state;
 }
 
+/* The others are stopped as after any failure. During a stop it only means one less to wait for. */
 static enum agent_state not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -206,6 +218,8 @@ static enum agent_state not_started(struct agent *a, const struct agent_event *e
     return a->state == AGENT_RUNNING ? stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
+/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
+ * stop. But an end in the very millisecond of our signal was under way before it. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w)
 {
     if (w->signal == 0 && w->exit_code == 0)
@@ -217,6 +231,7 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
     return w->ended_ms == w->told_ms ? WORKER_FAILED : WORKER_CONSEQUENCE;
 }
 
+/* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
 static enum agent_state ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -242,6 +257,7 @@ static enum agent_state user_stops(struct agent *a, const struct agent_event *e)
     return stop_all(a, e->signal);
 }
 
+/* The grace time is over, or the user said now. */
 static enum agent_state kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -275,6 +291,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
+/* The whole machine. A cell that is not `ignore` is found above under its name. */
 typedef enum agent_state (*cell)(struct agent *a, const struct agent_event *e);
 
 /* clang-format off */

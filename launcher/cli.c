@@ -1,8 +1,13 @@
 /* cli.c -- see cli.h.
  *
+ *     ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
+ *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
+ *
  * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All go
  * through the same parsers, so a default is text in the table like everything else. The parser stops at the
- * first word that is no option. */
+ * first word that is no option: what follows is the program's, even when it looks like one of ours.
+ *
+ * Nothing is read and then ignored: an option is in the table because something obeys it. */
 #include "cli_table.h"
 
 #include <ctype.h>
@@ -28,11 +33,13 @@ struct reader {
     struct ddp_err *err;
 };
 
+/* A row without a name for its value takes none. */
 static bool is_switch(const struct cli_row *row)
 {
     return row->value[0] == '\0';
 }
 
+/* torchrun's rule: PET_ and the option's name in capitals. */
 void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row)
 {
     snprintf(out, CLI_PET_MAX, "PET_%s", row->name);
@@ -64,6 +71,8 @@ static ddp_status set(struct cli *cli, enum cli_option option, const char *text,
     return DDP_OK;
 }
 
+/* First round. A default that its own parser refuses would be an error in the table; the tests would see it.
+ * */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     for (int i = 0; i < OPTIONS; i++) {
@@ -96,6 +105,7 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return DDP_OK;
 }
 
+/* Does "PET_X=..." belong to a row of the table? */
 static bool is_our_pet(const char *entry)
 {
     char name[CLI_PET_MAX];
@@ -153,6 +163,7 @@ static size_t distance_to(const char *name, const char *option)
     return cut < whole ? cut : whole;
 }
 
+/* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
 static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
@@ -170,6 +181,7 @@ static ddp_status unknown_option(const char *name, const char *spelled, struct d
     return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; ddprun --help lists them", SHOWN_MAX, spelled);
 }
 
+/* All that the user may have meant, in the order of the table. */
 static ddp_status ambiguous_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     char list[512] = "";
@@ -202,6 +214,7 @@ static ddp_status find_long(const char *name, const char *spelled, enum cli_opti
     return ambiguous_option(name, spelled, err);
 }
 
+/* Row of a short option, -1 when there is none. */
 static int find_letter(char letter)
 {
     for (int i = 0; i < OPTIONS; i++)
@@ -212,6 +225,7 @@ static int find_letter(char letter)
 
 /* --- reading words -------------------------------------------------------------------------------------- */
 
+/* Errors show the full name, however short it was typed: that is the one to look up. */
 static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
 {
     char spelled[NAME_MAX_LEN + 3];
@@ -231,6 +245,7 @@ static ddp_status take_next_word(struct reader *r, enum cli_option option)
     return set_from_line(r, option, word);
 }
 
+/* "--name" or "--name=value"; `word` has been taken from argv already. */
 static ddp_status read_long(struct reader *r, const char *word)
 {
     char name[NAME_MAX_LEN + 1];
@@ -274,11 +289,13 @@ static ddp_status read_short(struct reader *r, const char *word)
     return DDP_OK;
 }
 
+/* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
 static bool only_prints(const struct cli *cli)
 {
     return cli->help || cli->version || cli->print_man;
 }
 
+/* Options until the first word that is none. A lone "-" is a program's name, "--" ends the options. */
 static ddp_status read_line(struct reader *r)
 {
     ddp_status status = DDP_OK;
@@ -296,6 +313,7 @@ static ddp_status read_line(struct reader *r)
 
 /* --- what does not go together -------------------------------------------------------------------------- */
 
+/* Each side is named as it was given: the variable when it came from the environment. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char pet_a[CLI_PET_MAX], pet_b[CLI_PET_MAX];
@@ -308,6 +326,8 @@ static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_opt
                     cli->origin[b] == FROM_ENVIRONMENT ? pet_b : cli_rows[b].name);
 }
 
+/* What the parsers cannot see, because it takes two options to be wrong. What depends on the machine is
+ * plan.c's. */
 static ddp_status check(const struct cli *cli, struct ddp_err *err)
 {
     const enum cli_origin *origin = cli->origin;
@@ -330,6 +350,7 @@ static ddp_status check(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* The three rounds, then PROGRAM and the rest of argv. */
 static ddp_status read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     struct reader r = { .cli = cli, .at = argv, .err = err };

@@ -50,6 +50,7 @@ static bool wrap(struct buf *out, const char *text, size_t at, size_t column)
     return ok && buf_printf(out, "\n");
 }
 
+/* Name on the left, text on the right; a long name pushes its text to the next line. */
 static bool help_row(struct buf *out, const struct cli_row *row)
 {
     char left[80], letter[8] = "";
@@ -67,6 +68,7 @@ static bool help_row(struct buf *out, const struct cli_row *row)
     return ok && wrap(out, text, HELP_COLUMN, HELP_COLUMN);
 }
 
+/* Rows are shown in the order of the table. */
 static bool help_section(struct buf *out, enum cli_section section)
 {
     bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
@@ -125,6 +127,7 @@ static bool man_entry(struct buf *out, const char *tag, const char *text)
            buf_printf(out, "\n");
 }
 
+/* .TP, then names in bold and the value in italics, as man-pages(7) wants it. */
 static bool man_option(struct buf *out, const struct cli_row *row)
 {
     char pet[CLI_PET_MAX];
@@ -155,6 +158,7 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
+/* What ddprun reads is said in words; what it sets comes from the rows that set it. */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(

@@ -1,5 +1,8 @@
 /* cli_values.c -- see cli_table.h. Numbers are read with strtol and must end where the text ends: "4x" is an
- * error, not 4. */
+ * error, not 4.
+ *
+ * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
+ * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
 #include "cli_table.h"
 
 #include <ctype.h>
@@ -22,6 +25,7 @@ static bool whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
+/* Words first: a number is tried last, so that its error can list everything that is allowed. */
 ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     static const struct {
@@ -53,6 +57,7 @@ static bool nodes_part(const char *text, size_t len, int *to)
     return whole_number(part, 1, NODES_MAX, to);
 }
 
+/* The form is checked in full, so that a typing error is not answered with "not supported". */
 ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     int *nnodes = to;
@@ -68,6 +73,7 @@ ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Only the form; that it is below nnodes needs both options and is checked when both are read. */
 ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
     if (whole_number(text, 0, NODES_MAX - 1, to))
@@ -91,6 +97,7 @@ ddp_status cli_value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
+/* --prefix and --no_prefix write to one field, so the later of two rounds wins. */
 ddp_status cli_value_PREFIX(const char *text, void *to, struct ddp_err *err)
 {
     enum prefix_mode *mode = to;
@@ -111,6 +118,7 @@ ddp_status cli_value_NO_PREFIX(const char *text, void *to, struct ddp_err *err)
     return status;
 }
 
+/* An empty host or directory is a variable that was not set in the user's script, hardly ever meant. */
 ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -139,6 +147,7 @@ ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
 }
 
+/* The one option that adds up instead of replacing. */
 ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -175,6 +184,7 @@ static bool duration(const char *text, uint64_t *to_ms)
     return false;
 }
 
+/* 0 is allowed: --grace=0 kills at once. */
 ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
 {
     if (duration(text, to))
@@ -182,6 +192,7 @@ ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
+/* 0 would mean that nobody can ever join. */
 ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

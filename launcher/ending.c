@@ -1,4 +1,6 @@
-/* ending.c -- see ending.h. */
+/* ending.c -- see ending.h. The report, the events and the verbose log all ask here, so that the same end has
+ * the same words everywhere and a search finds all of them. Texts come from the C library's tables that do
+ * not depend on the locale. */
 #include "ending.h"
 
 #include "exit_codes.h"
@@ -31,6 +33,7 @@ static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
     snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
 }
 
+/* Errors of execve and fork; strerror would depend on the locale. */
 static void start_error_text(char out[ENDING_MAX], int error)
 {
     const char *why = strerrordesc_np(error);

@@ -1,4 +1,9 @@
-/* event_json.c -- see event_json.h. */
+/* event_json.c -- see event_json.h.
+ *
+ *     {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
+ *
+ * Each function builds one object and hands it to emit(), which prints it or, when memory was short on the
+ * way, throws it away: half an object on a line would break the reader of all that follow. */
 #include "event_json.h"
 
 #include "ending.h"
@@ -25,6 +30,7 @@ static bool emit(struct buf *out, cJSON *o, bool complete)
     return false;
 }
 
+/* Global and local rank: a reader of one node's events should not have to compute one from the other. */
 static bool add_who(cJSON *o, const struct plan_worker *who)
 {
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);

@@ -1,9 +1,17 @@
 /* gpus.c -- see gpus.h.
  *
- * CUDA's reading of CUDA_VISIBLE_DEVICES, which is not the obvious one: the list ends before the first entry
- * that names no GPU
- * (-1 is the usual way to say that), a repeated entry makes the whole list empty, "1gpu" is 1, and all
- * entries are of the kind of the first: numbers, or GPU-<uuid>, or MIG-<uuid>. */
+ * CUDA's reading of CUDA_VISIBLE_DEVICES, which is not the obvious one. On a machine with 4 GPUs:
+ *
+ *     value         visible
+ *     not set       0 1 2 3
+ *     3,0           3 0        LOCAL_RANK 0 gets GPU 3
+ *     1,9,0         1          the list ends before the first entry that names no GPU
+ *     0,-1,2        0          -1 is the usual way to say that
+ *     1,1           none       a repeated entry makes the whole list empty
+ *     1gpu,2        1 2        read as by strtol
+ *     GPU-8f,1      GPU-8f     all entries are of the kind of the first: number, GPU-<uuid> or MIG-<uuid>
+ *
+ * Counting differently from CUDA would show up as a worker that finds no device, minutes after the start. */
 #include "gpus.h"
 
 #include <ctype.h>
@@ -17,6 +25,7 @@ struct entries {
     const char *kind; /* "GPU-", "MIG-", or "" for numbers */
 };
 
+/* No restriction: CUDA numbers them from 0. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -58,6 +67,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     return true;
 }
 
+/* Is `entry` visible already? */
 static bool is_listed(const struct gpu_list *list, const char *entry)
 {
     for (int i = 0; i < list->n; i++)
@@ -66,6 +76,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
+/* UUIDs are taken on trust: without asking the driver nobody knows whether they exist. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -119,6 +130,7 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         count, list->n, list->n == 1 ? "" : "s");
 }
 
+/* --nproc_per_node=gpu with nothing to see: say which of the two reasons it is. */
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)

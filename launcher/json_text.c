@@ -1,4 +1,9 @@
-/* json_text.c -- see json_text.h. */
+/* json_text.c -- see json_text.h.
+ *
+ * Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is
+ * replaced, never dropped: the reader shall see that something was there. Every add function takes care of
+ * its own item when it fails, so callers chain them with && and clean up with one cJSON_Delete of the root.
+ * */
 #include "json_text.h"
 
 #include <cjson/cJSON.h>

@@ -2,8 +2,15 @@
  *
  * The stream is seen as segments, each ended by \n or \r. `text` holds the segment that is not finished yet,
  * `update` the last one that \r ended: a carriage return only moves the cursor, so what was written stays
- * visible until something is drawn over it. That one rule covers \r\n, bars that write \r in front and bars
- * that write it behind. */
+ * visible until something is drawn over it. That one rule covers all that programs do:
+ *
+ *     bytes                    line
+ *     "a\r\n"                  "a"      a text file from Windows
+ *     "\r10%\r20%\rdone\n"     "done"   a bar that writes \r in front
+ *     "10%\r20%\r\n"           "20%"    a bar that writes \r behind
+ *     "a\r\r\n"                "a"      both at once
+ *
+ * Lines do not depend on how the bytes were cut into reads; only the moments of lines_show_update do. */
 #include "lines.h"
 
 #include <stdio.h>
@@ -15,6 +22,7 @@ void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
+/* Ready for the next segment; a buffer that one huge line has grown is not kept for the small ones. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -33,6 +41,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
+/* The segment goes on: what follows is delivered as a line of its own. */
 static void deliver_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -70,6 +79,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
+/* A newline moved the cursor: nothing can be drawn over it any more. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);

@@ -1,6 +1,18 @@
 /* plan.c -- see plan.h. The order of decisions: how many workers, what the job is called, where it meets,
  * where output goes, and last each worker's command. What cannot be is refused here, before anything is
- * started. */
+ * started.
+ *
+ * Where a stream goes:
+ *
+ *     options                     console   file
+ *     none                        yes       -
+ *     --log_dir=D                 yes       D/<job>_<random>/attempt_0/<local rank>/stdout.log
+ *     --log_dir=D --redirects=1   -         the same
+ *     --redirects=1               -         below $TMPDIR, and the user is told where
+ *     --log_dir=D --tee=1         yes       only the streams that the map names have files
+ *     --log_dir=/dev/null         yes       none at all
+ *
+ * The random text keeps two runs of one job from writing over each other's logs. */
 #include "plan.h"
 
 #include "program.h"
@@ -34,6 +46,7 @@ static void add_note(struct plan *plan, char *note)
     free(note);
 }
 
+/* By the user, on the command line or in the environment. */
 static bool was_given(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] != FROM_DEFAULT;
@@ -41,6 +54,7 @@ static bool was_given(const struct cli *cli, enum cli_option option)
 
 /* --- workers and the place to meet ---------------------------------------------------------------------- */
 
+/* The number of workers comes first, everything else depends on it. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -57,6 +71,8 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
     return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
 }
 
+/* A port that nobody asked for may be exchanged for a free one; one that was asked for is obeyed or refused.
+ * */
 static ddp_status plan_meeting(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -70,6 +86,7 @@ static ddp_status plan_meeting(struct plan *plan)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
+/* torchrun's way of saying that no files are wanted, even where a map names some. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
@@ -88,6 +105,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = redirect & ~tee;
 }
 
+/* A rank that does not exist is a typing error, and its log would be missed too late. */
 static ddp_status check_map(const struct plan *plan, enum cli_option option, const struct std_map *map,
                             struct ddp_err *err)
 {
@@ -100,6 +118,7 @@ static ddp_status check_map(const struct plan *plan, enum cli_option option, con
                     plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
 }
 
+/* Does any worker need a file? A map of zeros needs none. */
 static bool any_file(const struct plan *plan)
 {
     int to_file, off_console;
@@ -131,6 +150,7 @@ static ddp_status plan_log_root(struct plan *plan)
     return DDP_OK;
 }
 
+/* `to_file` without a directory happens with --log_dir=/dev/null only: the bytes are to vanish. */
 static bool plan_stream(const struct plan_worker *w, const char *name, bool to_file, bool console,
                         struct plan_stream *stream)
 {
@@ -158,6 +178,8 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
+/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing.
+ * */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -170,6 +192,7 @@ static bool needs_prefix(const struct plan *plan)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
+/* Commands differ between workers only where an argument names the local rank. */
 static ddp_status plan_each(struct plan *plan)
 {
     const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
@@ -186,6 +209,7 @@ static ddp_status plan_each(struct plan *plan)
     return DDP_OK;
 }
 
+/* Made anew for each block, because the port becomes known only after the plan is made. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
@@ -204,6 +228,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
+/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us.
+ * */
 static ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -228,6 +254,7 @@ static void note_unknown_default(struct plan *plan)
                                entry));
 }
 
+/* Usage errors come before anything that costs memory per worker. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

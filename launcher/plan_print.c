@@ -1,6 +1,15 @@
-/* plan_print.c -- --dry_run: the plan in words that can be pasted into a shell, and as JSON. Both show what
- * the workers would really get: the environment is made by the same function. Inherited variables are left
- * out. */
+/* plan_print.c -- --dry_run: the plan in words that can be pasted into a shell, and as JSON.
+ *
+ *     job j: 2 workers on n1, store at 127.0.0.1:29500
+ *     GPUs: 2 visible of 4
+ *     rank 0: local rank 0, GPU 3
+ *         command: ./train --name 'two words'
+ *         stdout: console
+ *         environment:
+ *             RANK=0
+ *
+ * Both show what the workers would really get: the environment is made by the function that the start uses,
+ * too, so that a dry run cannot drift away from the real one. Inherited variables are left out. */
 #include "plan.h"
 
 #include "json_text.h"
@@ -20,6 +29,7 @@ static bool shell_word(struct buf *out, const char *word)
     return ok && buf_append(out, "'", 1);
 }
 
+/* As it could be typed; quotes only where a shell needs them. */
 static bool print_command(struct buf *out, char *const *argv)
 {
     bool ok = buf_printf(out, "    command:");
@@ -35,6 +45,7 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
+/* Only what we set: the inherited rest is the user's own and long. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -55,6 +66,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
 }
 
+/* What the workers have in common. A port of 0 is not known before the store listens. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -85,6 +97,7 @@ static cJSON *below(cJSON *object, const char *name, cJSON *item)
     return json_add(object, name, item) ? item : NULL;
 }
 
+/* Arguments are bytes, JSON is text. */
 static bool add_to_array(cJSON *array, const char *text)
 {
     struct buf clean = { 0 };
@@ -128,6 +141,7 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
+/* The object belongs to the array from the start, so an error anywhere is cleaned up with the root. */
 static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_worker *w)
 {
     cJSON *o = cJSON_CreateObject();

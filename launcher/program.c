@@ -1,4 +1,12 @@
-/* program.c -- see program.h. */
+/* program.c -- see program.h.
+ *
+ *     PROGRAM        what is executed
+ *     ./train        ./train ARGS
+ *     train.py       python3 -u train.py ARGS
+ *     -m pkg.mod     python3 -u -m pkg.mod ARGS
+ *
+ * Which python: $PYTHON_EXEC, else the first python3 in the worker's PATH, which is the one of an activated
+ * virtual environment. torchrun takes the one that runs torchrun; a C program has none of its own. */
 #include "program.h"
 
 #include <stdio.h>
@@ -7,6 +15,7 @@
 
 static const char rank_mark[] = "${local_rank}"; /* torchrun's macro */
 
+/* The name decides, not the file's content: the file may be on PATH, or made by the time it runs. */
 bool program_is_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);

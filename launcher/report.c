@@ -1,6 +1,17 @@
 /* report.c -- see report.h. From top to bottom: the first cause, its last words, what became of the others
- * (folded by how they ended), where the logs are, and the exit code. Each block has a fixed most of lines, so
- * the whole stays under the limit. */
+ * (folded by how they ended), where the logs are, and the exit code:
+ *
+ *     ddprun: rank 2 (local rank 2, pid 4002, host n1) failed first: exit 7, 2.5 s after its start
+ *       Its last lines on stderr:
+ *         | Traceback (most recent call last):
+ *         |   ...
+ *       Stopped by ddprun as a consequence: ranks 0-1,3 (killed by SIGTERM (signal 15))
+ *       Logs: logs/k3x9
+ *       ddprun exits with 7.
+ *
+ * Each block has a limit of its own, so that the whole stays under REPORT_LINES_MAX however many workers
+ * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
+ * log files. */
 #include "report.h"
 
 #include "ending.h"
@@ -11,6 +22,7 @@
 
 enum { GROUPS_MAX = 8, RANKS_MAX = 60 };
 
+/* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
 {
     if (agent_first_failure(r->agent) >= 0 || agent_stop_signal(r->agent) != 0)
@@ -42,6 +54,7 @@ static bool last_words(const struct report *r, int first, struct buf *out)
     return ok;
 }
 
+/* A program that never ran has no last words; its headline says all. */
 static bool first_cause(const struct report *r, struct buf *out)
 {
     int first = agent_first_failure(r->agent);
@@ -95,6 +108,7 @@ static bool has_details(enum worker_verdict verdict)
     return verdict == WORKER_FAILED || verdict == WORKER_NOT_STARTED || verdict == WORKER_CONSEQUENCE;
 }
 
+/* "  Stopped by ddprun as a consequence: ranks 0,2-3 (killed by SIGTERM (signal 15))" */
 static bool print_group(const struct report *r, const struct group *g, struct buf *out)
 {
     char how[ENDING_MAX];
@@ -122,6 +136,7 @@ static bool is_told(const struct group *groups, size_t n, const struct agent_wor
     return false;
 }
 
+/* Groups come in the order of their lowest rank; more than a screen can hold are summed up. */
 static bool others(const struct report *r, struct buf *out)
 {
     struct group groups[GROUPS_MAX];

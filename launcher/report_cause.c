@@ -1,6 +1,8 @@
-/* report_cause.c -- see report_cause.h. What the kernel says in one number is told apart by what the shell
- * saw: ENOENT is a missing program, or a program whose interpreter is missing; EACCES is a missing x bit, or
- * a directory. */
+/* report_cause.c -- see report_cause.h.
+ *
+ * What the kernel says in one number is told apart by what the shell saw: ENOENT is a missing program, or a
+ * program whose interpreter is missing; EACCES is a missing x bit, a directory, or an interpreter that is
+ * neither. Each sentence ends with what helps, where something is known to. */
 #include "report_cause.h"
 
 #include "ending.h"
@@ -14,6 +16,7 @@ enum { PATH_SHOWN = 120, TIME_MAX = 32 };
 
 /* --- why it could not be started ------------------------------------------------------------------------ */
 
+/* ENOENT: the program, or what the kernel needs to run it. */
 static bool not_found(const struct report *r, const char *program, struct buf *out)
 {
     const char *path = r->path != NULL ? r->path : "which is not set";
@@ -30,6 +33,7 @@ static bool not_found(const struct report *r, const char *program, struct buf *o
                       program, PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "", program);
 }
 
+/* EACCES: what the shell saw decides which advice helps. */
 static bool not_permitted(const struct report *r, const char *program, struct buf *out)
 {
     switch (r->look) {
@@ -88,6 +92,8 @@ static void time_text(char out[TIME_MAX], uint64_t ms)
         snprintf(out, TIME_MAX, "%.1f s", (double)ms / 1000.0);
 }
 
+/* Everything that identifies the process, then how it ended and how soon: most start-up errors are seconds
+ * old. */
 static bool failed_headline(const struct report *r, int first, struct buf *out)
 {
     const struct agent_worker *w = agent_worker(r->agent, first);
@@ -134,6 +140,7 @@ static bool add_visible(const char *line, size_t len, struct buf *out)
            buf_append(out, "\n", 1);
 }
 
+/* The last lines of one stream, as a terminal would have shown them. */
 static size_t visible_lines(const struct tail *tail, struct buf *out)
 {
     struct buf raw = { 0 };

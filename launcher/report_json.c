@@ -1,4 +1,8 @@
-/* report_json.c -- the report as one object, for --json and for report.json in the log directory. */
+/* report_json.c -- the report as one object, for --json and for report.json in the log directory.
+ *
+ * Times are seconds since the start of ddprun, so that those of different workers can be compared. A member
+ * that does not apply (the pid of a worker that never ran) is left out rather than filled with a number that
+ * means something else. */
 #include "report.h"
 
 #include "ending.h"
@@ -8,6 +12,7 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
+/* One word for a script to branch on. */
 static const char *outcome(const struct report *r)
 {
     int first = agent_first_failure(r->agent);
@@ -50,6 +55,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
            add_ending(o, r, agent_worker(r->agent, local_rank));
 }
 
+/* The worker's members as in `workers`, and what only the first cause has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     int first = agent_first_failure(r->agent);
@@ -68,6 +74,7 @@ static bool add_first_failure(cJSON *o, const struct report *r)
     return ok;
 }
 
+/* The text report's first sentence, word for word, so that a search finds both. */
 static bool add_headline(cJSON *o, const struct report *r)
 {
     struct buf text = { 0 };

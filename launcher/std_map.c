@@ -1,5 +1,5 @@
-/* std_map.c -- the values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank. torchrun
- * reads only ranks of one digit; here any rank goes. */
+/* std_map.c -- the values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
+ * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank goes. */
 #include "cli_table.h"
 
 #include <ctype.h>
@@ -44,6 +44,7 @@ static bool read_item(const char **at, struct std_map_item *item)
     return true;
 }
 
+/* "1:1,1:2" could mean either; it is refused rather than guessed. Items are sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -52,6 +53,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
+/* Upper bound by the commas, so that the array is allocated once and its limit checked before. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -60,6 +62,7 @@ static size_t count_items(const char *text)
     return n;
 }
 
+/* Sorted, so that a lookup among 4096 workers' ranks stays cheap. */
 static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 {
     for (*n = 0; *text != '\0'; (*n)++)

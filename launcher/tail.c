@@ -42,6 +42,7 @@ void tail_feed(struct tail *t, struct slice bytes)
     }
 }
 
+/* The i-th oldest byte. */
 static uint8_t byte_at(const struct tail *t, size_t i)
 {
     return t->ring[(t->start + i) % t->cap];

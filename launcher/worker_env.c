@@ -27,6 +27,7 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
     return false;
 }
 
+/* torchrun's rules: the NCCL switches keep the user's value, OMP_NUM_THREADS is only for several workers. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
@@ -46,6 +47,7 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
+/* An inherited RANK of a job around ours must not shine through. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -54,6 +56,7 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
+/* The first of equal names stays, as in getenv(3). */
 static bool is_listed(const struct env_base *base, const char *entry)
 {
     for (size_t i = 0; i < base->n; i++)

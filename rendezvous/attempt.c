@@ -1,9 +1,9 @@
 /* attempt.c -- a job or an attempt of it begins; connections become ranks.
  *
- * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old workers are
- * dead, so what still looks like one of them is let go: identified workers are closed at once, plain c10d connections
- * at their next request (a silent one may be the callback connection of torch 1.13, whose owner would abort when it
- * is closed under it). Agents and operators stay. */
+ * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old
+ * workers are dead, so what still looks like one of them is let go: identified workers are closed at
+ * once, plain c10d connections at their next request (a silent one may be the callback connection of
+ * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
 #include "session.h"
 
 static bool is_operator(const struct session *s)
@@ -11,6 +11,7 @@ static bool is_operator(const struct session *s)
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
+/* Its wait is over already (begin_new_era); what it is told depends on who it is. */
 static void let_go(struct hub *hub, struct session *s)
 {
     s->waits_in = NULL;
@@ -29,6 +30,7 @@ static void begin_new_era(struct hub *hub)
     barriers_clear(&hub->barriers);
 }
 
+/* The successor is fetched before a session may be freed. */
 static void let_everybody_go(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->sessions, NULL);
@@ -38,6 +40,9 @@ static void let_everybody_go(struct hub *hub)
     }
 }
 
+/* The new members come last: until then the sessions of the old ones are attached to the old array. The
+ * first attempt keeps what is there: connections and keys that came before any job was declared belong to
+ * it. */
 bool attempt_begin(struct hub *hub, const struct job_name *name, bool by_agent)
 {
     bool is_first = !hub->members.known;
@@ -65,6 +70,7 @@ void attempt_attach(struct hub *hub, struct session *s, uint32_t rank)
     hub->members.connected++;
 }
 
+/* When it was last heard outlives the connection. */
 void attempt_detach(struct hub *hub, struct session *s)
 {
     if (list_is_empty(&s->by_rank))

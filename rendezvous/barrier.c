@@ -1,4 +1,11 @@
-/* barrier.c -- see barrier.h. The machine is the table below; a cell does its work and returns the next state. */
+/* barrier.c -- see barrier.h.
+ *
+ * The machine is the table below; a cell does its work and returns the next state, step() stores it.
+ * Cells reach the outside only through barrier_env, so a test drives the machine without a connection.
+ *
+ * Memory: an open barrier has two bitmaps (who belongs, who is here), and there are never more open
+ * barriers than connections that wait, since one that is empty is dropped. A name that is used up keeps
+ * its struct, and after a failure the report and the bitmaps, for those who come late. */
 #include "barrier.h"
 
 #include "encode.h"
@@ -22,11 +29,15 @@ struct event {
 
 typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
 
+/* A member may have died before anybody came; then there is nothing to wait for. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* A name that could be passed twice would let a rank that is one step behind through with the others'
+ * next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* The last one takes the deadline with it. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
@@ -45,7 +56,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 };
 /* clang-format on */
 
-/* --- one barrier --------------------------------------------------------------------------------------------- */
+/* --- one barrier ---------------------------------------------------------------------------------------- */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -106,6 +117,7 @@ static struct barrier *find(const struct barriers *b, struct slice name)
     return node ? TABLE_ENTRY(node, struct barrier, node) : NULL;
 }
 
+/* Both blocks or none. */
 static struct barrier *alloc_barrier(struct barriers *b, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -142,8 +154,9 @@ static struct barrier *make(struct barriers *b, const struct barrier_call *call)
     return barrier;
 }
 
-/* --- how it ends --------------------------------------------------------------------------------------------- */
+/* --- how it ends ---------------------------------------------------------------------------------------- */
 
+/* The seat is free before its owner hears of it: it may sit down elsewhere in the very next request. */
 static void stand_up(struct barrier_seat *seat)
 {
     list_remove(&seat->node);
@@ -156,6 +169,7 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
     b->open_count--;
 }
 
+/* Closed first, so that nothing the answers lead to finds it among the open ones. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -188,6 +202,7 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
     return BARRIER_FAILED;
 }
 
+/* From here on only the name counts. */
 static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 {
     answer_all(b, barrier, BARRIER_RELEASED);
@@ -203,7 +218,7 @@ static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct 
     buf_free(&report);
 }
 
-/* --- the cells ----------------------------------------------------------------------------------------------- */
+/* --- the cells ------------------------------------------------------------------------------------------ */
 
 static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
@@ -225,6 +240,7 @@ static uint32_t member_at(const struct barrier_call *call, size_t i)
     return get_u32((const uint8_t *)call->members.data + 4 * i);
 }
 
+/* An empty list means the whole world. Naming a rank twice changes nothing. */
 static void take_members(struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
@@ -249,6 +265,8 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
+/* The dead one does not count as arrived, even if its request came before it died: it will not go on from
+ * here. Its sentence becomes the first line, since it is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char because[512];
@@ -277,8 +295,8 @@ static enum barrier_state comes_first(struct barriers *b, struct barrier *barrie
     return barrier->arrived == barrier->members ? pass(b, barrier) : BARRIER_OPEN;
 }
 
-/* A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared while counting
- * how many different ones the list has, and set again. */
+/* A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared
+ * while counting how many different ones the list has, and set again. */
 static bool has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -366,7 +384,7 @@ static enum barrier_state times_out(struct barriers *b, struct barrier *barrier,
     return next;
 }
 
-/* --- events -------------------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------------------- */
 
 static void step(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
@@ -391,6 +409,7 @@ static const char *find_misuse(const struct barrier_call *call)
     return is_member ? NULL : "is misused: this rank is not a member";
 }
 
+/* A barrier that is made here is NEW, so its first step is comes_first. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
 {
     const char *why = find_misuse(call);
@@ -422,6 +441,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
     }
 }
 
+/* Only what is open can be cancelled: a name that nobody has used yet stays free. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
     struct barrier *barrier = find(b, name);
@@ -436,6 +456,7 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
+/* The list is in order of deadlines, and each step takes its first off. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)
@@ -443,7 +464,7 @@ void barriers_tick(struct barriers *b, uint64_t now_ms)
              &(struct event){ .type = BARRIER_TIME_UP, .now_ms = now_ms });
 }
 
-/* --- all of them --------------------------------------------------------------------------------------------- */
+/* --- all of them ---------------------------------------------------------------------------------------- */
 
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env)
 {
@@ -452,6 +473,7 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
+/* Nobody is answered: those who sat here are workers of the old attempt, and are closed by the caller. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

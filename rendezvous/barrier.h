@@ -1,15 +1,16 @@
-/* barrier.h -- named barriers: any subset of ranks, each name once, a deadline that the first arrival starts.
+/* barrier.h -- named barriers: any subset of ranks, each name once, a deadline that the first arrival
+ * starts.
  *
  *     (nobody) --first arrival--> OPEN --last arrival--> RELEASED
  *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
  *        '------- last one leaves -'
  *
- * A barrier that everybody has left again (CANCEL_WAIT, disconnect) is as if nobody had come. After RELEASED the name
- * is used up. After FAILED it is too, but a member that comes late gets the outcome the others got, with the words
- * that say so. Names are forgotten when a new attempt begins.
+ * A barrier that everybody has left again (CANCEL_WAIT, disconnect) is as if nobody had come. After
+ * RELEASED the name is used up. After FAILED it is too, but a member that comes late gets the outcome the
+ * others got, with the words that say so. Names are forgotten when a new attempt begins.
  *
- * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, the
- * arriving one's too, possibly before barriers_arrive returns. */
+ * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through
+ * `answer`, the arriving one's too, possibly before barriers_arrive returns. */
 #ifndef RENDEZVOUS_BARRIER_H
 #define RENDEZVOUS_BARRIER_H
 
@@ -113,8 +114,8 @@ static inline struct slice barrier_name(const struct barrier *barrier)
 bool barrier_needs(const struct barrier *barrier, uint32_t rank);
 bool barrier_has(const struct barrier *barrier, uint32_t rank);
 
-/* barrier_report.c: the JSON of an outcome that is not RELEASED, appended to `out`. `because` ends the first line of
- * the message. For a misuse `barrier` is NULL. */
+/* barrier_report.c: the JSON of an outcome that is not RELEASED, appended to `out`. `because` ends the
+ * first line of the message. For a misuse `barrier` is NULL. */
 bool barrier_report(const struct barrier *barrier, struct slice name, const struct barrier_env *env,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 

@@ -1,6 +1,8 @@
-/* barrier_report.c -- why a barrier did not open, for the program (JSON) and for a person (its "message").
+/* barrier_report.c -- why a barrier did not open, for the program (JSON) and for a person (its
+ * "message").
  *
- * Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of them. */
+ * Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of
+ * them sent to every rank that came. The counts are always whole. */
 #include "barrier.h"
 
 #include "json.h"
@@ -9,7 +11,7 @@
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 
-enum { LINES_MAX = 16, RANKS_MAX = 1024 };
+enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
 /* Ranks that are members and have not come; start with from = 0. Returns world_size at the end. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
@@ -56,6 +58,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, const struct ba
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }
 
+/* The name goes back as text that JSON can hold; a client compares the bytes it has sent, not this. */
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };

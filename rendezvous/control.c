@@ -1,11 +1,16 @@
-/* control.c -- see control.h. */
+/* control.c -- see control.h.
+ *
+ * The calls that change something. An agent's word about its own workers is taken as true: it has started
+ * them and the kernel tells it of their end. What it says is still compared with what is known, since the
+ * commonest stranger here is an agent of the same job's past. */
 #include "control.h"
 
 #include "json.h"
 
 #include <inttypes.h>
 
-/* A new attempt may be declared by any agent of the same job, a new job only when no agent of the old one is left. */
+/* A new attempt may be declared by any agent of the same job, a new job only when no agent of the old one
+ * is left. */
 static bool other_agents(struct hub *hub, const struct session *but)
 {
     for (struct table_node *node = table_next(&hub->sessions, NULL); node;
@@ -35,6 +40,8 @@ static bool may_begin(struct hub *hub, const struct session *s, const struct job
     return false;
 }
 
+/* Declaring what is declared already is no error: every agent of a job does it, and one that lost its
+ * connection does it again. */
 static bool call_job(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)answer;
@@ -64,6 +71,7 @@ static struct member *read_rank(struct hub *hub, const cJSON *request, int64_t *
     return members_at(&hub->members, (uint32_t)*rank);
 }
 
+/* Also takes back an exit: a rank may be started again within an attempt by hand. */
 static bool call_worker_started(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)s, (void)answer;
@@ -135,6 +143,7 @@ static const struct {
     { "barriers", false, control_barriers },
 };
 
+/* Nine rows: looking at each is faster than anything cleverer. */
 static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     const char *op;
@@ -152,6 +161,7 @@ static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, c
     return false;
 }
 
+/* One object back for whatever came, so that a caller never waits for an answer that will not come. */
 char *control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = json_object(text, &hub->err);

@@ -1,5 +1,5 @@
-/* control.h -- the JSON calls of agents and operators. One row each, in control.c; the questions that only look are
- * answered in control_report.c. */
+/* control.h -- the JSON calls of agents and operators. One row each, in control.c; the questions that
+ * only look are answered in control_report.c. */
 #ifndef RENDEZVOUS_CONTROL_H
 #define RENDEZVOUS_CONTROL_H
 

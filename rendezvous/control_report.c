@@ -1,7 +1,8 @@
 /* control_report.c -- the calls that only look: status, keys, waiters, barriers.
  *
- * An answer is one JSON object of at most 1 MiB, like every other. A list that would not fit ends early, and
- * "cut":true says so. */
+ * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
+ * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
+ * rows will take when printed, ends early when there is no room, and "cut":true says so. */
 #include "control.h"
 
 #include "json.h"
@@ -30,7 +31,8 @@ static struct listing begin_list(cJSON *answer, const char *name)
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* An upper bound of what an item takes when printed; only '"' and '\\' grow, and text_put leaves no other. */
+/* An upper bound of what an item takes when printed; only '"' and '\\' grow, and text_put leaves no
+ * other. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -43,7 +45,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Hand `row` over to the list (NULL = memory is short); false when the list is full, which the answer then says. */
+/* Hand `row` over to the list (NULL = memory is short); false when the list is full, which the answer
+ * then says. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -58,6 +61,7 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
+/* Bytes as a JSON text, in one of text.h's two forms. */
 static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
                      bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -67,8 +71,9 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
     buf_free(&text);
 }
 
-/* --- status --------------------------------------------------------------------------------------------------- */
+/* --- status --------------------------------------------------------------------------------------------- */
 
+/* Counters of the shell are only kept here; those of the core are the hub's own. */
 static void add_counters(struct hub *hub, cJSON *answer)
 {
     static const char *const names[HUB_COUNTERS] = {
@@ -93,6 +98,7 @@ static void add_members(struct hub *hub, cJSON *answer)
     }
 }
 
+/* Counted when somebody asks, instead of at every wait. */
 static uint32_t count_waiters(struct hub *hub)
 {
     uint32_t n = 0;
@@ -121,8 +127,10 @@ bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJ
     return true;
 }
 
-/* --- keys ----------------------------------------------------------------------------------------------------- */
+/* --- keys ----------------------------------------------------------------------------------------------- */
 
+/* A value that is text is shown as text, any other as hex, both cut: this is for looking, not for
+ * copying. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -141,6 +149,7 @@ static bool begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
+/* In the table's order, which is none. */
 bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)s;
@@ -165,7 +174,7 @@ bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSO
     return true;
 }
 
-/* --- waiters -------------------------------------------------------------------------------------------------- */
+/* --- waiters -------------------------------------------------------------------------------------------- */
 
 static void add_awaited_keys(const struct session *s, cJSON *row)
 {
@@ -179,6 +188,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
     }
 }
 
+/* A plain c10d client has no rank to show; its address is what there is. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
@@ -197,6 +207,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
+/* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
 bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)s, (void)request;
@@ -210,7 +221,7 @@ bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, c
     return true;
 }
 
-/* --- barriers ------------------------------------------------------------------------------------------------- */
+/* --- barriers ------------------------------------------------------------------------------------------- */
 
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {

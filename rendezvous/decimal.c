@@ -1,4 +1,7 @@
-/* decimal.c -- see decimal.h. Not strtoll: the bytes have no final NUL, and errno has no business here. */
+/* decimal.c -- see decimal.h.
+ *
+ * Not strtoll: the bytes have no final NUL, the blanks would depend on the locale, and errno has no
+ * business in a module that only computes. */
 #include "decimal.h"
 
 static bool is_blank(char c)
@@ -6,6 +9,8 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* The limit differs by one between the signs, so it is chosen before the first digit; comparing with
+ * (limit - digit) / 10 keeps the product from ever overflowing. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -26,6 +31,8 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
+/* Written from the end of the room, where the last digit goes; the magnitude is unsigned, since INT64_MIN
+ * has none. */
 struct slice decimal_print(int64_t value, char *text)
 {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;

@@ -8,8 +8,8 @@
 
 enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and room */
 
-/* Blanks, a sign, digits; stops at the first other byte ("12ab" is 12). False with no digit or past 64 bits.
- */
+/* Blanks, a sign, digits; stops at the first other byte ("12ab" is 12). False with no digit or past 64
+ * bits. */
 bool decimal_parse(struct slice text, int64_t *value);
 
 /* Writes into `text` (DECIMAL_MAX bytes, the caller's) and returns a view of it. */

@@ -1,4 +1,7 @@
-/* diagnose.c -- see diagnose.h. */
+/* diagnose.c -- see diagnose.h.
+ *
+ * diagnose() decides which row of the table fits; everything else is printing. The words in braces are a
+ * table too, so a new sentence is one row, and a new fact one field, one function and one row. */
 #include "diagnose.h"
 
 #include "text.h"
@@ -60,8 +63,9 @@ const char *diagnose_signal_name(int signal)
     return NULL;
 }
 
-/* --- the words that stand for facts -------------------------------------------------------------------------- */
+/* --- the words that stand for facts --------------------------------------------------------------------- */
 
+/* " (n1, pid 77)" with as much of it as is known, or nothing at all. */
 static bool put_where(const struct rank_facts *f, struct buf *out)
 {
     if (f->host == NULL && f->pid == 0)
@@ -115,6 +119,7 @@ static size_t put_next(const struct rank_facts *f, const char *text, struct buf 
     return 1;
 }
 
+/* A brace that begins no known word is printed as it is: a typing error in the table is seen, not hidden. */
 bool diagnose_sentence(const struct rank_facts *facts, struct buf *out)
 {
     bool ok = true;
@@ -123,6 +128,8 @@ bool diagnose_sentence(const struct rank_facts *facts, struct buf *out)
     return ok;
 }
 
+/* Fields that are not known are left out; cJSON's functions let a NULL object pass, so memory that is
+ * short shows only at the end. */
 cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();

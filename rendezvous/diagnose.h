@@ -1,7 +1,8 @@
-/* diagnose.h -- from what is known of a rank to a sentence a person can act on. Pure: facts in, words out.
+/* diagnose.h -- from what is known of a rank to a sentence a person can act on. Pure: facts in, words
+ * out.
  *
- * Every sentence is a row of RANK_FINDINGS; the JSON state of the protocol comes from the same row. {where},
- * {silent}, {waits}, {code} and {signal} stand for the facts. */
+ * Every sentence is a row of RANK_FINDINGS; the JSON state of the protocol comes from the same row.
+ * {where}, {silent}, {waits}, {code} and {signal} stand for the facts. */
 #ifndef RENDEZVOUS_DIAGNOSE_H
 #define RENDEZVOUS_DIAGNOSE_H
 
@@ -17,8 +18,10 @@ struct cJSON;
     X(UNKNOWN,         "never_connected",  "never connected")                                                \
     X(STARTED,         "never_connected",  "never connected; its process was started{where}")                \
     X(CONNECTED,       "connected",        "connected{where}, but has not come; last heard {silent} ago")    \
-    X(WAITS_ELSEWHERE, "connected",        "connected{where}, but waits for {waits}; last heard {silent} ago") \
-    X(DISCONNECTED,    "disconnected",     "was connected{where}, but has closed its connection; last heard {silent} ago")   \
+    X(WAITS_ELSEWHERE, "connected",                                                                          \
+      "connected{where}, but waits for {waits}; last heard {silent} ago")                                    \
+    X(DISCONNECTED,    "disconnected",                                                                       \
+      "was connected{where}, but has closed its connection; last heard {silent} ago")                        \
     X(EXITED,          "exited",           "has exited with code {code}{where}")                             \
     X(KILLED,          "exited",           "was killed by signal {signal}{where}")
 /* clang-format on */
@@ -52,8 +55,8 @@ const char *diagnose_state(enum rank_finding finding);
 /* Append the sentence, without "rank N: ". False when memory is short. */
 bool diagnose_sentence(const struct rank_facts *facts, struct buf *out);
 
-/* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL when memory
- * is short. */
+/* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
+ * when memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* "SIGKILL", or NULL for a signal that has no name of its own here. */

@@ -1,4 +1,7 @@
-/* facts.c -- what is known of a rank now: what the members' table holds, and what its open connections show. */
+/* facts.c -- what is known of a rank now: what the members' table holds, and what its open connections show.
+ *
+ * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
+ * to know. That is rare (a time-out, an operator), and requests are not. */
 #include "session.h"
 #include "text.h"
 
@@ -6,6 +9,7 @@
 
 enum { NAME_SHOWN = 120 }; /* bytes of a key or barrier name in a sentence */
 
+/* A barrier counts as the one thing that is awaited. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     uint32_t keys = store_awaited_count(&s->waiter);

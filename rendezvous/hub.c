@@ -1,4 +1,8 @@
-/* hub.c -- see hub.h and session.h: connections come and go, time passes, bytes go out. */
+/* hub.c -- see hub.h and session.h: connections come and go, time passes, bytes go out.
+ *
+ * While one connection's bytes are worked off (`feeding`) its answers gather in `out` and leave in one
+ * piece at the end; whatever goes to others in between (a SET that wakes) leaves at once. So each
+ * connection gets its bytes in order, and a pipeline of a hundred requests costs one send. */
 #include "session.h"
 
 #include "encode.h"
@@ -14,6 +18,7 @@ enum {
     OUT_KEPT = 1 << 20, /* an output buffer grown beyond this is given back */
 };
 
+/* The id's own bytes are the key, so one kind of table serves ids, keys and names. */
 static struct slice id_key(const conn_id *id)
 {
     return slice_of(id, sizeof(*id));
@@ -28,6 +33,7 @@ static struct session *find(struct hub *hub, conn_id conn)
 /* --- what goes out
  * ------------------------------------------------------------------------------------------- */
 
+/* The buffer is kept for the next call unless a big answer has blown it up. */
 static void flush(struct hub *hub)
 {
     if (hub->out.len > 0)
@@ -37,6 +43,7 @@ static void flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
+/* To the one being fed: first what has gathered for it. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->feeding)
@@ -56,6 +63,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value)
     return true;
 }
 
+/* On the stack, cut when it is longer: a log line is no reason to fail. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -68,6 +76,7 @@ void hub_log(struct hub *hub, const char *fmt, ...)
     hub->sink.log(hub->sink.user, line);
 }
 
+/* WAIT and BARRIER both end with one zero byte. */
 static void wake(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -78,6 +87,8 @@ static void wake(void *user, struct store_waiter *waiter)
 /* --- connections
  * --------------------------------------------------------------------------------------------- */
 
+/* Nothing is known of a connection but where it comes from; the attempt that runs now is the one it
+ * belongs to. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -115,6 +126,7 @@ static void forget(struct hub *hub, struct session *s)
     free(s);
 }
 
+/* Forgotten first, closed after: the shell may reuse or free its side in the callback. */
 void hub_drop(struct hub *hub, struct session *s, const char *why)
 {
     conn_id conn = s->id;
@@ -131,6 +143,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms)
         forget(hub, s);
 }
 
+/* An id that is not known is one we closed ourselves, whose last bytes were under way. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = find(hub, conn);
@@ -148,6 +161,8 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
 /* --- time
  * ---------------------------------------------------------------------------------------------------- */
 
+/* Everybody in a line has the same time, so its first is the next to be late: no heap of timers is
+ * needed. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -215,6 +230,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     return hub;
 }
 
+/* Works on a half-made hub too, for hub_new. */
 void hub_free(struct hub *hub)
 {
     if (hub == NULL)

@@ -1,8 +1,9 @@
 /* hub.h -- everything the store server decides, without a socket, a clock or a thread.
  *
- * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is known of
- * every member of the job (members.h), and one session (session.h) per connection. The shell (store_server.c)
- * feeds it bytes and times and carries out two wishes: send these bytes, close that connection.
+ * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is
+ * known of every member of the job (members.h), and one session (session.h) per connection. The shell
+ * (store_server.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
+ * connection.
  *
  *     bytes -> hub_feed -> session -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
@@ -65,7 +66,8 @@ void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms);
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
-/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut off. */
+/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut
+ * off. */
 enum hub_counter { HUB_REFUSED_NO_FD, HUB_CUT_OFF_SLOW_READER, HUB_COUNTERS };
 void hub_count(struct hub *hub, enum hub_counter counter);
 

@@ -1,4 +1,7 @@
-/* json.c -- see json.h. */
+/* json.c -- see json.h.
+ *
+ * cJSON parses; what a field may be is checked here, in one place for each kind, so that every refusal
+ * names the field and what it should have been. */
 #include "json.h"
 
 cJSON *json_object(struct slice text, struct ddp_err *err)
@@ -29,7 +32,8 @@ static bool missing(const char *name, struct ddp_err *err)
     return false;
 }
 
-/* cJSON keeps numbers as double: compared with the limits before the cast, which would be undefined past them. */
+/* cJSON keeps numbers as double: compared with the limits before the cast, which would be undefined past
+ * them. */
 bool json_integer_or(const cJSON *o, const char *name, int64_t min, int64_t max, int64_t *value,
                      struct ddp_err *err)
 {

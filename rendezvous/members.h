@@ -1,8 +1,8 @@
 /* members.h -- the job that the store serves, and what is known of each of its ranks.
  *
- * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the agent's word
- * ends a rank: a closed connection is evidence, not proof, since a worker may close its store and go on computing,
- * or open a second connection before it closes the first. */
+ * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the
+ * agent's word ends a rank: a closed connection is evidence, not proof, since a worker may close its
+ * store and go on computing, or open a second connection before it closes the first. */
 #ifndef RENDEZVOUS_MEMBERS_H
 #define RENDEZVOUS_MEMBERS_H
 
@@ -41,8 +41,8 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* A new attempt (or the first): no rank is known. No session may be attached. False when memory or budget is short;
- * the old one is kept then. */
+/* A new attempt (or the first): no rank is known. No session may be attached. False when memory or budget
+ * is short; the old one is kept then. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
 
@@ -51,7 +51,8 @@ bool members_is_same(const struct members *m, const struct job_name *name);
 /* NULL when the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
-/* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is short. */
+/* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is
+ * short. */
 bool member_place(struct member *member, const char *host, int pid);
 
 /* Facts without those that only its connections know (connected, silent_ms, waits_for). */

@@ -1,4 +1,8 @@
-/* ops.c -- see ops.h. */
+/* ops.c -- see ops.h.
+ *
+ * The rows are expanded three times: into op_table, into one array from opcode to row for each dialect
+ * (so decoding costs one look), and into the lines of the protocol page. Nothing here is written by hand
+ * for a single request. */
 #include "ops.h"
 
 #include <string.h>
@@ -65,6 +69,7 @@ static bool print_row(struct buf *out, const struct op *op)
                       op->text);
 }
 
+/* Markdown, because the page is read on a web site as well as in an editor; empty cells stay empty. */
 bool ops_print_markdown(struct buf *out)
 {
     bool ok = buf_printf(out, "| request | C | B | A | fields | response | | what it does |\n"

@@ -1,9 +1,9 @@
 /* ops.h -- every request of the protocol, one row each.
  *
  * All that must agree about a request comes from its row: the enum, op_table[] with the opcode in each of
- * PyTorch's three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names in
- * logs, and the table in README.md (`make protocol`). A new request is one row here, one handler and one
- * test. */
+ * PyTorch's three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names
+ * in logs, and the table in README.md (`make protocol`). A new request is one row here, one handler and
+ * one test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -24,8 +24,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* What a request is made of. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are keys
- * and values in turn. */
+/* What a request is made of. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are
+ * keys and values in turn. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             on the protocol page */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -45,8 +45,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: this dialect has no such request. A request that waits may be answered much later and is left by CANCEL_WAIT
- * or by the next request; one that wakes may answer somebody else's. */
+/* NO: this dialect has no such request. A request that waits may be answered much later and is left by
+ * CANCEL_WAIT or by the next request; one that wakes may answer somebody else's. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -81,7 +81,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "echoes a number")                                                                                     \
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
       "puts a value at the end of a queue")                                                                  \
-    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length before, if > 0 blob value", \
+    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length before, [blob value]", \
       "takes the first value of a queue")                                                                    \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
       "measures a queue")                                                                                    \

@@ -1,11 +1,15 @@
-/* ours.c -- the handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL; and what the barriers ask back. */
+/* ours.c -- the handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL; and what the barriers ask
+ * back.
+ *
+ * Here a wrong request is told so in words, other than in requests.c: these answers have room for them,
+ * and the caller is our own code, whose user should read what to do. */
 #include "session.h"
 
 #include "control.h"
 #include "encode.h"
 #include "json.h"
 
-/* --- IDENTIFY ------------------------------------------------------------------------------------------------- */
+/* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
 struct introduction {
     enum role role;
@@ -14,6 +18,7 @@ struct introduction {
     const char *host;
 };
 
+/* "plain" is a role nobody can claim: the loop begins behind it. */
 static bool read_role(const cJSON *o, enum role *role, struct ddp_err *err)
 {
     static const char *const names[ROLE_COUNT] = {
@@ -49,6 +54,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return ok;
 }
 
+/* The first difference that is found is the one a user can act on. */
 static bool refuse_job(struct hub *hub, const struct job_name *name)
 {
     const struct members *m = &hub->members;
@@ -63,7 +69,8 @@ static bool refuse_job(struct hub *hub, const struct job_name *name)
     return false;
 }
 
-/* Without an agent the first worker declares the job, and the next job may begin when the last worker has gone. */
+/* Without an agent the first worker declares the job, and the next job may begin when the last worker has
+ * gone. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     const struct members *m = &hub->members;
@@ -79,6 +86,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     return true;
 }
 
+/* A rank may introduce itself on several connections, and again on the same one. */
 static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!join_job(hub, s, &who->job))
@@ -114,13 +122,14 @@ bool on_identify(struct hub *hub, struct session *s, const struct request *req)
     return false;
 }
 
-/* --- BARRIER_NAMED -------------------------------------------------------------------------------------------- */
+/* --- BARRIER_NAMED -------------------------------------------------------------------------------------- */
 
 static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
 {
     return put_u8(out, (uint8_t)outcome) && put_blob(out, json);
 }
 
+/* Only a rank can be waited for by name. */
 static bool refuse_barrier(struct hub *hub, struct slice name)
 {
     struct buf report = { 0 };
@@ -132,6 +141,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name)
     return ok;
 }
 
+/* The wait begins before the arrival, because the arrival may end it at once. */
 bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -151,8 +161,9 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
     return false;
 }
 
-/* --- what the barriers ask back ------------------------------------------------------------------------------- */
+/* --- what the barriers ask back ------------------------------------------------------------------------- */
 
+/* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
                            struct slice json)
 {
@@ -186,8 +197,9 @@ struct barrier_env ours_barrier_env(struct hub *hub)
     return (struct barrier_env){ hub, answer_barrier, barrier_facts, barrier_rank_ended, barrier_log };
 }
 
-/* --- CONTROL -------------------------------------------------------------------------------------------------- */
+/* --- CONTROL -------------------------------------------------------------------------------------------- */
 
+/* What is in the JSON is control.c's business; here it is bytes in and bytes out. */
 bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     char *answer = control_answer(hub, s, req->blob[0]);

@@ -1,8 +1,8 @@
 /* quota.h -- one budget for everything a peer can make the store keep.
  *
- * Keys, values, queues, waits, barriers and half-received requests are taken from it *before* memory is asked
- * for, so a full store refuses instead of growing. Sizes are what is allocated, not only what was sent: a
- * flood of one-byte keys is as expensive here as it is in memory. */
+ * Keys, values, queues, waits, barriers and half-received requests are taken from it *before* memory is
+ * asked for, so a full store refuses instead of growing. Sizes are what is allocated, not only what was
+ * sent: a flood of one-byte keys is as expensive here as it is in memory. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 

@@ -1,9 +1,14 @@
 /* requests.c -- the handlers of PyTorch's requests: unpack, ask the store, answer. See session.h for the
- * rules. */
+ * rules.
+ *
+ * A handler is a few lines, since everything else has been done: the request is whole and within its
+ * limits (wire.c), an earlier wait is over and the connection may ask (session.c). The protocol has no
+ * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
 #include "session.h"
 
 #include "encode.h"
 
+/* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
 static bool give_up(struct hub *hub, const struct request *req, enum store_status status)
 {
     if (status == STORE_NOT_A_NUMBER)
@@ -59,6 +64,8 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return done(hub, req, status) && hub_reply_blob(hub, current);
 }
 
+/* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
+ * between, and a closed connection (what PyTorch's older server does) would blame the wrong one. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s;
@@ -130,6 +137,7 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return put_u64(&hub->out, store_count(hub->store));
 }
 
+/* 3 says "registered". No program of any torch version uses the notifications, so none are sent. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -142,6 +150,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return put_i64(&hub->out, store_delete(hub->store, req->blob[0]));
 }
 
+/* Counted and walked in one go: nothing changes the store while one request is worked on. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -159,6 +168,7 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return done(hub, req, store_push(hub->store, req->blob[0], req->blob[1]));
 }
 
+/* The length before the pop tells an empty queue from an empty value. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s;

@@ -2,7 +2,10 @@
  *
  * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
  * Only an unfinished request is copied, into session.in, and only once: later bytes are appended behind it.
- */
+ *
+ * It ends with a close when: the bytes make no sense (wire.c says why), a request may not be asked here, a
+ * handler gives up, or memory is short. A connection that is closed for one request has been answered for
+ * those before it. */
 #include "session.h"
 
 enum {
@@ -11,11 +14,14 @@ enum {
     IN_KEPT = 256, /* a buffer so small is not given back between requests */
 };
 
+/* After the fact and even past the maximum: the bytes are here. The next request that needs more is
+ * refused. */
 static void charge(struct hub *hub, size_t old_cap, size_t new_cap)
 {
     hub->quota.used = hub->quota.used - old_cap + new_cap;
 }
 
+/* What the request that comes may be long in all. Its own buffer is part of what is used already. */
 static uint64_t request_budget(const struct hub *hub, const struct session *s)
 {
     uint64_t left = quota_left(&hub->quota) + s->in.cap;
@@ -28,6 +34,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
+/* Only one of the two is ever pending, and both are free to leave when nothing is. */
 void session_leave_wait(struct hub *hub, struct session *s)
 {
     if (s->waits_in == NULL)
@@ -37,7 +44,8 @@ void session_leave_wait(struct hub *hub, struct session *s)
     barriers_leave(&hub->barriers, &s->seat);
 }
 
-/* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not wanted. */
+/* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not
+ * wanted. */
 static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (request_handlers[op->id] == NULL)
@@ -51,8 +59,8 @@ static bool may_ask(struct hub *hub, const struct session *s, const struct op *o
     return false;
 }
 
-/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch 1.13
- * that timed out says nothing, and would read a late answer as that to its next request. */
+/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch
+ * 1.13 that timed out says nothing, and would read a late answer as that to its next request. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     s->has_spoken = true;
@@ -86,6 +94,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
+/* Put the new bytes behind the unfinished request, if there is one; else they are read where they lie. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     if (s->in.len == 0)
@@ -97,6 +106,8 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
+/* hub->err without words stands for memory that is short: formatting them needs none, but saying so
+ * everywhere does. */
 bool session_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct request req;

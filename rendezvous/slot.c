@@ -1,4 +1,8 @@
-/* slot.c -- see slot.h. The budget is asked before malloc, and gets back exactly what it gave. */
+/* slot.c -- see slot.h.
+ *
+ * The budget is asked before malloc, and gets back exactly what it gave: what a slot has taken can always
+ * be computed from the slot itself (key length, capacity, items), so no second account can drift away
+ * from the first. */
 #include "slot.h"
 
 #include <stdlib.h>
@@ -11,6 +15,7 @@ struct slot *slot_find(const struct slots *slots, struct slice key)
     return node ? TABLE_ENTRY(node, struct slot, node) : NULL;
 }
 
+/* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
 struct slot *slot_make(struct slots *slots, struct slice key)
 {
     uint32_t hash = table_hash(key);
@@ -31,6 +36,8 @@ struct slot *slot_make(struct slots *slots, struct slice key)
     return slot;
 }
 
+/* Called after everything that may have been the last use. A woken connection counts as a use: it holds a
+ * pointer to the slot until it has acted. */
 void slot_settle(struct slots *slots, struct slot *slot)
 {
     if (slot_is_there(slot) || slot->first != NULL || slot->woken > 0)
@@ -58,6 +65,7 @@ static bool resize(struct slots *slots, struct slot *slot, uint32_t cap)
     return true;
 }
 
+/* GETNUMKEYS must not walk the table, so existing keys are counted as they come and go. */
 static void mark_existing(struct slots *slots, struct slot *slot)
 {
     if (!slot->exists)
@@ -65,6 +73,8 @@ static void mark_existing(struct slots *slots, struct slot *slot)
     slot->exists = true;
 }
 
+/* The old buffer is used again when it fits and is not absurdly big for what comes: a counter or a
+ * heartbeat key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
 bool slot_set(struct slots *slots, struct slot *slot, struct slice value)
 {
     uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -93,6 +103,7 @@ bool slot_append(struct slots *slots, struct slot *slot, struct slice value)
     return true;
 }
 
+/* Also used on a slot without a value, where it does nothing. */
 void slot_unset(struct slots *slots, struct slot *slot)
 {
     slots->existing -= slot->exists;
@@ -103,6 +114,7 @@ void slot_unset(struct slots *slots, struct slot *slot)
     slot->exists = false;
 }
 
+/* Items are blocks of their own: queues of the real thing are short, and an item is popped once. */
 bool slot_push(struct slots *slots, struct slot *slot, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;

@@ -1,8 +1,12 @@
 /* slot.h -- one key of the store: its value, its queue, and who waits for it.
  *
+ *     slot "/a" --> value "hi"
+ *               --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
+ *               --> line: link <-> link <-> link     (waits.h; first come, first woken)
+ *
  * The three live in one object because every write asks for all of them: whether the key is there, and whom
- * its arrival wakes. A slot exists as long as one of them does; slot_settle is the one place that frees it.
- */
+ * its arrival wakes. A slot exists as long as one of them does, or as long as a connection that was woken
+ * for its queue has not acted; slot_settle is the one place that frees it. */
 #ifndef RENDEZVOUS_SLOT_H
 #define RENDEZVOUS_SLOT_H
 
@@ -62,8 +66,8 @@ static inline uint64_t slot_cost(size_t key_len)
 
 struct slot *slot_find(const struct slots *slots, struct slice key);
 
-/* The slot of this key, an empty new one if need be; NULL when memory or budget is short. An empty slot that
- * is not used after all must go to slot_settle. */
+/* The slot of this key, an empty new one if need be; NULL when memory or budget is short. An empty slot
+ * that is not used after all must go to slot_settle. */
 struct slot *slot_make(struct slots *slots, struct slice key);
 
 /* Free the slot if nothing is in it and nobody waits. */

@@ -1,8 +1,9 @@
 /* store.c -- see store.h.
  *
  * Who is woken when: any write (SET, ADD, APPEND, MULTI_SET) wakes the whole line of its key, COMPARE_SET
- * when it creates the key, the last BARRIER its line. A line at a key that exists can only consist of BARRIER
- * callers and of those who waited when the first of them came; everyone else was answered at once. */
+ * when it creates the key, the last BARRIER its line. A line at a key that exists can only consist of
+ * BARRIER callers and of those who waited when the first of them came; everyone else was answered at
+ * once. */
 #include "store.h"
 
 #include "decimal.h"
@@ -31,6 +32,7 @@ struct store *store_new(struct quota *quota, store_wake wake, void *user)
     return s;
 }
 
+/* Take everybody out of the line without telling them. */
 static void end_line(struct slots *slots, struct slot *slot)
 {
     while (slot->first != NULL)
@@ -66,6 +68,8 @@ void store_free(struct store *s)
     free(s);
 }
 
+/* Everybody in line has this key now; those who miss nothing else are told. Each turn takes one link off
+ * the line, so a callback that led to a new wait here could not make it endless. */
 static void wake_line(struct store *s, struct slot *slot)
 {
     while (slot->first != NULL) {
@@ -75,8 +79,8 @@ static void wake_line(struct store *s, struct slot *slot)
     }
 }
 
-/* The common end of every write: wake when it worked, drop a slot that was made for nothing when it did not.
- */
+/* The common end of every write: wake when it worked, drop a slot that was made for nothing when it did
+ * not. */
 static enum store_status written(struct store *s, struct slot *slot, bool done)
 {
     if (done)
@@ -86,6 +90,7 @@ static enum store_status written(struct store *s, struct slot *slot, bool done)
     return done ? STORE_OK : STORE_FULL;
 }
 
+/* The hot path: one look-up, one copy, and no allocation when the key is there and the value fits. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct slot *slot = slot_make(&s->slots, key);
@@ -98,8 +103,8 @@ struct slice store_get(const struct store *s, struct slice key)
     return slot ? slot_value(slot) : slice_of("", 0);
 }
 
-/* A missing key equals an empty `expected`; with any other one the caller gets its own `expected` back, which
- * is what PyTorch's clients know as "not there". */
+/* A missing key equals an empty `expected`; with any other one the caller gets its own `expected` back,
+ * which is what PyTorch's clients know as "not there". */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -125,6 +130,8 @@ static enum store_status add_to_slot(struct store *s, struct slot *slot, int64_t
     return slot_set(&s->slots, slot, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
+/* A value that is no number is left alone, and its slot with it: it existed before, so there is nothing
+ * to settle. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct slot *slot = slot_make(&s->slots, key);
@@ -136,6 +143,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
+/* No value grows past what a single SET could have sent, or nobody could set it back with COMPARE_SET. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct slot *slot = slot_make(&s->slots, key);
@@ -145,6 +153,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, slot, fits && slot_append(&s->slots, slot, value));
 }
 
+/* Waits that counted this key as there are not armed again: PyTorch's server does not, and clients rely
+ * on neither. A queue of the same name stays. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct slot *slot = slot_find(&s->slots, key);
@@ -160,6 +170,8 @@ uint64_t store_count(const struct store *s)
     return s->slots.existing;
 }
 
+/* All or nothing: what the pairs could take at most is compared with the quota before the first is set.
+ * Keys that exist already take less, so a nearly full store may refuse what would just have fitted. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -174,6 +186,7 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     return status;
 }
 
+/* For CHECK and WAIT a queue with something in it is as good as a key. */
 static bool is_there(const struct store *s, struct slice key)
 {
     const struct slot *slot = slot_find(&s->slots, key);
@@ -196,6 +209,9 @@ bool store_check(const struct store *s, struct slice keys)
     return true;
 }
 
+/* Two walks over the list: the first only looks, so that the common case (everything is there) makes
+ * nothing, and the wait gets exactly the room it needs. A slot made for a key that is missing is kept
+ * alive by the link in its line. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -240,6 +256,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     return status;
 }
 
+/* O(own): the wait knows its links, and each link knows its place in line. */
 void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
@@ -253,6 +270,7 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
+/* A walk over the wait's own links, fine for the few that a diagnosis shows. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -277,13 +295,16 @@ static bool wake_one(struct store *s, struct slot *slot)
     return false;
 }
 
-/* Items that nobody has been woken for wake somebody. */
+/* Items that nobody has been woken for wake somebody. `woken` are promises: an item is not promised
+ * twice. */
 static void offer(struct store *s, struct slot *slot)
 {
     while (slot->queue_len > slot->woken && wake_one(s, slot))
         ;
 }
 
+/* It has popped its item, or let it lie: in both cases the promise is over, and what is in the queue now
+ * counts. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct slot *slot = w->offer;
@@ -333,6 +354,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return slot ? slot->queue_len : 0;
 }
 
+/* Slots that only hold a queue or a line are no keys. */
 bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

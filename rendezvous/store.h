@@ -1,9 +1,10 @@
 /* store.h -- the keys of one attempt, and who waits for them. Rules of the c10d store, without its holes.
  *
- * A connection takes part through a `struct store_waiter` that it owns: at most one wait at a time, which may
- * cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake` callback), the
- * connection does something else or goes away (store_leave, silent), or the key space is wiped (store_clear,
- * silent). Leaving costs as much as the wait is long, never as much as the store is big. */
+ * A connection takes part through a `struct store_waiter` that it owns: at most one wait at a time, which
+ * may cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake`
+ * callback), the connection does something else or goes away (store_leave, silent), or the key space is
+ * wiped (store_clear, silent). Leaving costs as much as the wait is long, never as much as the store is
+ * big. */
 #ifndef RENDEZVOUS_STORE_H
 #define RENDEZVOUS_STORE_H
 
@@ -81,7 +82,8 @@ struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Walk the keys that have a value: start with NULL; false at the end. The store must not change meanwhile. */
+/* Walk the keys that have a value: start with NULL; false at the end. The store must not change
+ * meanwhile. */
 bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value);
 
 #endif

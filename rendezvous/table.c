@@ -1,4 +1,8 @@
-/* table.c -- see table.h. Chained, because a chain costs one pointer in an object that exists anyway. */
+/* table.c -- see table.h.
+ *
+ * Chained, because a chain costs one pointer in an object that exists anyway, and because a node then
+ * never moves: slots are pointed at by waits, sessions by their members. The hash is kept in the node, so
+ * that growing and most failing comparisons never touch a key. */
 #include "table.h"
 
 #include <stdlib.h>
@@ -19,8 +23,8 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* Eight bytes a step: multiply, fold the high half down. Keys of one job differ mostly in their last digits,
- * so the end gets the full mixing of the last step. */
+/* Eight bytes a step: multiply, fold the high half down. Keys of one job differ mostly in their last
+ * digits, so the end gets the full mixing of the last step. */
 uint32_t table_hash(struct slice key)
 {
     const uint64_t odd = 0x9e3779b97f4a7c15u;
@@ -44,6 +48,8 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
     return node;
 }
 
+/* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
+ * patience and much less code than growing step by step. */
 static void grow(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -71,6 +77,7 @@ void table_put(struct table *t, struct table_node *node)
     t->count++;
 }
 
+/* The node must be in the table: the walk has no other end. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];
@@ -80,6 +87,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
+/* No cursor is kept: the node's own hash says where the walk stands, so it survives that the array has
+ * grown. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

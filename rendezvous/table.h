@@ -1,8 +1,8 @@
 /* table.h -- a hash table of byte strings whose nodes live inside the objects they find.
  *
- * Used for keys, barrier names and connection ids. The table never allocates or frees an object; it owns only
- * its array of chains, which doubles with the number of nodes. When memory for a bigger array is short the
- * chains just get longer. */
+ * Used for keys, barrier names and connection ids. The table never allocates or frees an object; it owns
+ * only its array of chains, which doubles with the number of nodes. When memory for a bigger array is
+ * short the chains just get longer. */
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 

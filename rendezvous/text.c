@@ -1,4 +1,8 @@
-/* text.c -- see text.h. */
+/* text.c -- see text.h.
+ *
+ * Keys, names and peers' texts end up on terminals and in JSON. Escaping everything that is not printable
+ * ASCII keeps escape sequences of an attacker off the operator's screen, and makes every result valid
+ * UTF-8 without a decoder. */
 #include "text.h"
 
 static bool is_printable(uint8_t c)
@@ -38,6 +42,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
+/* As precise as a person needs: tenths below two minutes, then minutes. */
 bool text_put_ms(struct buf *out, uint64_t ms)
 {
     if (ms < 1000)

@@ -1,4 +1,8 @@
-/* waits.c -- see waits.h. */
+/* waits.c -- see waits.h.
+ *
+ * A link has three lives: in line (slot set), satisfied (slot NULL, its wait still misses others), and
+ * gone with its wait. `missing` counts the first kind, and a wait is freed by whoever takes it to zero or
+ * by its owner's leaving. */
 #include "waits.h"
 
 #include <stdlib.h>
@@ -8,6 +12,8 @@ static uint64_t cost(uint32_t links)
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
+/* Room for all links at once: a connection that waits for 100,000 keys costs one block, and frees it in
+ * one go. */
 struct wait *wait_new(struct slots *slots, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_take(slots->quota, cost(links)))
@@ -21,8 +27,8 @@ struct wait *wait_new(struct slots *slots, struct store_waiter *owner, uint32_t 
     return wait;
 }
 
-/* All links of one wait are added in one go, so a key named twice finds its own wait at the end of the line.
- */
+/* All links of one wait are added in one go, so a key named twice finds its own wait at the end of the
+ * line. */
 void wait_add(struct wait *wait, struct slot *slot)
 {
     if (slot->last != NULL && slot->last->wait == wait)
@@ -37,6 +43,7 @@ void wait_add(struct wait *wait, struct slot *slot)
     wait->missing++;
 }
 
+/* From anywhere in the line, without a walk: that is what the links' two pointers are for. */
 static void unlink_from_line(struct wait_link *link)
 {
     struct slot *slot = link->slot;
@@ -52,6 +59,7 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
+/* The slot of a key that does not exist lives only as long as somebody waits there, hence the settling. */
 void wait_free(struct slots *slots, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -65,6 +73,8 @@ void wait_free(struct slots *slots, struct wait *wait)
     free(wait);
 }
 
+/* The owner hears of it only after the wait is gone, so whatever it does next finds no wait half taken
+ * apart. */
 struct store_waiter *wait_satisfy(struct slots *slots, struct wait_link *link)
 {
     struct wait *wait = link->wait;

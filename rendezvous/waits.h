@@ -1,5 +1,11 @@
 /* waits.h -- the bookkeeping behind store_wait: one wait, one link for each key it misses.
  *
+ *                    slot "/a"   slot "/b"   slot "/c"
+ *     wait of conn 1:  link -------link                   misses 2
+ *     wait of conn 2:              link --------link      misses 2
+ *                                   |
+ *                         the line of "/b", from top to bottom
+ *
  * A link sits in the slot's line and in the wait's array, so both ends find it without searching: a key that
  * arrives walks its line, a connection that leaves walks its own array. */
 #ifndef RENDEZVOUS_WAITS_H

@@ -14,11 +14,14 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
+/* Offsets are kept instead of pointers, since the caller's buffer moves when it grows. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
 }
 
+/* The one way to say MORE. `need` is never less than what is there, or the caller would be asked for
+ * nothing. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
@@ -58,6 +61,9 @@ static void tell_a_from_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
+/* The first byte of every request. On a new connection it decides the dialect too. An old-dialect
+ * connection that begins with an unknown byte is the usual look of a stranger: an HTTP probe, a port
+ * scanner, a TLS hello. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -93,6 +99,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
+/* A list begins with its count. Each item takes at least the 8 bytes of its length, which is enough to
+ * refuse a count that cannot fit before the first item has come. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -112,6 +120,8 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
+/* Items one after the other; `left` remembers how many are missing, so a cut resumes at the item it fell
+ * into. In pairs, keys and values take turns. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -155,6 +165,8 @@ static enum wire_status scan_field(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
+/* The whole request is there: its fields become views. Lists are handed over as they lie on the wire and
+ * walked with wire_next, so that 131,072 keys need no array. */
 static void fill_request(const struct wire *w, struct slice in, struct request *req)
 {
     *req = (struct request){ .op = w->op, .count = w->count };
@@ -169,6 +181,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
+/* Back to the start of the next request; what is known of the dialect stays. */
 static void rewind_scan(struct wire *w)
 {
     w->op = NULL;
@@ -195,6 +208,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
+/* Lengths in a decoded list have been checked by the scan. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

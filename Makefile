@@ -44,7 +44,7 @@ LAUNCHER   := $(filter-out launcher/main.c,$(wildcard launcher/*.c))
 WORKER     := $(wildcard worker/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/client*.c) rendezvous/store_client.c rendezvous/ops.c \
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client_*.c) rendezvous/store_client.c rendezvous/ops.c \
               $(filter-out %/log.c,$(BASE))
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)

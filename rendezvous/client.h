@@ -6,8 +6,8 @@
  *     client_call.c       one request and its reply
  *     client_dial.c, client_resolve.c, client_stream.c            sockets with deadlines
  *
- * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as a list of
- * steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
+ * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
+ * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
 #ifndef RENDEZVOUS_CLIENT_H
 #define RENDEZVOUS_CLIENT_H
 
@@ -24,12 +24,11 @@ struct ddp_store {
     struct client_stream stream;
     struct buf out; /* the request that is being made; empty between calls */
     enum dialect dialect;
-    bool ours; /* a ddprun store that has welcomed our IDENTIFY */
-    bool
-        stale; /* a wait was given up that the server cannot be told about: connect anew before the next call */
-    bool broken;
-    uint32_t timeout_ms;
-    int rank; /* -1: none */
+    bool ours;   /* a ddprun store that has welcomed our IDENTIFY */
+    bool stale;  /* a wait was given up behind an old server's back: connect anew before the next call */
+    bool broken; /* out of step with the peer, for good */
+    uint32_t timeout_ms; /* of calls that take none of their own */
+    int rank;            /* -1: none */
     char host[ENDPOINT_HOST_MAX];
     int port;
     char where[ENDPOINT_TEXT_MAX]; /* "host:port" for sentences */
@@ -41,10 +40,12 @@ struct client_call {
     const char *subject; /* key or barrier for sentences; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
+    bool locked;        /* false: another thread's call did not end in time, nothing here is ours */
     bool answered;      /* the failure is the store's own verdict in its own words, the connection is fine */
 };
 
-/* Lock the store and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. */
+/* Lock the store and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in
+ * which other threads have the store counts: a call behind a long wait may time out before it begins. */
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
 
@@ -77,11 +78,12 @@ void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 /* The same for `n` bytes whose length has been read already. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* The time is over, and nothing of the reply has come: forget that failure, and have a few seconds to leave in order. */
+/* The time is over, and nothing of the reply has come: forget that failure, and have a few seconds to leave
+ * in order. */
 void client_resume(struct client_call *c);
 
-/* A WAIT has run out of time: take it back (this begins with client_resume). True when the store answered just then after all,
- * so the keys are there. */
+/* A WAIT has run out of time: take it back (this begins with client_resume). True when the store answered
+ * just then after all, so the keys are there. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Set the call's failure, if it is the first. */
@@ -90,17 +92,18 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) D
 /* Unlock, and give the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
-/* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first connection and
- * for a stale one. The caller has the lock, or is the only one who knows the store. */
+/* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first
+ * connection and for a stale one. The caller has the lock, or is the only one who knows the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 
-/* Introduce ourselves on a fresh connection. */
+/* Introduce ourselves on a fresh connection. DDP_ERR_MISMATCH: the store has refused us, err says why.
+ * DDP_ERR_UNSUPPORTED: it is not one of ddprun's. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);
 
-/* How long to pause before try number `round` (from 0): growing, and spread by `luck` (any number) so that a thousand workers
- * that were refused together do not come back together. */
+/* How long to pause before try number `round` (from 0): growing, and spread by `luck` (any number) so that a
+ * thousand workers that were refused together do not come back together. */
 uint32_t client_pause_ms(unsigned round, uint32_t luck);
 
 #endif

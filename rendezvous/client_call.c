@@ -1,8 +1,12 @@
 /* client_call.c -- one request and its reply: lock, check, encode, send, read, unlock.
  *
- * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply. So any failure
- * after the first byte went out, except the orderly end of a wait, makes the handle unusable for good; a wrong answer
- * would be worse than none. */
+ * Happy path: client_begin takes the lock and puts the opcode into store->out, client_put_* add to it,
+ * client_send sends it in one go, client_take_* read the reply piece by piece, client_end gives the lock
+ * back.
+ *
+ * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply.
+ * So any failure after the first byte went out, except the orderly end of a wait, makes the handle unusable
+ * for good; a wrong answer would be worse than none. */
 #include "client.h"
 
 #include "base/clock.h"
@@ -11,12 +15,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
                "store.h promises the limits of ops.h");
 
-enum { KEEP_BYTES = 64 * 1024, CANCEL_MS = 5000 };
+enum {
+    KEEP_BYTES = 64 * 1024, /* a request buffer grown beyond this is given back */
+    CANCEL_MS = 5000,       /* for leaving a wait in order; a store that takes longer is as good as gone */
+};
+
+/* --- the first failure counts --------------------------------------------------------------------------- */
 
 bool client_ok(const struct client_call *c)
 {
@@ -34,6 +44,7 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Growing the request is the only thing in it that can fail; `ok` says whether it did. */
 static void built(struct client_call *c, bool ok)
 {
     if (!ok)
@@ -53,21 +64,31 @@ void client_put_op(struct client_call *c, enum op_id op)
         built(c, put_u8(&c->store->out, (uint8_t)code));
 }
 
+/* False when somebody else has it for too long. */
+static bool lock_until(struct ddp_store *store, uint64_t deadline_ms)
+{
+    const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
+                                    .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+    return pthread_mutex_clocklock(&store->lock, CLOCK_MONOTONIC, &until) == 0;
+}
+
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms)
 {
     const uint64_t now = clock_ms();
     *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
-    pthread_mutex_lock(&store->lock);
-    if (store->broken)
+    c->locked = lock_until(store, c->deadline_ms);
+    if (!c->locked)
+        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle has not ended in time");
+    else if (store->broken)
         client_fail(c, DDP_ERR_CLOSED, "an earlier call has failed, the connection is given up");
-    if (store->stale && client_ok(c))
+    if (client_ok(c) && store->stale)
         client_connect(store, NULL, c->deadline_ms, &c->err);
     client_put_op(c, op);
 }
 
-/* --- the request ---------------------------------------------------------------------------------------------------- */
+/* --- the request ---------------------------------------------------------------------------------------- */
 
 void client_put_u32(struct client_call *c, uint32_t value)
 {
@@ -109,7 +130,9 @@ void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
 void client_send_more(struct client_call *c)
 {
     struct ddp_store *s = c->store;
-    if (client_ok(c) && client_stream_send(&s->stream, buf_slice(&s->out), c->deadline_ms, &c->err) != DDP_OK)
+    if (!client_ok(c))
+        return;
+    if (client_stream_send(&s->stream, buf_slice(&s->out), c->deadline_ms, &c->err) != DDP_OK)
         s->broken = true;
     s->out.len = 0;
 }
@@ -121,8 +144,9 @@ void client_send(struct client_call *c)
     client_send_more(c);
 }
 
-/* --- the reply ------------------------------------------------------------------------------------------------------ */
+/* --- the reply ------------------------------------------------------------------------------------------ */
 
+/* After a failure all pieces read as zeros, so that callers need not look after each of them. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -179,7 +203,7 @@ void *client_take_blob(struct client_call *c, size_t limit, size_t *len)
     return data;
 }
 
-/* --- the end of a wait ---------------------------------------------------------------------------------------------- */
+/* --- the end of a wait ---------------------------------------------------------------------------------- */
 
 void client_resume(struct client_call *c)
 {
@@ -188,8 +212,9 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Dialect A cannot cancel. Its server would answer the forgotten wait some day, in front of the answer to a later
- * request; only a new connection is safe from that. */
+/* Dialect A cannot cancel. Its server would answer the forgotten wait some day, in front of the answer to a
+ * later request; only a new connection is safe from that. */
+/* Later calls go on with a new one. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
@@ -216,7 +241,7 @@ bool client_cancel_wait(struct client_call *c)
     return client_ok(c) && first == 0;
 }
 
-/* --- the end of a call ---------------------------------------------------------------------------------------------- */
+/* --- the end of a call ---------------------------------------------------------------------------------- */
 
 /* "store HOST:PORT: GET 'key', after 12 ms: ..."; a wait says by itself how long it was. */
 static void say_where(struct client_call *c)
@@ -235,15 +260,17 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
     const ddp_status code = c->err.code;
     if (code != DDP_OK && !c->answered)
         say_where(c);
+    if (err != NULL)
+        *err = c->err;
+    if (!c->locked)
+        return code;
     if (s->broken || code == DDP_ERR_CLOSED || code == DDP_ERR_IO || code == DDP_ERR_CORRUPT) {
         s->broken = true;
         client_stream_close(&s->stream);
     }
-    s->out.len = 0;
+    s->out.len = 0; /* of a request that was given up while it was made */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
     pthread_mutex_unlock(&s->lock);
-    if (err != NULL)
-        *err = c->err;
     return code;
 }

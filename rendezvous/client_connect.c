@@ -6,12 +6,13 @@
  *     dial, say VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
  *     dial, say GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
  *
- * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer ends it all:
- * what listens there is not a store. Rounds are repeated with growing pauses until the deadline, because workers
- * and the store are started at the same time and a store may be restarted. What the last round met is what the user reads.
+ * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer
+ * ends it all: what listens there is not a store. Rounds are repeated with growing pauses until the deadline,
+ * because workers and the store are started at the same time and a store may be restarted. What the last
+ * round met is what the user reads.
  *
- * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried, with more
- * patience: a store that is merely busy must not be taken for an old one. */
+ * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried,
+ * with more patience: a store that is merely busy must not be taken for an old one. */
 #include "client.h"
 
 #include "base/clock.h"
@@ -33,9 +34,10 @@ enum {
     LAST_PAUSE_MS = 2000,
 };
 
-/* --- greetings ------------------------------------------------------------------------------------------------------ */
+/* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* `reply` (its first bytes) was not what a store says: show it, it often names the service ("HTTP", "SSH-2.0"). */
+/* `reply` (its first bytes) was not what a store says: show it, it often names the service ("HTTP",
+ * "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {
     const struct client_stream *in = &c->store->stream;
@@ -49,9 +51,9 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     client_fail(c, DDP_ERR_CORRUPT, "something answers there, but it is not a store: it says \"%s\"", text);
 }
 
-/* The third byte of the nonce is not 0: an old server takes VALIDATE and what follows for a SET whose key has the
- * length 0x..nonce0D3C85F7CE. Beyond 2^56 bytes its allocation fails at once, so that it closes; a smaller length would make it
- * wait for the key, and that one waits with its only thread. */
+/* The third byte of the nonce is not 0: an old server takes VALIDATE and what follows for a SET whose key has
+ * the length 0x..nonce0D3C85F7CE. Beyond 2^56 bytes its allocation fails at once, so that it closes; a
+ * smaller length would make it wait for the key, and that one waits with its only thread. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -77,8 +79,8 @@ static void expect_count(struct client_call *c, int64_t most)
         foreign(c, reply, sizeof(reply));
 }
 
-/* Deleting a key that nobody has is the one harmless question whose first bytes can make an impossible length for an
- * old server (see above): the key's own length, 4096, lands in the upper half. */
+/* Deleting a key that nobody has is the one harmless question whose first bytes can make an impossible length
+ * for an old server (see above): the key's own length, 4096, lands in the upper half. */
 static void greet_without_ping(struct client_call *c)
 {
     char nobodys[4096];
@@ -92,6 +94,7 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
+/* An old server needs no greeting; counting its keys is the shortest question that it answers. */
 static void greet_in_old_numbers(struct client_call *c)
 {
     client_put_op(c, OP_GETNUMKEYS);
@@ -108,8 +111,9 @@ static const struct way {
     { DIALECT_A, greet_in_old_numbers },
 };
 
-/* --- one round ------------------------------------------------------------------------------------------------------ */
+/* --- one round ------------------------------------------------------------------------------------------ */
 
+/* Worth another try: nobody there, nobody who answers. Everything else would be the same again. */
 static bool is_passing(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
@@ -144,6 +148,7 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     return err->code;
 }
 
+/* All greetings were tried, the last one with this status. */
 static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
@@ -153,6 +158,7 @@ static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
     return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
 }
 
+/* err says what was met on failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -169,7 +175,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
     return nobody_answers(status, err);
 }
 
-/* --- rounds --------------------------------------------------------------------------------------------------------- */
+/* --- rounds --------------------------------------------------------------------------------------------- */
 
 uint32_t client_pause_ms(unsigned round, uint32_t luck)
 {
@@ -210,9 +216,10 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
     return status;
 }
 
-/* --- the public ends ------------------------------------------------------------------------------------------------ */
+/* --- the public ends ------------------------------------------------------------------------------------ */
 
-/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our defaults. */
+/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our
+ * defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -225,6 +232,7 @@ static ddp_store_options read_options(const ddp_store_options *given)
     return o;
 }
 
+/* Not connected yet. NULL when memory is short. */
 static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
 {
     ddp_store *s = calloc(1, sizeof(*s));

@@ -1,7 +1,7 @@
 /* client_ddprun.c -- what only a ddprun store understands: who we are, named barriers, CONTROL.
  *
- * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the connection
- * on an opcode that it does not know. */
+ * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the
+ * connection on an opcode that it does not know. */
 #include "client.h"
 
 #include "base/clock.h"
@@ -13,9 +13,10 @@
 
 enum { BARRIER_GRACE_MS = 2000 };
 
-/* --- IDENTIFY ------------------------------------------------------------------------------------------------------- */
+/* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
-/* malloc'ed text, NULL when memory is short. */
+/* Host and pid are for the diagnosis: "rank 3 (n1, pid 77) waits for ...". Malloc'ed text, NULL when memory
+ * is short. */
 static char *identity_text(const ddp_store_options *who)
 {
     char host[256] = "";
@@ -63,7 +64,7 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
     return c.err.code;
 }
 
-/* --- named barriers ------------------------------------------------------------------------------------------------- */
+/* --- named barriers ------------------------------------------------------------------------------------- */
 
 /* The outcomes of the protocol page, in its order. */
 static const ddp_status outcome_status[] = {
@@ -92,13 +93,14 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON_Delete(object);
 }
 
-/* Our own time is over and the store has said nothing. Leave, and find out whether it has said something meanwhile:
+/* Our own time is over and the store has said nothing. Leave, and find out whether it has said something
+ * meanwhile:
  *
  *     it had not      01 nonce                            (the answers to CANCEL_WAIT and PING)
  *     it had          outcome, u64 length, json, 01 nonce
  *
- * An outcome may be 1 too, so the two are told apart by the four bytes behind it: as a length our nonce is over a
- * gigabyte, which no JSON has. */
+ * An outcome may be 1 too, so the two are told apart by the four bytes behind it: as a length our nonce is
+ * over a gigabyte, which no JSON has. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -124,6 +126,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
+/* The answer comes when the barrier ends, which is in time unless the first arrival allowed more time than we
+ * do. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -150,6 +154,7 @@ static void put_members(struct client_call *c, const uint32_t *members, size_t n
     buf_free(&list);
 }
 
+/* Called first, so that nothing is sent to a store that would hang up on it. */
 static void need_ours(struct client_call *c)
 {
     if (!c->store->ours)
@@ -157,20 +162,20 @@ static void need_ours(struct client_call *c)
                     "only a ddprun store has this, and only for those who say who they are");
 }
 
-/* The store ends the barrier for everybody at the deadline of the first arrival. We wait a little longer than our own, so
- * that in the usual case it is the store who speaks, because it knows who is missing. */
+/* The store ends the barrier for everybody at the deadline of the first arrival. We wait a little longer than
+ * our own, so that in the usual case it is the store who speaks, because it knows who is missing. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
     struct client_call c;
-    const uint32_t wait_ms = timeout_ms != 0 ? timeout_ms : store->timeout_ms;
-    client_begin(&c, store, OP_BARRIER_NAMED, name, 0);
-    c.deadline_ms = c.start_ms + wait_ms + BARRIER_GRACE_MS;
+    client_begin(&c, store, OP_BARRIER_NAMED, name, timeout_ms);
+    const uint64_t wait_ms = c.deadline_ms - c.start_ms;
+    c.deadline_ms += BARRIER_GRACE_MS;
     need_ours(&c);
     if (store->rank < 0)
         client_fail(&c, DDP_ERR_ARG, "only a rank can join; connect with `rank` in the options");
     client_put_blob(&c, FIELD_NAME, slice_str(name));
-    client_put_i64(&c, wait_ms);
+    client_put_i64(&c, (int64_t)wait_ms);
     put_members(&c, members, members != NULL ? n : 0);
     client_send(&c);
     if (client_ok(&c))
@@ -178,7 +183,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
     return client_end(&c, err);
 }
 
-/* --- CONTROL -------------------------------------------------------------------------------------------------------- */
+/* --- CONTROL -------------------------------------------------------------------------------------------- */
 
 /* The store may push objects to an agent at any time; they are marked, and are not the answer. */
 static bool is_push(const char *json)

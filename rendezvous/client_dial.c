@@ -1,9 +1,9 @@
 /* client_dial.c -- the addresses of a name race each other.
  *
- * A name may have several addresses of which some lead nowhere: an IPv6 address on a machine without an IPv6 route, a
- * network card that is down. They are tried in the resolver's order with the families in turn; each gets a short head start,
- * then the next one starts beside it, and the first that connects wins. So a dead address costs a quarter of a second and not a
- * connect time-out of two minutes. */
+ * A name may have several addresses of which some lead nowhere: an IPv6 address on a machine without an IPv6
+ * route, a network card that is down. They are tried in the resolver's order with the families in turn; each
+ * gets a short head start, then the next one starts beside it, and the first that connects wins. So a dead
+ * address costs a quarter of a second and not a connect time-out of two minutes. */
 #include "client_dial.h"
 
 #include "base/clock.h"
@@ -26,6 +26,7 @@ struct race {
     int error; /* what the last failure was; "refused" is not overwritten, it says most */
 };
 
+/* What the user reads; a bare errno text leaves open what to look at. */
 static const char *words_for(int error)
 {
     switch (error) {
@@ -61,6 +62,7 @@ static void line_up(struct race *r, const struct addrinfo *list)
     }
 }
 
+/* Runner `i` has failed with `error` (errno). */
 static void drop_out(struct race *r, size_t i, int error)
 {
     close(r->runner[i].fd);
@@ -90,8 +92,8 @@ static bool start_next(struct race *r)
     return true;
 }
 
-/* On loopback a connect to a free port in the ephemeral range may meet itself (simultaneous open). It looks like a
- * connection, echoes all that we say, and takes the port from the store that wants to listen there. */
+/* On loopback a connect to a free port in the ephemeral range may meet itself (simultaneous open). It looks
+ * like a connection, echoes all that we say, and takes the port from the store that wants to listen there. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

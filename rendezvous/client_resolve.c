@@ -1,8 +1,9 @@
 /* client_resolve.c -- getaddrinfo with a deadline.
  *
- * getaddrinfo cannot be told when to stop: with a dead name server it blocks for ten seconds and more. So a name (a
- * literal needs no server) is looked up on a thread of its own, and we wait for it no longer than we said. The two
- * share a `lookup`; whoever leaves last frees it, so a thread that is given up still cleans up behind itself. */
+ * getaddrinfo cannot be told when to stop: with a dead name server it blocks for ten seconds and more. So a
+ * name (a literal needs no server) is looked up on a thread of its own, and we wait for it no longer than we
+ * said. The two share a `lookup`; whoever leaves last frees it, so a thread that is given up still cleans up
+ * behind itself. */
 #include "client_dial.h"
 
 #include <pthread.h>

@@ -1,4 +1,8 @@
-/* client_stream.c -- see client_stream.h. */
+/* client_stream.c -- see client_stream.h.
+ *
+ * It can go wrong when: the peer closes or resets (DDP_ERR_CLOSED), is silent or does not read
+ * (DDP_ERR_TIMEOUT), the network says so (DDP_ERR_IO). No signal is ever raised: MSG_NOSIGNAL, because the
+ * program around us is not ours. */
 #include "client_stream.h"
 
 #include "base/clock.h"
@@ -57,6 +61,7 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
+/* The call would have blocked, or a signal handler of the program came in between. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -78,7 +83,7 @@ ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint6
     return DDP_OK;
 }
 
-/* Refill the empty input buffer. */
+/* Refill the empty input buffer. Polls first: right after a request there is nothing to read yet. */
 static ddp_status fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;

@@ -1,8 +1,9 @@
 /* client_stream.h -- a connected TCP socket on which every call has a deadline.
  *
- * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can hold us
- * longer than we said. What comes in goes through a small buffer: a short reply costs one recv, and bytes that nobody
- * asked for are found before the next request goes out. The words of an error do not name the peer; the caller does. */
+ * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can
+ * hold us longer than we said. What comes in goes through a small buffer: a short reply costs one recv, and
+ * bytes that nobody asked for are found before the next request goes out. The words of an error do not name
+ * the peer; the caller does. */
 #ifndef RENDEZVOUS_CLIENT_STREAM_H
 #define RENDEZVOUS_CLIENT_STREAM_H
 
@@ -27,8 +28,8 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close; allowed any number of times. */
 void client_stream_close(struct client_stream *s);
 
-/* Before a request: nothing may have come in unasked. DDP_ERR_CORRUPT: something has, the replies are out of step.
- * DDP_ERR_CLOSED: the peer has closed. */
+/* Before a request: nothing may have come in unasked. DDP_ERR_CORRUPT: something has, the replies are out of
+ * step. DDP_ERR_CLOSED: the peer has closed. */
 ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err);
 
 /* Send all of `bytes`. */

@@ -1,9 +1,11 @@
-/* ctl_format.c -- see ctl_format.h. */
+/* ctl_format.c -- see ctl_format.h.
+ *
+ * Which field stands in which column is a table for each list; ctl_table.c does the rest. */
 #include "ctl_format.h"
 
 #include "ctl_table.h"
 
-/* --- what is shown of each list ----------------------------------------------------------------------------------- */
+/* --- what is shown of each list ------------------------------------------------------------------------- */
 
 /* How a member's process has ended: "exit 1", "signal 9". */
 static bool cell_end(const cJSON *row, const char *field, struct buf *out)
@@ -71,6 +73,7 @@ static const struct ctl_column barrier_columns[] = {
 
 /* clang-format on */
 
+/* 0 when it is missing. */
 static double number(const cJSON *object, const char *field)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
@@ -87,7 +90,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
     return ok && (!cut || buf_printf(out, "... and more, which the store has not listed\n"));
 }
 
-/* --- status ------------------------------------------------------------------------------------------------------- */
+/* --- status --------------------------------------------------------------------------------------------- */
 
 static bool put_bytes(struct buf *out, double bytes)
 {
@@ -107,6 +110,7 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
+/* Whatever the store counts, in its order: a new counter needs no change here. */
 static bool put_counters(const cJSON *counters, struct buf *out)
 {
     const cJSON *item;
@@ -138,7 +142,7 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
     return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
 }
 
-/* --- the lists ---------------------------------------------------------------------------------------------------- */
+/* --- the lists ------------------------------------------------------------------------------------------ */
 
 bool ctl_format_keys(const cJSON *answer, struct buf *out)
 {

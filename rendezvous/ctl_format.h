@@ -1,7 +1,8 @@
 /* ctl_format.h -- the answers of a store as text for a person. JSON in, text out, nothing else.
  *
- * A store may be older or newer than this program: a field that is missing is shown as "-", one that is unknown is left
- * out (`--json` shows it). Every function appends to `out`, and returns false when memory is short. */
+ * A store may be older or newer than this program: a field that is missing is shown as "-", one that is
+ * unknown is left out (`--json` shows it). Every function appends to `out`, and returns false when memory is
+ * short. */
 #ifndef RENDEZVOUS_CTL_FORMAT_H
 #define RENDEZVOUS_CTL_FORMAT_H
 

@@ -9,6 +9,7 @@
 
 enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
 
+/* The one list of commands; the op's answer is described in rendezvous/README.md. */
 static const struct ctl_command commands[] = {
     { "status", NULL, "the job, what is known of each rank, and how full the store is", "status",
       ctl_format_status },
@@ -21,7 +22,7 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* --- options ------------------------------------------------------------------------------------------------------ */
+/* --- options -------------------------------------------------------------------------------------------- */
 
 static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
 {
@@ -93,8 +94,9 @@ static const struct option_row table[] = {
     { 0 },
 };
 
-/* --- parsing ------------------------------------------------------------------------------------------------------ */
+/* --- parsing -------------------------------------------------------------------------------------------- */
 
+/* The first word is the command, the second its argument. */
 static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
@@ -109,6 +111,7 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "unknown command '%s'; see --help", word);
 }
 
+/* Inside a worker's environment, as in a shell that was started from one, no option is needed. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -158,7 +161,7 @@ char *ctl_options_request(const struct ctl_options *options)
     return text;
 }
 
-/* --- texts -------------------------------------------------------------------------------------------------------- */
+/* --- texts ---------------------------------------------------------------------------------------------- */
 
 static bool command_help(struct buf *out)
 {
@@ -171,6 +174,7 @@ static bool command_help(struct buf *out)
     return ok;
 }
 
+/* The same for the manual page. */
 static bool command_man(struct buf *out)
 {
     bool ok = true;

@@ -1,13 +1,14 @@
 /* ctl_table.c -- see ctl_table.h.
  *
- * Each cell is made twice, once to measure its column and once to be printed; that is simpler than keeping them. */
+ * Each cell is made twice, once to measure its column and once to be printed; that is simpler than keeping
+ * them. */
 #include "ctl_table.h"
 
 #include "text.h"
 
 enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
 
-/* --- cells -------------------------------------------------------------------------------------------------------- */
+/* --- cells ---------------------------------------------------------------------------------------------- */
 
 bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
 {
@@ -41,13 +42,15 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
+/* -1 when it is none. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
     return cJSON_IsNumber(number) ? number->valueint : -1;
 }
 
-/* Runs of neighbours become "first-last": a job has thousands of ranks, of which usually few are of interest. */
+/* Runs of neighbours become "first-last": a job has thousands of ranks, of which usually few are of
+ * interest. */
 bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -67,7 +70,7 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------------------------ */
 
 /* Make the cell in the empty buffer `cell`. */
 static bool make(const struct ctl_column *column, const cJSON *row, struct buf *cell)
@@ -76,6 +79,7 @@ static bool make(const struct ctl_column *column, const cJSON *row, struct buf *
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
 }
 
+/* Each column is as wide as its widest cell or its title. */
 static bool measure(const struct ctl_column *columns, const cJSON *rows, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {

@@ -1,4 +1,7 @@
-/* ddpctl.c -- ask a running store who is there, who waits, and for what. */
+/* ddpctl.c -- ask a running store who is there, who waits, and for what.
+ *
+ * One connection, one CONTROL request, one answer. What is asked and how the answer looks stands in two
+ * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "ctl_options.h"
 #include "ddp/store.h"
@@ -20,6 +23,7 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
+/* IDENTIFY as "ctl": a store that is not ddprun's says no to that, before it is asked anything else. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -57,6 +61,7 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
+/* The exit code says whether the store said yes; its "no" is on stderr, and with --json on stdout as well. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));

@@ -1,6 +1,8 @@
 /* store_client.c -- the calls of PyTorch's protocol; see client.h for the parts that they are made of.
  *
- * A GET of a missing key has no good answer in this protocol, so get waits first, as PyTorch's clients do. */
+ * Each public function is the list of what goes over the wire: begin, put.., send, take.., end. A wait that
+ * runs out of time is taken back before the call returns, and the missing key is looked up for the error,
+ * because "timed out" alone helps nobody. */
 #include "client.h"
 
 #include "base/clock.h"
@@ -9,6 +11,7 @@
 
 enum { NAMING_MS = 2000 }; /* for finding out which key was missing, after a wait has run out of time */
 
+/* SET has no reply. That it has arrived is known with the answer to any later call on this handle. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -33,6 +36,7 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     return client_end(&c, err);
 }
 
+/* What it returns is the only way to see whether the value was set. */
 ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)
@@ -54,8 +58,9 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
     return client_end(&c, err);
 }
 
-/* --- waiting -------------------------------------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------------------------------------- */
 
+/* CHECK within a call. False also after a failure. */
 static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
 {
     client_put_op(c, OP_CHECK);
@@ -102,7 +107,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
-        return;
+        return; /* nothing to wait for; client_end drops the opcode */
     client_put_keys(c, keys, n);
     client_send(c);
     if (!client_ok(c))
@@ -125,6 +130,7 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
     return client_end(&c, err);
 }
 
+/* Two round trips, because a GET of a missing key ends the connection on genuine servers. */
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {
@@ -139,7 +145,7 @@ ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms,
     return client_end(&c, err);
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------------------------------------- */
 
 ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
                            struct ddp_err *err)

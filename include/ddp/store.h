@@ -1,13 +1,14 @@
 /* store.h -- a blocking client of the key-value store.
  *
- * It speaks PyTorch's TCPStore protocol, so it works against ddprun, ddp-rendezvous and a genuine TCPStore of torch
- * 1.13 or newer; the dialect is found while connecting. Keys are byte strings; like PyTorch's own clients this one
- * puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the same key.
+ * It speaks PyTorch's TCPStore protocol, so it works against ddprun, ddp-rendezvous and a genuine TCPStore of
+ * torch 1.13 or newer; the dialect is found while connecting. Keys are byte strings; like PyTorch's own
+ * clients this one puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the
+ * same key.
  *
- * Every call has a deadline. One connection carries one call at a time: a handle may be used from several threads,
- * calls then queue behind a mutex. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a DDP_ERR_TIMEOUT of a
- * call that does not wait by its nature (the store hangs), the handle answers every call with DDP_ERR_CLOSED until it is
- * closed. */
+ * Every call has a deadline. One connection carries one call at a time: a handle may be used from several
+ * threads, calls then queue behind a mutex. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a
+ * DDP_ERR_TIMEOUT of a call that does not wait by its nature (the store hangs), the handle answers every call
+ * with DDP_ERR_CLOSED until it is closed. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -29,10 +30,10 @@ typedef struct ddp_store ddp_store;
 
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
-    uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are tried again with growing, jittered pauses */
+    uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are tried again, with growing pauses */
     uint32_t timeout_ms;         /* deadline of each call that takes none of its own; 0 = 300 000 */
-    /* Who is calling, told to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this connection. It is
-     * sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
+    /* Who is calling, told to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this connection.
+     * It is sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
     const char *role; /* "worker", "agent", "ctl" */
     const char *job;  /* job id, NULL = "none" */
     int rank;         /* -1 = none */
@@ -40,16 +41,16 @@ typedef struct ddp_store_options {
     int attempt;      /* restart count */
 } ddp_store_options;
 
-#define DDP_STORE_OPTIONS_INIT                                                                               \
-    {                                                                                                        \
-        .size = sizeof(ddp_store_options), .rank = -1                                                        \
+#define DDP_STORE_OPTIONS_INIT                        \
+    {                                                 \
+        .size = sizeof(ddp_store_options), .rank = -1 \
     }
 
-/* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL.
- * DDP_OK: *out is yours, give it to ddp_store_close. DDP_ERR_TIMEOUT: nobody answered in time, err says what the last
- * try met. DDP_ERR_CORRUPT: what answers there is not a store. */
-DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
-                                     struct ddp_err *err);
+/* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL. DDP_OK: *out is yours,
+ * give it to ddp_store_close. DDP_ERR_TIMEOUT: nobody answered in time, err says what the last try met.
+ * DDP_ERR_CORRUPT: what answers there is not a store. */
+DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options,
+                                     ddp_store **out, struct ddp_err *err);
 
 /* Close the connection and free the handle. NULL is allowed. */
 DDP_API void ddp_store_close(ddp_store *store);
@@ -58,19 +59,20 @@ DDP_API void ddp_store_close(ddp_store *store);
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 
-/* Wait until the key exists, then return its value in malloc'ed memory that is yours (free it); a NUL is put behind
- * it, not counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
-DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
-                                 struct ddp_err *err);
+/* Wait until the key exists, then return its value in malloc'ed memory that is yours (free it); a NUL is put
+ * behind it, not counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
+DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
+                                 size_t *len, struct ddp_err *err);
 
 /* Add to a counter (a decimal text; a missing key counts as 0); *sum (may be NULL) gets the result. */
-DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err);
+DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
+                                 struct ddp_err *err);
 
-/* Set `key` to `desired` if it is `expected` now (expected_len 0 also matches a missing key). *current (may be NULL)
- * gets what the key holds afterwards, malloc'ed, yours. */
-DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
-                                         const void *desired, size_t desired_len, void **current, size_t *current_len,
-                                         struct ddp_err *err);
+/* Set `key` to `desired` if it is `expected` now (expected_len 0 also matches a missing key). *current (may
+ * be NULL) gets what the key holds afterwards, malloc'ed, yours. */
+DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
+                                         size_t expected_len, const void *desired, size_t desired_len,
+                                         void **current, size_t *current_len, struct ddp_err *err);
 
 /* Wait until all `n` keys exist. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the first missing key. */
 DDP_API ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
@@ -86,11 +88,11 @@ DDP_API ddp_status ddp_store_delete(ddp_store *store, const char *key, int *remo
 /* Number of keys in the store, counters of the protocol itself included. */
 DDP_API ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err);
 
-/* A named barrier (a ddprun store only, else DDP_ERR_UNSUPPORTED; needs `rank` in the options).
- * Join barrier `name` with the given ranks (members NULL = all ranks of the world). Each name is good for one use.
- * The first arrival's timeout starts the clock. DDP_OK: all have come. DDP_ERR_TIMEOUT: err lists the missing ranks
- * and what is known of each. DDP_ERR_PEER_LOST: a member's process has ended. DDP_ERR_ABORTED: cancelled.
- * DDP_ERR_MISMATCH: the name was used before, or members or this rank do not fit. */
+/* A named barrier (a ddprun store only, else DDP_ERR_UNSUPPORTED; needs `rank` in the options). Join barrier
+ * `name` with the given ranks (members NULL = all ranks of the world). Each name is good for one use. The
+ * first arrival's timeout starts the clock. DDP_OK: all have come. DDP_ERR_TIMEOUT: err lists the missing
+ * ranks and what is known of each. DDP_ERR_PEER_LOST: a member's process has ended. DDP_ERR_ABORTED:
+ * cancelled. DDP_ERR_MISMATCH: the name was used before, or members or this rank do not fit. */
 DDP_API ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                                      uint32_t timeout_ms, struct ddp_err *err);
 

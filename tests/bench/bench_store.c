@@ -2,14 +2,15 @@
  *
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
- *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same number of bytes.
- *     Both are processes of their own and take turns in every round; the ratio is the median of the rounds' ratios, so
- *     that a busy moment of the machine hits both.
- *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts behind each other, as the
- *     protocol allows, and ADDs of which each is answered before the next one.
+ *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same
+ *     number of bytes. Both are processes of their own and take turns in every round; the ratio is the median
+ *     of the rounds' ratios, so that a busy moment of the machine hits both.
+ *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts behind each other, as
+ *     the protocol allows, and ADDs of which each is answered before the next one.
  *   - Memory that an idle, greeted connection costs the server.
  *
- * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on stdout. */
+ * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
+ * stdout. */
 #include "loopback.h"
 #include "timed.h"
 
@@ -43,7 +44,7 @@ static void need(bool ok, const char *what)
         give_up(what);
 }
 
-/* --- requests of dialect C ---------------------------------------------------------------------------------------- */
+/* --- requests of dialect C ------------------------------------------------------------------------------ */
 
 static void put_request(struct buf *out, enum op_id op, const char *key)
 {
@@ -73,7 +74,7 @@ static void put_set(struct buf *out, const char *key)
     need(put_blob(out, slice_of(value, sizeof(value))), "out of memory");
 }
 
-/* --- round trips -------------------------------------------------------------------------------------------------- */
+/* --- round trips ---------------------------------------------------------------------------------------- */
 
 /* Microseconds of one trip, the mean of `trips` in a row. */
 static double trip_us(int fd, const struct buf *request, size_t reply_bytes, int trips)
@@ -142,7 +143,7 @@ static void round_trips(const struct bench_server *store)
     bench_stop(&echo);
 }
 
-/* --- sets per second ---------------------------------------------------------------------------------------------- */
+/* --- sets per second ------------------------------------------------------------------------------------ */
 
 /* What each connection sends again whenever its reply of 8 bytes has come: `requests` requests. */
 struct load {
@@ -235,9 +236,10 @@ static void loads(const struct bench_server *store)
     }
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------------------------------------- */
 
-/* A server of its own: what the loads above have left in its heap would serve the first connections for nothing. */
+/* A server of its own: what the loads above have left in its heap would serve the first connections for
+ * nothing. */
 static void memory(const char *path)
 {
     static const int steps[] = { 1000, 5000 };

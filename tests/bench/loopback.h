@@ -1,4 +1,5 @@
-/* loopback.h -- servers on 127.0.0.1 to measure, and sockets to measure them with. For the programs in tests/bench only. */
+/* loopback.h -- servers on 127.0.0.1 to measure, and sockets to measure them with. For the programs in
+ * tests/bench only. */
 #ifndef TESTS_BENCH_LOOPBACK_H
 #define TESTS_BENCH_LOOPBACK_H
 
@@ -14,8 +15,9 @@ struct bench_server {
 /* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not come up. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
-/* Start the least that a server can be: one thread, epoll, read, write. A client first sends two u32, the bytes of its requests
- * and of the replies; from then on each complete request is answered with so many bytes. */
+/* Start the least that a server can be: one thread, epoll, read, write. A client first sends two u32, the
+ * bytes of its requests and of the replies; from then on each complete request is answered with so many
+ * bytes. */
 bool bench_start_echo(struct bench_server *out);
 
 void bench_stop(struct bench_server *server);

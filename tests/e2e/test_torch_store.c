@@ -1,5 +1,5 @@
-/* The store client against a genuine TCPStore: Debian's python3-torch, which is 1.13 and speaks dialect A. Skipped where
- * there is none. */
+/* The store client against a genuine TCPStore: Debian's python3-torch, which is 1.13 and speaks dialect A.
+ * Skipped where there is none. */
 #include "ddp/store.h"
 
 #include "run.h"
@@ -88,7 +88,8 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* A wait that runs out, whose key comes later: the genuine server would answer it in front of the next reply. */
+/* A wait that runs out, whose key comes later: the genuine server would answer it in front of the next
+ * reply. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };

@@ -4,10 +4,11 @@
  *     ... connect to fake_store_port(fake) ...
  *     cr_assert_null(fake_store_stop(fake));
  *
- * There is one script for each connection, in order; the last one serves all further connections. Words of a script:
+ * There is one script for each connection, in order; the last one serves all further connections. Words of a
+ * script:
  *
  *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
- *     >       what follows is sent: hex digits, @ (the last bytes that met ??, up to 4), or a 'text without blanks
+ *     >       what follows is sent: hex digits, @ (the last 4 bytes that met ??), or a 'text without blanks
  *     blob    (behind <) any blob, a length and its bytes
  *     slowly  from here on each byte is sent in a segment of its own
  *     hangup  close at once
@@ -18,7 +19,8 @@
 
 struct fake_store;
 
-/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the stop. */
+/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the
+ * stop. */
 struct fake_store *fake_store_start(const char *const *scripts);
 
 int fake_store_port(const struct fake_store *fake);
@@ -26,10 +28,12 @@ int fake_store_port(const struct fake_store *fake);
 /* How many connections have come so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free. Returns what the clients said against the script, NULL if nothing; valid until the next stop. */
+/* Stop and free. Returns what the clients said against the script, NULL if nothing; valid until the next
+ * stop. */
 const char *fake_store_stop(struct fake_store *fake);
 
-/* A port of 127.0.0.1 that is bound but not listened on: connections are refused. Returns the socket; close it. */
+/* A port of 127.0.0.1 that is bound but not listened on: connections are refused. Returns the socket; close
+ * it. */
 int fake_port_reserve(int *port);
 
 #endif

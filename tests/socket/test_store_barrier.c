@@ -158,7 +158,8 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* Who came first set the deadline; who wants to wait less leaves alone, and is still understood afterwards. */
+/* Who came first set the deadline; who wants to wait less leaves alone, and is still understood
+ * afterwards. */
 Test(store_barrier, can_be_left_early)
 {
     ddp_store *ctl;

@@ -146,7 +146,7 @@ Test(store_client, nothing_to_wait_for_is_no_wait)
     ddp_store_close(store);
 }
 
-/* --- waiting ----------------------------------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------------------------------------- */
 
 Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
 {
@@ -224,7 +224,7 @@ Test(store_client, one_handle_serves_several_threads)
     ddp_store_close(store);
 }
 
-/* --- coming and going -------------------------------------------------------------------------------------------- */
+/* --- coming and going ----------------------------------------------------------------------------------- */
 
 static void *start_late(void *arg)
 {

@@ -48,7 +48,7 @@ static void done(ddp_store *store)
 
 TestSuite(store_dialects, .timeout = 60);
 
-/* --- finding the dialect ------------------------------------------------------------------------------------------ */
+/* --- finding the dialect -------------------------------------------------------------------------------- */
 
 Test(store_dialects, a_new_store_answers_the_ping)
 {
@@ -61,8 +61,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* torch 2.2 to 2.4: PING is unknown and ends the connection. The question that they do answer deletes a key that nobody
- * has; its length, 4096, stands behind the opcode. */
+/* torch 2.2 to 2.4: PING is unknown and ends the connection. The question that they do answer deletes a key
+ * that nobody has; its length, 4096, stands behind the opcode. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";
@@ -112,7 +112,7 @@ Test(store_dialects, a_wait_given_up_in_the_old_dialect_costs_a_connection)
     done(store);
 }
 
-/* --- the end of a wait --------------------------------------------------------------------------------------------- */
+/* --- the end of a wait ---------------------------------------------------------------------------------- */
 
 #define WAIT_A "< 06 0100000000000000 0200000000000000 2f61 "
 
@@ -144,7 +144,7 @@ Test(store_dialects, a_nonsense_answer_to_the_cancel_ends_the_handle)
     done(store);
 }
 
-/* --- rude and foreign peers ---------------------------------------------------------------------------------------- */
+/* --- rude and foreign peers ----------------------------------------------------------------------------- */
 
 Test(store_dialects, replies_may_come_byte_by_byte)
 {
@@ -269,7 +269,7 @@ Test(store_dialects, a_store_that_falls_silent_is_given_up_at_the_deadline)
     done(store);
 }
 
-/* --- ddprun's own requests ------------------------------------------------------------------------------------------ */
+/* --- ddprun's own requests ------------------------------------------------------------------------------ */
 
 Test(store_dialects, who_does_not_know_identify_is_not_ours)
 {

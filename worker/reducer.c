@@ -195,19 +195,23 @@ ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
     return reduce_full_buckets(reducer);
 }
 
+static void list_param(const ddp_reducer *reducer, size_t i, char *list, size_t room)
+{
+    size_t used = strlen(list);
+    snprintf(list + used, room - used, "%s%zu \"%.40s\" (bucket %zu)", used ? ", " : "", i,
+             reducer->params[i].name, reducer->plan.bucket_of[i]);
+}
+
 static ddp_status name_unready(const ddp_reducer *reducer)
 {
     enum { LISTED = 8 };
     char list[700] = "";
-    size_t missing = 0, used = 0;
+    size_t missing = 0;
     struct ddp_err err;
 
-    for (size_t i = 0; i < reducer->n; i++) {
-        if (reducer->ready[i] || missing++ >= LISTED)
-            continue;
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%zu \"%.40s\" (bucket %zu)",
-                                 used ? ", " : "", i, reducer->params[i].name, reducer->plan.bucket_of[i]);
-    }
+    for (size_t i = 0; i < reducer->n; i++)
+        if (!reducer->ready[i] && missing++ < LISTED)
+            list_param(reducer, i, list, sizeof(list));
     ddp_fail(&err, DDP_ERR_ARG, "reducer: finish, but %zu of %zu parameters were not marked ready: %s%s",
              missing, reducer->n, list, missing > LISTED ? ", and others" : "");
     return fail(reducer, &err);

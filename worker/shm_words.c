@@ -19,33 +19,29 @@ ddp_status words_ended(const struct shm_control *control, int rank, int ended, s
                     ended, control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
 }
 
-/* "rank 2 (pid 123, is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 1024, sum))" */
-static int one_missing(char *to, size_t room, const struct shm_control *control, int rank)
+/* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9, sum))". */
+static void list_rank(char *list, size_t room, const struct shm_control *control, int rank)
 {
     char text[CALL_TEXT];
     const struct shm_rank *r = &control->ranks[rank];
-    return snprintf(to, room, "rank %d (pid %d %s; last seen in %s)", rank, r->pid, peers_state(r->pid),
-                    r->arrived == 0 ? "no call" : mark_text(text, control, rank));
+    size_t used = strlen(list);
+    snprintf(list + used, room - used, "%srank %d (pid %d %s; last seen in %s)", used ? ", " : "", rank,
+             r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
 ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                          uint32_t waited_ms, struct ddp_err *err)
 {
-    enum { LISTED = 5 }; /* more would not fit into the words of an error */
+    enum { LISTED = 4 }; /* more would not fit into the words of an error */
     char list[800] = "", text[CALL_TEXT];
     int missing = 0;
 
-    for (int r = 0, used = 0; r < world; r++) {
-        if (control->ranks[r].arrived == phase)
-            continue;
-        if (missing++ < LISTED && (size_t)used < sizeof(list)) {
-            used += snprintf(list + used, sizeof(list) - (size_t)used, "%s", used ? ", " : "");
-            used += one_missing(list + used, sizeof(list) - (size_t)used, control, r);
-        }
-    }
+    for (int r = 0; r < world; r++)
+        if (control->ranks[r].arrived != phase && missing++ < LISTED)
+            list_rank(list, sizeof(list), control, r);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "%d of %d ranks did not come to %s of rank %d within %u ms on %.63s: %s%s", missing,
-                    world, mark_text(text, control, rank), rank, waited_ms, control->host, list,
+                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not come: %s%s", rank,
+                    waited_ms, mark_text(text, control, rank), missing, world, control->host, list,
                     missing > LISTED ? ", and others" : "");
 }
 

@@ -1,0 +1,189 @@
+/* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
+ * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
+#include "event_json.h"
+#include "report.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REPLACED 0 /* a sanitizer has replaced malloc already */
+#else
+#define REPLACED 1
+#endif
+
+static bool counting;
+static long calls, fail_at, live;
+
+#if REPLACED
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *p, size_t size);
+extern void __libc_free(void *p);
+
+static bool fails(void)
+{
+    return counting && ++calls == fail_at;
+}
+
+static void *counted(void *p)
+{
+    live += counting && p != NULL;
+    return p;
+}
+
+/* Seen by the C library and cJSON, too. */
+#pragma GCC visibility push(default)
+void *malloc(size_t size)
+{
+    return fails() ? NULL : counted(__libc_malloc(size));
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : counted(__libc_calloc(n, size));
+}
+
+void *realloc(void *p, size_t size)
+{
+    if (fails())
+        return NULL;
+    return p == NULL ? counted(__libc_realloc(p, size)) : __libc_realloc(p, size);
+}
+
+void free(void *p)
+{
+    live -= counting && p != NULL;
+    __libc_free(p);
+}
+#pragma GCC visibility pop
+#endif
+
+static char *environment[] = { "PATH=/bin", "PET_TEE=0:1", "PET_MAX_RESTARTS=1", NULL };
+static char *argv[] = { "ddprun",    "--nproc_per_node=3", "--log_dir=logs", "--tee=0:3,2:1",
+                        "--env=A=1", "--env=B=2",          "prog.py",        "x",
+                        NULL };
+
+static const struct plan_facts facts = { .environ_block = environment,
+                                         .physical_gpus = 4,
+                                         .cpus = 4,
+                                         .host = "n1",
+                                         .nonce = "k3x9",
+                                         .tmp_dir = "/tmp" };
+
+static void step(struct agent *a, enum agent_event_type type, int r, int code)
+{
+    size_t n;
+    struct agent_event e = { .type = type, .now_ms = 1000, .local_rank = r, .pid = 9, .exit_code = code };
+    agent_step(a, &e, &n);
+}
+
+/* One worker fails, and all that can be said about it is said. True when every step had its memory. */
+static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
+{
+    struct tail tails[3] = { 0 };
+    struct report report = { .plan = plan, .agent = a, .stderr_tails = tails };
+    step(a, AGENT_START, 0, 0);
+    for (int r = 0; r < 3; r++)
+        step(a, AGENT_SPAWNED, r, 0);
+    tail_feed(&tails[1], slice_str("last words\n"));
+    step(a, AGENT_EXITED, 1, 7);
+    struct cJSON *json = report_json(&report);
+    bool ok = json != NULL;
+    cJSON_Delete(json);
+    ok = report_text(&report, out) && ok;
+    ok = event_started(out, 0, plan) && ok;
+    ok = event_output(out, 0, &plan->workers[1], STD_OUT, slice_str("text"), LINE_WHOLE) && ok;
+    ok = event_worker_ended(out, 0, &plan->workers[1], agent_worker(a, 1)) && ok;
+    ok = event_finished(out, &report) && ok;
+    for (int r = 0; r < 3; r++)
+        tail_free(&tails[r]);
+    return ok;
+}
+
+static bool with_plan(const struct plan *plan)
+{
+    struct buf out = { 0 };
+    struct worker_env env;
+    struct ddp_err err;
+    struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = 1 });
+    bool ok = plan_print(plan, &out);
+    ok = plan_print_json(plan, &out) && ok;
+    ok = a != NULL && tell_everything(plan, a, &out) && ok;
+    if (plan_env(plan, 1, &env, &err) == DDP_OK)
+        worker_env_free(&env);
+    else
+        ok = false;
+    agent_free(a);
+    buf_free(&out);
+    return ok;
+}
+
+/* The whole way from the command line to the report. */
+static bool scenario(void)
+{
+    struct cli cli;
+    struct plan plan;
+    struct ddp_err err = { 0 };
+    ddp_status status = cli_parse(&cli, 8, argv, environment, &err);
+    bool ok = false;
+    if (status == DDP_OK) {
+        status = plan_make(&plan, &cli, &facts, &err);
+        if (status == DDP_OK) {
+            ok = with_plan(&plan);
+            plan_free(&plan);
+        }
+        cli_free(&cli);
+    }
+    counting = false;
+    cr_assert(status == DDP_OK || (status == DDP_ERR_NOMEM && err.msg[0] != '\0'), "%s", err.msg);
+    return ok;
+}
+
+Test(launcher_memory, every_shortage_is_survived)
+{
+    if (!REPLACED)
+        cr_skip_test("skipped, because a sanitizer brings a malloc of its own");
+    int refused = 0;
+    for (fail_at = 1;; fail_at++) {
+        calls = live = 0;
+        counting = true;
+        bool ok = scenario();
+        cr_assert_eq(live, 0, "%ld blocks are lost when call %ld fails", live, fail_at);
+        if (calls < fail_at) {
+            cr_assert(ok, "enough memory, and still no success");
+            break;
+        }
+        refused += !ok;
+    }
+    cr_assert_gt(refused, 100, "only %d of %ld shortages were noticed", refused, fail_at);
+}
+
+static void note(void *user, struct slice text, enum line_kind kind)
+{
+    size_t *bytes = user;
+    (void)kind;
+    *bytes += text.len;
+}
+
+/* Output is never lost for lack of memory: it comes in pieces instead. */
+Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
+{
+    if (!REPLACED)
+        cr_skip_test("skipped, because a sanitizer brings a malloc of its own");
+    for (fail_at = 1; fail_at < 4; fail_at++) {
+        struct lines l;
+        size_t bytes = 0;
+        lines_init(&l, note, &bytes, LINES_LIMIT);
+        calls = 0;
+        counting = true;
+        lines_feed(&l, slice_str("begin, "));
+        lines_feed(&l, slice_str("more, "));
+        lines_feed(&l, slice_str("end\n"));
+        lines_free(&l);
+        counting = false;
+        cr_assert_eq(bytes, strlen("begin, more, end"));
+    }
+}

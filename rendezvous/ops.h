@@ -81,7 +81,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "echoes a number")                                                                                     \
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
       "puts a value at the end of a queue")                                                                  \
-    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length before, [blob value]", \
+    X(QUEUE_POP,     0x0f, NO, NO, QUEUE, NIL, NIL,         false, false, "i64 length before, [blob value]", \
       "takes the first value of a queue")                                                                    \
     X(QUEUE_LEN,     0x10, NO, NO, QUEUE, NIL, NIL,          false, false, "i64 length",                     \
       "measures a queue")                                                                                    \

@@ -92,6 +92,8 @@ $(BUILD)/obj/tests/%: ALL_CFLAGS += -Itests/lib
 $(call obj,$(TEST_LIB) $(TEST_SRC)): | $(BUILD)/deps-test
 # The loops over gradients are written for the vectoriser, which works at -O3 and must be free to compare both ways.
 $(BUILD)/obj/worker/reduce.o: ALL_CFLAGS += -O3 -fno-trapping-math
+# No square root in Adam looks at errno.
+$(BUILD)/obj/worker/optim.o: ALL_CFLAGS += -O3 -fno-trapping-math -fno-math-errno
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))

@@ -21,16 +21,16 @@ Test(split, shards_depend_on_the_batch_and_not_on_the_workers)
         cr_expect(s.shards == 4 && s.rows == 25 && s.steps == 60);
         cr_expect(s.shards_here == 4 / world && s.first_shard == 4 - s.shards_here);
     }
-    cr_expect_eq(split_for(6000, 0, 128, 2, 0).shards, 8);
+    cr_expect_eq(split_for(6000, 0, 102, 2, 0).shards, 2);
     cr_expect_eq(split_for(6000, 0, 99, 1, 0).shards, 1);
 }
 
 Test(split, other_numbers_of_workers_get_one_shard_each)
 {
-    struct split three = split_for(6000, 100, 0, 3, 2), sixteen = split_for(6000, 100, 0, 16, 0);
+    struct split three = split_for(6000, 100, 0, 3, 2), eight = split_for(6000, 100, 0, 8, 0);
     cr_expect(three.shards == 3 && three.shards_here == 1 && three.first_shard == 2 &&
               three.global_batch == 300);
-    cr_expect(sixteen.shards == 16 && sixteen.shards_here == 1);
+    cr_expect(eight.shards == 8 && eight.shards_here == 1);
 }
 
 Test(split, a_batch_that_does_not_divide_is_refused_with_both_numbers)
@@ -54,7 +54,7 @@ Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
 {
     struct split s = split_for(10, 0, 1 << 30, 4, 0);
     cr_expect_eq(s.steps, 1);
-    cr_expect(split_samples(&s, 0) == 10 && split_rows(&s, 0) == 2);
+    cr_expect(split_samples(&s, 0) == 10 && split_rows(&s, 0) == 3);
 }
 
 /* --- the same with data ------------------------------------------------------------------------------ */
@@ -144,12 +144,12 @@ static void average(float (*rank)[STEPS * MLP_PARAMS], int world)
 }
 
 /* Partial batches and padding included (45 samples, batch 16). */
-Test(gradient, one_two_four_and_eight_workers_compute_the_same_bits, .init = make_set)
+Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set)
 {
     static float one[STEPS * MLP_PARAMS];
-    float(*many)[STEPS * MLP_PARAMS] = malloc(8 * sizeof(*many));
+    float(*many)[STEPS * MLP_PARAMS] = malloc(4 * sizeof(*many));
     double loss = gradients_of(1, 0, one);
-    for (int world = 2; world <= 8; world *= 2) {
+    for (int world = 2; world <= 4; world *= 2) {
         double losses = 0;
         for (int rank = 0; rank < world; rank++)
             losses += gradients_of(world, rank, many[rank]);

@@ -1,6 +1,7 @@
 /* gradient.c -- see gradient.h. */
 #include "gradient.h"
 
+#include <cblas.h>
 #include <stdlib.h>
 
 bool gradient_init(struct gradient *g, struct mlp *mlp, struct feed *feed)
@@ -32,10 +33,8 @@ static double one_shard(struct gradient *g, uint64_t step, int shard, float *con
 
 static void add(float *const left[MLP_TENSORS], float *const right[MLP_TENSORS])
 {
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        for (size_t k = 0; k < mlp_tensors[i].count; k++)
-            left[i][k] += right[i][k];
-    }
+    for (int i = 0; i < MLP_TENSORS; i++)
+        cblas_saxpy((int)mlp_tensors[i].count, 1, right[i], 1, left[i], 1);
 }
 
 /* Shards [first, first + n), n a power of two: left half + right half. `level` says whose memory is free. */

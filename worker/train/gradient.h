@@ -5,7 +5,7 @@
 #include "feed.h"
 #include "mlp.h"
 
-enum { GRADIENT_LEVELS = 3 }; /* log2(SPLIT_MAX_SHARDS) */
+enum { GRADIENT_LEVELS = 2 }; /* log2(SPLIT_MAX_SHARDS) */
 
 struct gradient {
     struct mlp *mlp; /* borrowed, as is the feed */

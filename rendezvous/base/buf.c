@@ -56,7 +56,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (b->len > 0)
+    if (n > 0 && b->len > 0) /* a long request that grows must not be moved onto itself at every read */
         memmove(b->data, b->data + n, b->len);
 }
 

@@ -15,9 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The others wait a little longer than rank 0, which then still has the time to tell them what went wrong. */
+/* The others wait a little longer than rank 0, which then still has the time to tell them what went
+ * wrong. */
 enum { KEY = 640, CARD = 160, SLACK_MS = 500 };
 
+/* At least 1, because 0 would mean "as long as you like" to the store. */
 uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -36,6 +38,8 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
 
 /* --- our card ------------------------------------------------------------------------------------------- */
 
+/* Chosen by the kernel at each boot. "unknown" where /proc is not there: then all ranks of such a host
+ * agree in that. */
 static void read_boot_id(char id[40])
 {
     snprintf(id, 40, "unknown");
@@ -47,6 +51,7 @@ static void read_boot_id(char id[40])
     close(fd);
 }
 
+/* Everything that others need to find our memory, or to say why they cannot. */
 static void make_card(char text[CARD])
 {
     char boot_id[40], host[64] = "";
@@ -60,6 +65,8 @@ static void make_card(char text[CARD])
              host[0] ? host : "unknown");
 }
 
+/* Compare-and-set, not set: the second of two processes with the same rank must not overwrite the first
+ * one's card, or the job would hang with half of it here and half of it there. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD];
@@ -108,6 +115,7 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
+/* A store of our own lists missing ranks in its barrier's answer; this is for all others. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -123,6 +131,7 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
         missing, b->world_size, b->timeout_ms, list);
 }
 
+/* The card is a peer's word: its length is compared, and every field has a limit. */
 static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstrap_card *card,
                             struct ddp_err *err)
 {
@@ -145,6 +154,8 @@ static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstra
     return status;
 }
 
+/* In a ddprun store the named barrier comes first: it knows for each missing rank whether it was ever
+ * there, where, and how it ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -180,6 +191,7 @@ void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
 }
 
+/* "-4 words": rank 0's status and reason, to be told as if it were ours. */
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;
@@ -215,6 +227,7 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     return status;
 }
 
+/* Somebody may run a second job by hand against the same store: it must find nothing of this one. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

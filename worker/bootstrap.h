@@ -4,7 +4,11 @@
  * gives the others what they need under <prefix>/<what>. That is two messages per rank, not one per pair
  * of ranks. The prefix holds job and attempt, so what an earlier attempt has left is never read, and
  * everything is deleted when all have met. A second process with the same rank finds a card that is not
- * its own, and says so. */
+ * its own, and says so.
+ *
+ *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
+ *     ddp/<job>/<attempt>/rank/1     ...
+ *     ddp/<job>/<attempt>/shm        "+" and what rank 0 has to give, or "-" and why not */
 #ifndef WORKER_BOOTSTRAP_H
 #define WORKER_BOOTSTRAP_H
 

@@ -24,6 +24,7 @@ static size_t aligned(size_t bytes)
     return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
 }
 
+/* After this no sum of sizes can overflow, gaps included. */
 static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 4;
@@ -67,6 +68,7 @@ static size_t assign(size_t *bucket_of, struct bucket *buckets, const ddp_param 
     return count;
 }
 
+/* The last parameters' gradients are ready first, so their bucket comes first. */
 static void reverse(struct bucket_plan *plan, size_t n)
 {
     for (size_t b = 0; b < plan->count / 2; b++) {
@@ -94,6 +96,7 @@ static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n)
         plan->at[i] += plan->buckets[plan->bucket_of[i]].at;
 }
 
+/* One element more than needed: calloc(0) may be NULL, which would look like a lack of memory. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n, size_t first_limit,
                             size_t limit, struct ddp_err *err)
 {

@@ -1,20 +1,26 @@
-/* buckets.h -- which gradients travel together: the plan. Pure; the same on every rank, because it depends
- * only on what the ranks have compared before.
+/* buckets.h -- which gradients travel together: the plan. Pure; the same on every rank, because it
+ * depends only on what the ranks have compared before.
  *
  * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size): take the parameters in order,
  * each type on its own; add one to the open bucket, and close the bucket when it holds at least its limit
  * (so it may exceed it by one parameter); the first bucket of a type has the first limit, all later ones
- * the second. Buckets are sorted by their first parameter and the list is reversed: gradients become ready
- * from the last layer back, so the first bucket of the list is full early, and its reduction is out of the
- * way while the others are still being computed. */
+ * the second. Buckets are sorted by their first parameter and the list is reversed: gradients become
+ * ready from the last layer back, so the first bucket of the list is full early, and its reduction is out
+ * of the way while the others are still being computed.
+ *
+ * An example with limits of 1000 and 200 bytes, parameters of 400, 1600, 40, 80, 120 and 8 bytes: 0 and 1
+ * fill the first bucket (2000 >= 1000), 2, 3 and 4 the second (240 >= 200), 5 is left over. Reversed, the
+ * plan is
+ *
+ *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1 */
 #ifndef WORKER_BUCKETS_H
 #define WORKER_BUCKETS_H
 
 #include "ddp/reducer.h"
 
-enum {
-    BUCKET_ALIGN = 256
-}; /* of each gradient in the arena; what lies between is zero and is reduced along */
+/* Of each gradient in the arena: good for vector loads, and parts can be cut anywhere. What lies between is
+ * zero and is reduced along. */
+enum { BUCKET_ALIGN = 256 };
 
 struct bucket {
     ddp_dtype dtype;

@@ -30,6 +30,7 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Values outside of the enums come from users' casts and from peers' marks, so every lookup is limited. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -45,6 +46,7 @@ const char *ddp_op_name(ddp_op op)
     return (size_t)op < COUNT(ops) ? ops[op] : "?";
 }
 
+/* The table's word about a buffer, as bytes at one rank. */
 static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
 {
     size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
@@ -75,6 +77,8 @@ size_t call_out_bytes(const struct call *call, int rank, int world)
     return side_bytes(call, call_rules[call->kind].out, rank, world);
 }
 
+/* Half of the address space is the limit for world * n elements: sums of two such sizes cannot overflow
+ * later. */
 static ddp_status check_values(const struct call *call, int world, struct ddp_err *err)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -125,6 +129,7 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     return DDP_OK;
 }
 
+/* CALL_TEXT has room for the longest kind with the longest numbers. */
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq)
 {
     if ((size_t)call->kind >= CALL_KINDS)

@@ -29,13 +29,15 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- start ---------------------------------------------------------------------------------------------- */
 
+/* The one place of the library that reads the process's environment. */
 static const char *lookup(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
 }
 
-/* A program that was compiled against an older header passes a shorter struct; what it does not know is 0. */
+/* A program that was compiled against an older header passes a shorter struct; what it does not know is
+ * 0. */
 static ddp_status read_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -48,6 +50,7 @@ static ddp_status read_options(const ddp_options *given, ddp_options *out, struc
     return DDP_OK;
 }
 
+/* One row per backend: `nccl` will be another, when it can be loaded. */
 static ddp_status find_backend(const char *name, const struct comm_ops **out, struct ddp_err *err)
 {
     if (name == NULL)
@@ -62,6 +65,8 @@ static ddp_status find_backend(const char *name, const struct comm_ops **out, st
                     "there is no backend \"%.40s\" in this build; \"cpu\" is always there", name);
 }
 
+/* We only say who we are to a store of ours: a genuine TCPStore hangs up on an opcode that it does not
+ * know. */
 static ddp_status connect_store(struct ddp_ctx *ctx, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -101,6 +106,8 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend
     return backend->open(&setup, &ctx->world.comm, err);
 }
 
+/* What needs no other process. An option that is given wins over the environment, which wins over the
+ * default. */
 static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const struct comm_ops **backend,
                           struct ddp_err *err)
 {
@@ -152,7 +159,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* After these, ranks may be at different points of the program: nothing that is collective can be right
- * any more. */
+ * any more. Wrong arguments or a lack of memory are found before ranks depend on each other, and break
+ * nothing. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -179,6 +187,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
+/* The last barrier lets nobody leave while another could still take its absence for a death. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -189,6 +198,8 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
+/* The file is written first: once the peers are free, the launcher may be quicker with its SIGKILL than
+ * we are. Nothing here takes a lock or touches what the owning thread writes. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     char words[900];

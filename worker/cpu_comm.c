@@ -23,6 +23,7 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
+/* A world of one has the same page in memory of its own, so that everything else is the same code. */
 static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = setup->world_size > 1
@@ -36,6 +37,8 @@ static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup,
     return DDP_OK;
 }
 
+/* The first call of all: it proves that every rank has mapped the page, within what is left of the time
+ * to start. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
@@ -77,6 +80,9 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
+/* The mark says what we are about to do and where our buffers lie. Writing it before the first barrier of
+ * the call is safe: the barrier at the end of the previous call is behind everybody who could still read
+ * the old one. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     const struct shm_mark mark = {
@@ -102,6 +108,7 @@ static void run_alone(const struct call *call)
         memcpy(call->out, call->in, bytes);
 }
 
+/* After the first barrier every rank has seen every mark, and so all choose the same way. */
 static ddp_status run_large(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     ddp_status status = barrier_pass(&cpu->barrier, true, err);

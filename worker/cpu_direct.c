@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+/* Where `rank`'s input lies, as its mark says; NULL when it is private or the rank passes none. The mark
+ * stays as it is until the barrier at the end of the call. */
 static void *input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
     return regions_at(&cpu->regions, rank, cpu->control->ranks[rank].mark.in,
@@ -43,6 +45,8 @@ bool cpu_direct_possible(const struct cpu_comm *cpu, const struct call *call)
     return true;
 }
 
+/* Parts end at SHM_LINE, so that two ranks never write into one cache line. Division first: total * rank
+ * could overflow. The remainder is spread, so parts differ by one line at most. */
 void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n)
 {
     size_t line = SHM_LINE / element_bytes;
@@ -59,6 +63,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = input_of(cpu, call, r);
 }
 
+/* Everybody writes his part of the result into everybody's output. In place that is safe: only we read
+ * and write these elements between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -69,6 +75,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
+/* The same work shared out in the same way, but there is one output only. */
 static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;

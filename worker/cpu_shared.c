@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Rank 0, or the only rank, makes the memory; the others have nothing to do yet. */
 static ddp_status make(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     if (cpu->world == 1)
@@ -86,6 +87,8 @@ ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct 
     return DDP_OK;
 }
 
+/* The barrier is there so that nobody still copies out of a peer's block that is about to go. It also
+ * finds ranks that free different blocks: the number is part of the call. */
 ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

@@ -1,10 +1,20 @@
 /* cpu_slots.c -- collectives on private memory, in steps through slots that all ranks can see.
  *
  * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
- * for those who need it), take (copy the result out). They run as a pipeline with one barrier a step:
- * while step s is given, s-1 is combined and s-2 taken. Slots come in pairs used in turn, so a rank that
- * is one barrier ahead never overwrites what another still reads; the parity runs on from call to call, so
- * no barrier is needed at the end of a call either. A small call is one step and one barrier: everybody
+ * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each turn:
+ *
+ *     turn                1        2        3        4        5
+ *     give             step 0   step 1   step 2
+ *     combine                   step 0   step 1   step 2
+ *     take                               step 0   step 1   step 2
+ *     pair of slots       a        b        a                       (odd and even steps)
+ *
+ * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn
+ * 2, by combine of step 0, and the barrier after turn 2 is behind everybody. The same holds for the take
+ * slots one turn later, and across the end of a call, because the parity runs on from call to call: no
+ * barrier is needed after the last turn either.
+ *
+ * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
  * combines everything for himself. */
 #include "cpu_comm.h"
 
@@ -73,12 +83,14 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
+/* The inputs of reduce_range: all ranks' give slots of this step. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
+/* My part of the step's elements, from all ranks into my take slot, from where the others fetch it. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n;
@@ -90,6 +102,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
 
 /* --- take ----------------------------------------------------------------------------------------------- */
 
+/* Fetch each rank's part of the result from its take slot. */
 static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -121,6 +134,7 @@ static void take_from(struct cpu_comm *cpu, const struct call *call, const struc
     memcpy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
+/* The root of a broadcast has the values already. */
 static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -168,6 +182,8 @@ struct pipeline {
     size_t per_step, steps;
 };
 
+/* Which slot of a pair: the parity of the steps done since the start of the job, so it runs on over
+ * calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;

@@ -44,12 +44,14 @@ struct reader {
     struct ddp_err *err;
 };
 
+/* Empty counts as missing. */
 static const char *value_of(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+/* Decimal, whole, within the row's limits; anything else is refused rather than half read, as atoi would. */
 static ddp_status read_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
@@ -110,6 +112,7 @@ static ddp_status check_core(const struct reader *r)
         lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
 }
 
+/* Two variables that each are fine may still not fit each other. */
 static ddp_status check_below(const struct reader *r, const char *name, int value, const char *limit_name,
                               int limit)
 {

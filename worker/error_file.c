@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+/* cJSON does the escaping; NULL when memory is short. */
 static char *render(int code, const char *why)
 {
     char seconds[32];

@@ -18,6 +18,8 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return &ctx->world;
 }
 
+/* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
+ * on one rank is an error on that rank, and the call can be made again. */
 static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
@@ -94,6 +96,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
     return run(group, &call, work);
 }
 
+/* Nothing to check and nothing to wait for afterwards. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
     const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
@@ -109,6 +112,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_settle(group->ctx, group->comm->ops->shared_alloc(group->comm, bytes, out, &err), &err);
 }
 
+/* NULL as with free(), but then on all ranks: it is a collective call. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     struct ddp_err err = group->ctx->broken;

@@ -20,6 +20,7 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
+/* Asked again, because some may have come since. */
 static ddp_status too_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                            struct ddp_err *err)
 {
@@ -34,6 +35,8 @@ static ddp_status too_late(struct ddp_ctx *ctx, const char *key, const char *nam
         name, (long long)came, ctx->env.world_size, timeout_ms);
 }
 
+/* Pauses grow from 1 to 64 ms: short waits stay short, and a thousand ranks that wait long do not keep
+ * the store busy. */
 static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                  uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -56,6 +59,8 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
     }
 }
 
+/* <prefix>/barrier/<name> counts, .../go is set by the last one. A count beyond the world means that the
+ * name is old. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)
 {

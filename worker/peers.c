@@ -27,6 +27,7 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
                     strerror(errno), errno == EMFILE ? " (raise the limit with `ulimit -n`)" : "");
 }
 
+/* One descriptor for each peer. That is 255 in a world of 256, below the usual limit of 1024. */
 ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -44,6 +45,8 @@ ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int r
     return status;
 }
 
+/* One system call for all peers. A zombie counts as ended: the kernel says so before its parent has
+ * waited for it. */
 int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)

@@ -28,7 +28,8 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* `to` may be `a` or `b` itself, never a part of them that is shifted, so gcc need not check. clang does, once per call. */
+/* `to` may be `a` or `b` itself, never a part of them that is shifted, so gcc need not check. clang does,
+ * once per call. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -143,6 +144,7 @@ static const struct type_row types[] = {
     [DDP_U8] = { IN_I32, widen_u8, narrow_u8 },
 };
 
+/* Which loop combines two accumulators. */
 static join_fn join_of(const struct type_row *row, ddp_op op)
 {
     switch (op) {
@@ -159,6 +161,17 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
+/* Six ranks: the left side always has a power of two of them. Each level of the recursion keeps one tile on
+ * the stack: 11 of 4 KiB for the 1024 ranks that may share a host.
+ *
+ *                 +
+ *               /   \
+ *             +       +
+ *            / \     / \
+ *           +   +   4   5
+ *          / \ / \
+ *         0  1 2  3
+ */
 struct work {
     const struct type_row *row;
     join_fn join;
@@ -171,6 +184,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
+/* A leaf of the tree: the rank's own values in the accumulator's type. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -213,6 +227,7 @@ static void fused_4(float *restrict a, float *restrict b, float *restrict c, flo
         a[i] = b[i] = c[i] = d[i] = ((a[i] + b[i]) + (c[i] + d[i])) * with;
 }
 
+/* Every rank's output is its own input, as in an all-reduce of gradients. */
 static bool in_place(const void *const in[], size_t world, void *const out[], size_t outs)
 {
     bool same = outs == world;
@@ -221,6 +236,7 @@ static bool in_place(const void *const in[], size_t world, void *const out[], si
     return same;
 }
 
+/* False when there is no such loop for this call. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, size_t world, size_t at, size_t n, void *const x[])
 {
     float with = op == DDP_AVG ? 1.0f / (float)world : 1.0f;
@@ -236,6 +252,7 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, size_t world, size_t at, si
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
+/* Round once, then copy the finished bytes: all outputs get the same bits, whatever the type. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {

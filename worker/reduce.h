@@ -2,9 +2,13 @@
  *
  * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6): left part = the
  * largest power of two below the count. It depends on the number of ranks alone, not on sizes, timing or
- * who computes, so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once. Integers
- * wrap around (no undefined behaviour); u8 is combined in 32 bits, so an average is right and a sum is
- * right modulo 256. MIN and MAX keep a NaN. */
+ * who computes, so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once.
+ * Integers wrap around (no undefined behaviour); u8 is combined in 32 bits, so an average is right and a
+ * sum is right modulo 256. MIN and MAX keep a NaN.
+ *
+ * Why a tree and not ((x0+x1)+x2)+x3: rounding errors grow with the logarithm of the number of ranks
+ * instead of with the number, and a sum over half of the ranks is a subtree, the same computation in a
+ * smaller job. */
 #ifndef WORKER_REDUCE_H
 #define WORKER_REDUCE_H
 

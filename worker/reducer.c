@@ -29,6 +29,7 @@ static ddp_status fail(const ddp_reducer *reducer, struct ddp_err *err)
     return ctx_fail(reducer->group->ctx, err);
 }
 
+/* Nothing is ready, nothing is reduced. */
 static void begin_step(ddp_reducer *reducer)
 {
     memset(reducer->ready, 0, reducer->n * sizeof(*reducer->ready));
@@ -39,6 +40,7 @@ static void begin_step(ddp_reducer *reducer)
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
+/* The one place that frees a reducer; the arena belongs to the backend. */
 static void release(ddp_reducer *reducer)
 {
     bucket_plan_free(&reducer->plan);
@@ -48,6 +50,7 @@ static void release(ddp_reducer *reducer)
     free(reducer);
 }
 
+/* Before anything collective: a mistake here is this rank's alone. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     if (params == NULL || n == 0)
@@ -157,6 +160,10 @@ void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
     return i < reducer->n ? reducer->arena + reducer->plan.at[i] : NULL;
 }
 
+/* Only the bucket whose turn it is, and then the next: bucket 3 waits for bucket 2 even when it is full
+ * already, because the order in which gradients become ready may differ between ranks, and the order of
+ * the collectives must not. The gaps between gradients are reduced along; they are zero on all ranks and
+ * stay so. */
 static ddp_status reduce_full_buckets(ddp_reducer *reducer)
 {
     while (reducer->next < reducer->plan.count && reducer->pending[reducer->next] == 0) {
@@ -171,6 +178,8 @@ static ddp_status reduce_full_buckets(ddp_reducer *reducer)
     return DDP_OK;
 }
 
+/* Twice in one step would reduce a half-written bucket; it mostly means that the last step was not
+ * finished. */
 static ddp_status check_ready(const ddp_reducer *reducer, size_t i, struct ddp_err *err)
 {
     if (i >= reducer->n)
@@ -217,6 +226,7 @@ static ddp_status name_unready(const ddp_reducer *reducer)
     return fail(reducer, &err);
 }
 
+/* Normally all buckets are reduced by now, and only the step is to be ended. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
     if (reducer->next < reducer->plan.count) {

@@ -34,6 +34,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
+/* The final NUL of a name is hashed along, so that "ab","c" and "a","bc" differ. */
 static struct summary summarise(const ddp_param *params, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -45,6 +46,7 @@ static struct summary summarise(const ddp_param *params, size_t n)
     return (struct summary){ (int64_t)n, (int64_t)hash };
 }
 
+/* Also for an index that this rank does not have. */
 static struct card card_of(const ddp_param *params, size_t n, size_t i)
 {
     struct card card = { .index = (int64_t)i, .count = NONE };
@@ -111,6 +113,8 @@ static ddp_status tell(ddp_group *group, const ddp_param *params, size_t n, cons
     return ctx_fail(group->ctx, &err);
 }
 
+/* Only reached when summaries differ, which they do on all ranks alike: everybody sees the same list of
+ * them. */
 static ddp_status explain(ddp_group *group, const ddp_param *params, size_t n, int64_t root_count)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));

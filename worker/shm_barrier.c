@@ -13,6 +13,7 @@ enum {
     SLICE_MS = 100 /* of sleep; after each the peers are looked after */
 };
 
+/* Tell the core that this is a spin loop: it saves power, and lets a sibling thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -22,6 +23,7 @@ static void relax(void)
 #endif
 }
 
+/* Cores that this process may use: in a container often fewer than the machine has. */
 static int cores(void)
 {
     cpu_set_t set;
@@ -51,6 +53,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->deadline_ms = 0;
 }
 
+/* The acquire pairs with release_all's store: whoever sees the new phase sees everything that all ranks
+ * wrote before they arrived, slots and gradients included. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
@@ -78,6 +82,8 @@ static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *
     return give_up(b, err);
 }
 
+/* The deadline is set at the first real wait of a call, and holds for all its barriers together.
+ * *slice_ms gets how long to sleep before looking around again. */
 static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -92,6 +98,10 @@ static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struc
     return DDP_OK;
 }
 
+/* No wake-up is lost: we count ourselves as a sleeper before the kernel compares the phase, and the last
+ * rank moves the phase before it looks for sleepers (both sequentially consistent). So either it sees us
+ * and wakes us, or the kernel sees the new phase and does not let us sleep. An abort may slip in between;
+ * the end of the slice catches it. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -112,6 +122,9 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Spinning is the fastest way when the others are about to arrive on cores of their own; with fewer cores
+ * than ranks it would only keep them from arriving. Yielding serves that case: nearly always the phase is
+ * over when we get the core back, and neither side has paid for sleeping and waking. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -138,6 +151,8 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
+/* `arrived` is for the words of a time-out only; it is `arrivals` that decides who is last. The mark was
+ * written before, so the read-modify-write (acquire and release) makes all marks visible to the last one. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -153,6 +168,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
+/* For waits that are not in shared memory (a named barrier in a foreign store): the same duties, without
+ * a phase. */
 ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

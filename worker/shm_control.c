@@ -9,6 +9,7 @@
  * together are held under 64 MiB. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20, PAGE = 4096 };
 
+/* Whole pages, so that the slots behind begin at a page. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -32,6 +33,8 @@ void *shm_slot(struct shm_control *control, int world, int rank, unsigned which)
     return (char *)control + shm_control_bytes(world) + number * shm_slot_bytes(world);
 }
 
+/* Claim, write, publish: a reader that sees abort_ready sees whole words. Should the claimant die in
+ * between, the others find it dead by themselves and return their own words. */
 void shm_abort(struct shm_control *control, ddp_status code, const char *words)
 {
     uint32_t nobody = 0;
@@ -43,6 +46,8 @@ void shm_abort(struct shm_control *control, ddp_status code, const char *words)
     futex_wake_all(&control->phase);
 }
 
+/* One load when all is well: every barrier of every call asks. The length is limited by ourselves, not by
+ * a NUL that somebody else has to write. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))

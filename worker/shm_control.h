@@ -4,7 +4,15 @@
  * that a difference is found, and a late rank can be named), and one place for the reason why the job is
  * over. Behind it lie the slots through which private memory travels. Every rank computes the layout from
  * the world size; nothing in the page is ever used as a size. A world of one has the same page in memory
- * of its own. */
+ * of its own.
+ *
+ *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
+ *     page 1   slots of rank 0, slots of rank 1, ...
+ *
+ * Who writes what: everybody adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the
+ * first to give up writes the abort words; rank 0 writes `offer` and, before anybody else is there, pids
+ * and host; a rank writes its own entry. Each of these has cache lines of its own, so that ranks do not
+ * disturb each other. Plain fields are handed over by the atomics around them. */
 #ifndef WORKER_SHM_CONTROL_H
 #define WORKER_SHM_CONTROL_H
 
@@ -13,11 +21,11 @@
 
 #include <stdatomic.h>
 
-enum {
-    SHM_LINE =
-        128, /* bytes that no two writers share: two cache lines, as adjacent ones are fetched in pairs */
-    SHM_WORLD_MAX = 1024 /* ranks on one host */
-};
+/* Bytes that no two writers share: two cache lines, because processors fetch neighbours in pairs. */
+enum { SHM_LINE = 128 };
+
+/* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
+enum { SHM_WORLD_MAX = 1024 };
 
 /* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others
  * can see. */

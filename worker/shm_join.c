@@ -11,6 +11,8 @@
 
 static const char key[] = "shm";
 
+/* The boot id tells kernels apart even where every host is called "localhost"; the pid namespace tells
+ * containers apart, between which /proc/<pid> and pidfds would mean other processes. */
 static ddp_status check_same_host(const struct bootstrap_card *cards, int world, struct ddp_err *err)
 {
     for (int r = 1; r < world; r++) {
@@ -26,6 +28,8 @@ static ddp_status check_same_host(const struct bootstrap_card *cards, int world,
     return DDP_OK;
 }
 
+/* The pids go in before anybody can see the page: every rank needs them to watch the others from the
+ * first barrier on. */
 static ddp_status make_page(const struct bootstrap_card *cards, int world, struct segment *out,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -41,6 +45,7 @@ static ddp_status make_page(const struct bootstrap_card *cards, int world, struc
     return segment_describe(out, offer, err);
 }
 
+/* Rank 0's part. Whatever fails here, the others are told. */
 static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, struct segment *out,
                        struct ddp_err *err)
 {
@@ -54,6 +59,7 @@ static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, 
     return status;
 }
 
+/* Everybody else's part. The size of the page is computed, not received. */
 static ddp_status follow(const struct bootstrap *b, struct segment *out, struct ddp_err *err)
 {
     struct segment_offer offer;

@@ -7,6 +7,8 @@
  * two apart would fight for the same places in the caches. */
 enum { PAGE = 4096, BETWEEN = PAGE };
 
+/* The lowest free number, found in the same way on every rank: all make and free regions in the same
+ * order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -32,6 +34,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
+/* A handful of regions at most (one for each reducer, some of the user's own), so they are just gone
+ * through. Written without sums of addresses that could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {

@@ -22,7 +22,9 @@ static ddp_status map(struct segment *s, size_t bytes, int fd, int flags, struct
     return DDP_OK;
 }
 
-/* Size, pages and seals of a fresh memory file. */
+/* Size, pages and seals of a fresh memory file. Without posix_fallocate pages would come one by one at
+ * first touch, and a full memory control group would kill the worker there with SIGBUS. F_SEAL_SEAL makes
+ * the other seals final. */
 static ddp_status furnish(int fd, size_t bytes, struct ddp_err *err)
 {
     if (ftruncate(fd, (off_t)bytes) != 0)
@@ -36,6 +38,7 @@ static ddp_status furnish(int fd, size_t bytes, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Close-on-exec: a program that a worker starts must not keep gradients alive. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -65,7 +68,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Is it the very file that was offered, of the size that everybody computes for himself, unable to shrink? */
+/* Is it the very file that was offered, of the size that everybody computes for himself, unable to
+ * shrink? */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -108,6 +112,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
+/* A zeroed segment (base NULL) was never made or is closed already. */
 void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)

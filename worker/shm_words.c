@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a rank is doing, or did last: its mark stays until its next call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
     const struct shm_mark *mark = &control->ranks[rank].mark;
@@ -19,7 +20,8 @@ ddp_status words_ended(const struct shm_control *control, int rank, int ended, s
                     ended, control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
 }
 
-/* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9, sum))". */
+/* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,
+ * sum))". */
 static void list_rank(char *list, size_t room, const struct shm_control *control, int rank)
 {
     char text[CALL_TEXT];
@@ -45,6 +47,8 @@ ddp_status words_missing(const struct shm_control *control, int world, int rank,
                     missing > LISTED ? ", and others" : "");
 }
 
+/* Everything that decides how many barriers and bytes a call has. Pointers and time-outs are each rank's
+ * own affair. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&

@@ -4,7 +4,7 @@
  *     client_ddprun.c     our own: IDENTIFY, barriers, CONTROL    >  each is: begin, put.., send, take.., end
  *     client_connect.c    which dialect, try again, when to stop /
  *     client_call.c       one request and its reply
- *     client_dial.c, client_resolve.c, client_stream.c            sockets with deadlines
+ *     client_dial.c, client_resolve.c, client_stream.c, client_turn.c    deadlines for everything that blocks
  *
  * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
  * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
@@ -14,13 +14,12 @@
 #include "base/buf.h"
 #include "base/endpoint.h"
 #include "client_stream.h"
+#include "client_turn.h"
 #include "ddp/store.h"
 #include "ops.h"
 
-#include <pthread.h>
-
 struct ddp_store {
-    pthread_mutex_t lock; /* held from client_begin to client_end */
+    struct client_turn turn; /* taken from client_begin to client_end */
     struct client_stream stream;
     struct buf out; /* the request that is being made; empty between calls */
     enum dialect dialect;
@@ -40,11 +39,11 @@ struct client_call {
     const char *subject; /* key or barrier for sentences; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
-    bool locked;        /* false: another thread's call did not end in time, nothing here is ours */
+    bool has_turn;      /* false: another thread's call did not end in time, nothing here is ours */
     bool answered;      /* the failure is the store's own verdict in its own words, the connection is fine */
 };
 
-/* Lock the store and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in
+/* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in
  * which other threads have the store counts: a call behind a long wait may time out before it begins. */
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
@@ -89,11 +88,11 @@ bool client_cancel_wait(struct client_call *c);
 /* Set the call's failure, if it is the first. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Unlock, and give the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
+/* Give the turn back, and the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
 /* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first
- * connection and for a stale one. The caller has the lock, or is the only one who knows the store. */
+ * connection and for a stale one. The caller has the turn, or is the only one who knows the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -1,7 +1,7 @@
-/* client_call.c -- one request and its reply: lock, check, encode, send, read, unlock.
+/* client_call.c -- one request and its reply: take the turn, check, encode, send, read, give it back.
  *
- * Happy path: client_begin takes the lock and puts the opcode into store->out, client_put_* add to it,
- * client_send sends it in one go, client_take_* read the reply piece by piece, client_end gives the lock
+ * Happy path: client_begin takes the turn and puts the opcode into store->out, client_put_* add to it,
+ * client_send sends it in one go, client_take_* read the reply piece by piece, client_end gives the turn
  * back.
  *
  * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply.
@@ -15,7 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
@@ -64,22 +63,14 @@ void client_put_op(struct client_call *c, enum op_id op)
         built(c, put_u8(&c->store->out, (uint8_t)code));
 }
 
-/* False when somebody else has it for too long. */
-static bool lock_until(struct ddp_store *store, uint64_t deadline_ms)
-{
-    const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
-                                    .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
-    return pthread_mutex_clocklock(&store->lock, CLOCK_MONOTONIC, &until) == 0;
-}
-
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms)
 {
     const uint64_t now = clock_ms();
     *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
-    c->locked = lock_until(store, c->deadline_ms);
-    if (!c->locked)
+    c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
+    if (!c->has_turn)
         client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle has not ended in time");
     else if (store->broken)
         client_fail(c, DDP_ERR_CLOSED, "an earlier call has failed, the connection is given up");
@@ -262,7 +253,7 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
         say_where(c);
     if (err != NULL)
         *err = c->err;
-    if (!c->locked)
+    if (!c->has_turn)
         return code;
     if (s->broken || code == DDP_ERR_CLOSED || code == DDP_ERR_IO || code == DDP_ERR_CORRUPT) {
         s->broken = true;
@@ -271,6 +262,6 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
     s->out.len = 0; /* of a request that was given up while it was made */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
-    pthread_mutex_unlock(&s->lock);
+    client_turn_give(&s->turn);
     return code;
 }

@@ -238,7 +238,7 @@ static ddp_store *store_new(const char *host, int port, const ddp_store_options 
     ddp_store *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return NULL;
-    pthread_mutex_init(&s->lock, NULL);
+    client_turn_init(&s->turn);
     s->stream.fd = -1;
     s->timeout_ms = o->timeout_ms;
     s->rank = o->rank;
@@ -279,7 +279,7 @@ void ddp_store_close(ddp_store *store)
         return;
     client_stream_close(&store->stream);
     buf_free(&store->out);
-    pthread_mutex_destroy(&store->lock);
+    client_turn_destroy(&store->turn);
     free(store);
 }
 

@@ -5,13 +5,12 @@
  * said. The two share a `lookup`; whoever leaves last frees it, so a thread that is given up still cleans up
  * behind itself. */
 #include "client_dial.h"
+#include "client_turn.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct lookup {
     pthread_mutex_t lock;
@@ -35,14 +34,10 @@ static int resolve(const char *host, const char *port, int flags, struct addrinf
 static struct lookup *lookup_new(const char *host, const char *port)
 {
     struct lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
-    pthread_condattr_t attr;
     if (l == NULL)
         return NULL;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->done, &attr);
-    pthread_condattr_destroy(&attr);
+    client_cond_init(&l->done);
     l->users = 2;
     snprintf(l->port, sizeof(l->port), "%s", port);
     strcpy(l->host, host);
@@ -80,12 +75,10 @@ static void *lookup_main(void *arg)
 /* Wait for the thread; false when the deadline passed first. */
 static bool lookup_wait(struct lookup *l, uint64_t deadline_ms, int *result, struct addrinfo **found)
 {
-    const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
-                                    .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
-    int rc = 0;
+    bool in_time = true;
     pthread_mutex_lock(&l->lock);
-    while (!l->finished && rc == 0)
-        rc = pthread_cond_timedwait(&l->done, &l->lock, &until);
+    while (!l->finished && in_time)
+        in_time = client_cond_wait(&l->done, &l->lock, deadline_ms);
     bool finished = l->finished;
     *result = l->result;
     *found = l->found;

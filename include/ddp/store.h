@@ -6,7 +6,7 @@
  * same key.
  *
  * Every call has a deadline. One connection carries one call at a time: a handle may be used from several
- * threads, calls then queue behind a mutex. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a
+ * threads, which then take turns. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a
  * DDP_ERR_TIMEOUT of a call that does not wait by its nature (the store hangs), the handle answers every call
  * with DDP_ERR_CLOSED until it is closed. */
 #ifndef DDP_STORE_H

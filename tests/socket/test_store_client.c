@@ -224,6 +224,30 @@ Test(store_client, one_handle_serves_several_threads)
     ddp_store_close(store);
 }
 
+static void *wait_long(void *arg)
+{
+    ddp_store_wait(arg, (const char *[]){ "let me go" }, 1, 20000, NULL);
+    return NULL;
+}
+
+/* A call behind another thread's wait has its own deadline, and its failure is not the connection's. */
+Test(store_client, a_call_does_not_wait_for_another_threads_for_ever)
+{
+    const ddp_store_options options = { .size = sizeof(options), .timeout_ms = 100, .rank = -1 };
+    ddp_store *store = connect_with(&options), *other = connect_with(NULL);
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait_long, store);
+    while (ddp_store_add(store, "n", 1, NULL, &err) == DDP_OK) /* until the thread is in its wait */
+        continue;
+    cr_assert_eq(err.code, DDP_ERR_TIMEOUT);
+    cr_assert_not_null(strstr(err.msg, "another thread"), "%s", err.msg);
+    ddp_store_set(other, "let me go", "", 0, NULL);
+    pthread_join(thread, NULL);
+    cr_assert_eq(ddp_store_add(store, "n", 1, NULL, &err), DDP_OK, "%s", err.msg);
+    ddp_store_close(store);
+    ddp_store_close(other);
+}
+
 /* --- coming and going ----------------------------------------------------------------------------------- */
 
 static void *start_late(void *arg)

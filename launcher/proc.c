@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,18 +32,30 @@ struct child {
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
-/* execve brings caught signals back to default by itself; until then our handlers must not run in borrowed memory. */
+/* As the kernel has it, 8 bytes of mask. */
+struct kernel_sigaction {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+/* execve brings caught signals back to default by itself; until then our handlers must not run in borrowed memory.
+ * These are bare system calls because a library may keep its own record of handlers (ThreadSanitizer does), and that
+ * record is our parent's. */
 static void default_signals(void)
 {
     static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT };
-    struct sigaction now, dfl = { .sa_handler = SIG_DFL };
-    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
-        if (sigaction(handled[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-            sigaction(handled[i], &dfl, NULL);
-    sigaction(SIGPIPE, &dfl, NULL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    const struct kernel_sigaction dfl = { 0 };
+    const uint64_t none = 0;
+    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++) {
+        struct kernel_sigaction now = { 0 };
+        syscall(SYS_rt_sigaction, handled[i], NULL, &now, sizeof(now.mask));
+        if (now.handler != SIG_IGN) /* what the user wants ignored stays so */
+            syscall(SYS_rt_sigaction, handled[i], &dfl, NULL, sizeof(dfl.mask));
+    }
+    syscall(SYS_rt_sigaction, SIGPIPE, &dfl, NULL, sizeof(dfl.mask));
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
 /* Put the three descriptors in place; every other one closes at execve. */

@@ -28,7 +28,8 @@ sanitizer_options() {
     local log=$LOGS/$1.sanitizer
     export ASAN_OPTIONS=log_path=$log:$leave_signals:detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=log_path=$log:$leave_signals:print_stacktrace=1
-    export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:suppressions=$PWD/scripts/tsan.supp
+    # It takes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads.
+    export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:die_after_fork=0:suppressions=$PWD/scripts/tsan.supp
     export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
 }
 

@@ -167,3 +167,22 @@ Test(mlp, huge_logits_do_not_overflow)
     cr_expect(isfinite(mlp_loss(&mlp, label, weight, ROWS)));
     mlp_free(&mlp);
 }
+
+/* First and last element of each tensor after torch.manual_seed(42), three nn.Linear; printed by torch 1.13,
+ * whose build fuses the product and the sum that make a number of the range. */
+Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
+{
+    const float expected[MLP_TENSORS][2] = {
+        { 0x1.bf5d42p-6f, -0x1.5cc602p-6f }, { -0x1.66402ap-6f, 0x1.26d126p-9f },
+        { 0x1.a4b1e2p-6f, 0x1.680dc2p-5f },  { -0x1.038e1ep-8f, -0x1.2444acp-5f },
+        { 0x1.c45b6p-7f, 0x1.914312p-6f },   { 0x1.0af39cp-9f, -0x1.4c5718p-15f },
+    };
+    make_model(MLP_RELU);
+    mlp_seed(&mlp, 42);
+    for (int i = 0; i < MLP_TENSORS; i++) {
+        const float *values = mlp.tensor[i];
+        cr_expect_float_eq(values[0], expected[i][0], 4e-9, "%s: %a", mlp_tensors[i].name, values[0]);
+        cr_expect_float_eq(values[mlp_tensors[i].count - 1], expected[i][1], 4e-9, "%s", mlp_tensors[i].name);
+    }
+    mlp_free(&mlp);
+}

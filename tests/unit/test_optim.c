@@ -97,3 +97,30 @@ Test(adam, a_restored_state_continues_bit_for_bit)
     ddp_adam_update(&b, &param2, &g, &m2, &v2, 1);
     cr_expect_eq(param, param2);
 }
+
+/* Three steps of torch.optim.Adam(lr=0.01), printed by torch 1.13 on a CPU. That build fuses some products
+ * and sums, which moves a last bit here and there. */
+Test(adam, three_steps_are_torchs_but_for_the_last_bit)
+{
+    const float grads[3][5] = {
+        { 0.3f, -0.2f, 1e-9f, 5.0f, 0.7f },
+        { -0.1f, -0.25f, 2e-3f, -4.0f, 0.7f },
+        { 0.05f, 1.5f, -1e-4f, 0.125f, -0.9f },
+    };
+    const float expected[3][5] = {
+        { 0x1.f5c29p-2f, -0x1.3d70a4p+0f, 0x1.7d4cfp-14f, 0x1.7eb852p+1f, -0x1.3d70a4p-2f },
+        { 0x1.f1a96ap-2f, -0x1.3ae184p+0f, -0x1.e1b768p-8f, 0x1.7ea546p+1f, -0x1.47ae14p-2f },
+        { 0x1.ed829ep-2f, -0x1.3c1152p+0f, -0x1.a2a6a2p-7f, 0x1.7e9276p+1f, -0x1.4921fap-2f },
+    };
+    ddp_adam adam = DDP_ADAM_INIT;
+    float param[5] = { 0.5f, -1.25f, 0.001f, 3.0f, -0.3f }, m[5] = { 0 }, v[5] = { 0 };
+    adam.lr = 0.01;
+    for (int step = 0; step < 3; step++) {
+        ddp_adam_begin(&adam);
+        ddp_adam_update(&adam, param, grads[step], m, v, 5);
+        for (int i = 0; i < 5; i++)
+            cr_expect_float_eq(param[i], expected[step][i], 3e-7 * fabsf(expected[step][i]),
+                               "step %d, parameter %d: %a, torch has %a", step, i, param[i],
+                               expected[step][i]);
+    }
+}

@@ -55,7 +55,8 @@ void mlp_free(struct mlp *mlp);
 /* Where each tensor begins in a flat array of MLP_PARAMS elements. */
 void mlp_views(float *flat, float *tensor[MLP_TENSORS]);
 
-/* Fill the parameters as torch.manual_seed(seed) and nn.Linear would: uniform in +-1/sqrt(inputs). */
+/* Fill the parameters as torch.manual_seed(seed) and nn.Linear would, but for the last bit of some: uniform
+ * in +-1/sqrt(inputs). */
 void mlp_seed(struct mlp *mlp, uint64_t seed);
 
 /* Logits of `rows` inputs, rows x MLP_CLASSES; valid until the next call. */

@@ -159,7 +159,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = distance(name, front);
+    size_t cut = distance(name, front) + 1; /* half a word fits too many */
     return cut < whole ? cut : whole;
 }
 

@@ -325,6 +325,7 @@ Test(cli, the_nearest_option_is_suggested)
     REFUSED("unknown option --nprocs_per_node; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
     REFUSED("unknown option --nprocs=2; did you mean --nproc_per_node?", "--nprocs=2", "prog");
     REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
+    REFUSED("unknown option --role=x; ddprun --help lists them", "--role=x", "prog");
     REFUSED("unknown option --xylophone; ddprun --help lists them", "--xylophone", "prog");
     REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
 }

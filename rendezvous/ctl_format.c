@@ -101,6 +101,12 @@ static bool put_bytes(struct buf *out, double bytes)
     return buf_printf(out, unit > 0 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
 }
 
+/* "1 key", "2 keys". */
+static bool put_count(struct buf *out, double n, const char *what)
+{
+    return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
+}
+
 static bool put_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
@@ -129,13 +135,14 @@ static bool put_counters(const cJSON *counters, struct buf *out)
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
-    bool ok = put_job(answer, out) && buf_printf(out, "store     %.0f keys, ", number(answer, "keys")) &&
+    bool ok = put_job(answer, out) && buf_printf(out, "store     ") &&
+              put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
               put_bytes(out, number(answer, "bytes"));
     if (ok && number(answer, "max_bytes") > 0)
         ok = buf_printf(out, " of ") && put_bytes(out, number(answer, "max_bytes"));
-    ok = ok &&
-         buf_printf(out, "; %.0f connections, %.0f of them waiting, %.0f open barriers\n",
-                    number(answer, "connections"), number(answer, "waiters"), number(answer, "barriers"));
+    ok = ok && buf_printf(out, "; ") && put_count(out, number(answer, "connections"), "connection") &&
+         buf_printf(out, ", %.0f waiting; ", number(answer, "waiters")) &&
+         put_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
     ok = ok && put_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
     if (cJSON_GetArraySize(members) == 0)
         return ok;

@@ -6,6 +6,9 @@
 
 #include "text.h"
 
+#include <limits.h>
+#include <stdlib.h>
+
 enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
 
 /* --- cells ---------------------------------------------------------------------------------------------- */
@@ -42,11 +45,12 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* -1 when it is none. */
+/* -1 when it is none. The store is not believed: what it sends may be any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
-    return cJSON_IsNumber(number) ? number->valueint : -1;
+    return cJSON_IsNumber(number) && number->valueint >= 0 && number->valueint < INT_MAX ? number->valueint
+                                                                                         : -1;
 }
 
 /* Runs of neighbours become "first-last": a job has thousands of ranks, of which usually few are of
@@ -70,6 +74,45 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
+/* --- the order of the rows ------------------------------------------------------------------------------ */
+
+/* A store lists its keys and waiters in no order. Here they are sorted by the first column, so that two looks
+ * at a job that hangs can be compared. */
+struct sorted_row {
+    const cJSON *row;
+    const cJSON *by;
+    int place; /* in the store's list, decides between equals */
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct sorted_row *x = a, *y = b;
+    int order = cJSON_IsNumber(y->by) - cJSON_IsNumber(x->by); /* numbers first, then texts, then nothing */
+    if (order == 0 && cJSON_IsNumber(x->by))
+        order = (x->by->valuedouble > y->by->valuedouble) - (x->by->valuedouble < y->by->valuedouble);
+    else if (order == 0 && cJSON_IsString(x->by) && cJSON_IsString(y->by))
+        order = strcmp(x->by->valuestring, y->by->valuestring);
+    return order != 0 ? order : x->place - y->place;
+}
+
+/* malloc'ed, yours; *n rows. NULL when memory is short. */
+static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
+{
+    const int all = cJSON_GetArraySize(rows);
+    struct sorted_row *sorted = malloc((size_t)(all > 0 ? all : 1) * sizeof(*sorted));
+    const cJSON *row;
+    *n = 0;
+    if (sorted == NULL)
+        return NULL;
+    cJSON_ArrayForEach(row, rows)
+    {
+        sorted[*n] = (struct sorted_row){ row, cJSON_GetObjectItemCaseSensitive(row, field), *n };
+        ++*n;
+    }
+    qsort(sorted, (size_t)*n, sizeof(*sorted), compare);
+    return sorted;
+}
+
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 /* Make the cell in the empty buffer `cell`. */
@@ -80,16 +123,14 @@ static bool make(const struct ctl_column *column, const cJSON *row, struct buf *
 }
 
 /* Each column is as wide as its widest cell or its title. */
-static bool measure(const struct ctl_column *columns, const cJSON *rows, struct buf *cell,
+static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {
-    const cJSON *row;
     for (size_t i = 0; i < COLUMNS_MAX && columns[i].title != NULL; i++)
         width[i] = strlen(columns[i].title);
-    cJSON_ArrayForEach(row, rows)
-    {
+    for (int r = 0; r < n; r++) {
         for (size_t i = 0; i < COLUMNS_MAX && columns[i].title != NULL; i++) {
-            if (!make(&columns[i], row, cell))
+            if (!make(&columns[i], rows[r].row, cell))
                 return false;
             if (cell->len > width[i])
                 width[i] = cell->len;
@@ -107,17 +148,16 @@ static bool put_cell(const struct ctl_column *column, struct slice text, size_t 
            buf_printf(out, "%*s%s", column->right || last ? gap : fill + gap, "", last ? "\n" : "");
 }
 
-static bool print(const struct ctl_column *columns, const cJSON *rows, struct buf *cell, const size_t *width,
-                  struct buf *out)
+static bool print(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
+                  const size_t *width, struct buf *out)
 {
-    const cJSON *row;
     bool ok = true;
     for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
         ok = put_cell(&columns[i], slice_str(columns[i].title), width[i], out);
-    cJSON_ArrayForEach(row, rows)
-    {
+    for (int r = 0; r < n; r++) {
         for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
-            ok = make(&columns[i], row, cell) && put_cell(&columns[i], buf_slice(cell), width[i], out);
+            ok =
+                make(&columns[i], rows[r].row, cell) && put_cell(&columns[i], buf_slice(cell), width[i], out);
     }
     return ok;
 }
@@ -126,7 +166,11 @@ bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *
 {
     size_t width[COLUMNS_MAX];
     struct buf cell = { 0 };
-    bool ok = measure(columns, rows, &cell, width) && print(columns, rows, &cell, width, out);
+    int n;
+    struct sorted_row *sorted = sort_rows(rows, columns->field, &n);
+    bool ok = sorted != NULL && measure(columns, sorted, n, &cell, width) &&
+              print(columns, sorted, n, &cell, width, out);
     buf_free(&cell);
+    free(sorted);
     return ok;
 }

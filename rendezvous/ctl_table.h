@@ -17,7 +17,8 @@ struct ctl_column {
     bool right; /* numbers stand at the right edge of their column */
 };
 
-/* One line of titles, and one for each object in the array `rows`. False when memory is short. */
+/* One line of titles, and one for each object in the array `rows`, sorted by the first column. False when
+ * memory is short. */
 bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out);
 
 /* Kinds of cells. */

@@ -64,7 +64,7 @@ Test(ddpctl, shows_keys_as_a_table)
     expect_answer("keys", "--prefix=/a", "KEY  SIZE  VALUE\n/a      2  hi\n");
     expect_answer("keys", NULL, "0x00ff");
     expect_answer("keys", "--limit=1", "... and more");
-    expect_answer("status", NULL, "store     2 keys");
+    expect_answer("status", NULL, "store     2 keys, ");
     ddp_store_close(s);
 }
 

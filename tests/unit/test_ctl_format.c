@@ -30,7 +30,7 @@ Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
                 "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
                 "{\"rank\":2,\"state\":\"never_connected\"}]}",
                 "job       demo, attempt 1, world size 3\n"
-                "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 of them waiting, 1 open barriers\n"
+                "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
                 "counters  requests 7, closed_by_us 0\n"
                 "\n"
                 "RANK  STATE            HOST     PID  LAST HEARD  END     WAITS FOR\n"
@@ -44,7 +44,7 @@ Test(ctl_format, a_store_without_a_job_says_so)
     expect_text(ctl_format_status,
                 "{\"ok\":true,\"keys\":0,\"bytes\":0,\"connections\":1,\"waiters\":0,\"barriers\":0}",
                 "job       none has been declared\n"
-                "store     0 keys, 0 bytes; 1 connections, 0 of them waiting, 0 open barriers\n");
+                "store     0 keys, 0 bytes; 1 connection, 0 waiting; 0 open barriers\n");
 }
 
 Test(ctl_format, a_killed_member_shows_the_signal)
@@ -53,7 +53,7 @@ Test(ctl_format, a_killed_member_shows_the_signal)
                 "{\"job\":\"j\",\"attempt\":0,\"world_size\":1,\"members\":[{\"rank\":0,\"state\":\"killed\","
                 "\"signal\":9}]}",
                 "job       j, attempt 0, world size 1\n"
-                "store     0 keys, 0 bytes; 0 connections, 0 of them waiting, 0 open barriers\n"
+                "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
                 "\n"
                 "RANK  STATE   HOST  PID  LAST HEARD  END       WAITS FOR\n"
                 "   0  killed  -       -           -  signal 9  -\n");
@@ -67,8 +67,8 @@ Test(ctl_format, keys_stand_beside_sizes_and_values)
                 "{\"key\":\"/empty\",\"size\":0,\"value\":\"\"}],\"cut\":true}",
                 "KEY      SIZE  VALUE\n"
                 "/a          2  hi\n"
-                "/longer   128  0x00ff...\n"
                 "/empty      0  -\n"
+                "/longer   128  0x00ff...\n"
                 "... and more, which the store has not listed\n");
 }
 
@@ -92,6 +92,27 @@ Test(ctl_format, barriers_list_ranks_as_runs)
                 "\"age_ms\":1500,\"left_ms\":58500}]}",
                 "BARRIER    AGE  TIME LEFT  ARRIVED  MISSING\n"
                 "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
+}
+
+/* The store lists in no order; two looks at the same job must look the same. */
+Test(ctl_format, rows_are_sorted_by_their_first_column)
+{
+    expect_text(
+        ctl_format_waiters,
+        "{\"waiters\":[{\"op\":\"A\"},{\"rank\":10,\"op\":\"B\"},{\"op\":\"C\"},{\"rank\":9,\"op\":\"D\"}]}",
+        "RANK  HOST  PID  PEER  OP  SINCE  WAITS FOR\n"
+        "   9  -       -  -     D       -  -\n"
+        "  10  -       -  -     B       -  -\n"
+        "   -  -       -  -     A       -  -\n"
+        "   -  -       -  -     C       -  -\n");
+}
+
+Test(ctl_format, ranks_that_are_none_do_no_harm)
+{
+    expect_text(ctl_format_barriers,
+                "{\"barriers\":[{\"arrived\":[2147483647,1e99,-5,\"x\"],\"missing\":{}}]}",
+                "BARRIER  AGE  TIME LEFT  ARRIVED      MISSING\n"
+                "-          -          -  -1,-1,-1,-1  -\n");
 }
 
 Test(ctl_format, empty_lists_are_sentences)

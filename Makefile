@@ -60,10 +60,7 @@ bin  = $(patsubst %.c,$(BUILD)/%,$(1))
 # Suites whose path contains $(T): `make test T=store`.
 pick = $(if $(T),$(foreach t,$(1),$(if $(findstring $(T),$(t:$(BUILD)/%=%)),$(t))),$(1))
 
-have      = $(if $(wildcard $(1)),$(BUILD)/$(2),$(info note: $(2) is left out, there is no $(1)))
-PROGRAMS := $(call have,launcher/main.c,ddprun) $(call have,rendezvous/main.c,ddp-rendezvous) \
-            $(call have,rendezvous/ddpctl.c,ddpctl) $(call have,worker/train/main.c,train) \
-            $(call have,worker/train/make_data.c,make-data)
+PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
 TEST_BIN := $(call bin,$(TEST_SRC))
 PROG_BIN := $(call bin,$(PROG_SRC))

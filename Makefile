@@ -69,9 +69,12 @@ PROG_BIN := $(call bin,$(PROG_SRC))
 all: $(PROGRAMS) $(LIBS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
-# Written only when it says something new, so that its date means "the flags or the list of sources have changed".
-$(BUILD)/flags: FORCE
-	$(shell mkdir -p $(@D))$(file >$@.new,$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(sort $(ALL_SRC)))
+# Written only when they say something new, so that their dates mean "the flags have changed" (objects depend on that) and "the
+# list of sources has changed" (libraries do: a removed source must leave them).
+$(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+$(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
+$(BUILD)/flags $(BUILD)/sources: FORCE
+	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # One check for each group of packages; the first object waits for it, and a failure names everything at once.
@@ -97,11 +100,11 @@ $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
 $(BUILD)/libtrain.a:      $(call obj,$(TRAIN))
 $(BUILD)/libddp.a:        $(call obj,$(LIBDDP))
 $(BUILD)/libtest.a:       $(call obj,$(TEST_LIB))
-$(BUILD)/lib%.a: $(BUILD)/flags
+$(BUILD)/lib%.a: $(BUILD)/sources
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libddp.so: $(call obj,$(LIBDDP))
+$(BUILD)/libddp.so: $(call obj,$(LIBDDP)) $(BUILD)/sources
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lcjson -lz -lm
 	$(Q)ln -sf libddp.so $(BUILD)/$(SONAME)
@@ -151,7 +154,7 @@ test-programs: all $(TEST_BIN) $(PROG_BIN)
 test: test-programs ## build and run all tests; `make test T=store` for those with "store" in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
 
-# boxfort, which Criterion forks its tests with, and -O1 keep the sanitizers' reports readable.
+# -O1 and frame pointers keep the sanitizers' stacks readable.
 SAN_CFLAGS := -O1 -g -fno-omit-frame-pointer
 
 asan: ## all tests under AddressSanitizer and LeakSanitizer

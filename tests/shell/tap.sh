@@ -1,0 +1,40 @@
+# tap.sh -- the few words that the shell tests speak: TAP on stdout, explanations on stderr. Sourced.
+# shellcheck shell=bash
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
+BUILD=${BUILD:-build}
+count=0
+bad=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# check SENTENCE COMMAND... -- ok when the command succeeds; its output is shown otherwise.
+check() {
+    local what=$1
+    shift
+    count=$((count + 1))
+    if "$@" >"$tmp/check" 2>&1; then
+        echo "ok $count - $what"
+    else
+        echo "not ok $count - $what"
+        bad=$((bad + 1))
+        sed 's/^/  /' "$tmp/check" >&2
+    fi
+}
+
+# skip SENTENCE WHY
+skip() {
+    count=$((count + 1))
+    echo "ok $count - $1 # SKIP skipped, because $2"
+}
+
+# The last line of a test script.
+finish() {
+    echo "1..$count"
+    exit $((bad > 0))
+}
+
+# fails COMMAND... -- succeeds when the command does not.
+fails() {
+    ! "$@"
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# `make install` into an empty place, then a user's program compiled with nothing but pkg-config, with the shared and the
+# static library; `make uninstall` leaves nothing.
+# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+. "$(dirname "$0")/tap.sh"
+
+version=$(sed -n 's/^#define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+stage=$tmp/stage
+prefix=/opt/ddp
+export PKG_CONFIG_PATH=$stage$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
+export LD_LIBRARY_PATH=$stage$prefix/lib
+
+# The parent make's variables (BUILD=..., T=...) are not meant for this one.
+make_it() {
+    env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$BUILD" DESTDIR="$stage" PREFIX="$prefix" "$@"
+}
+
+# The first C block of the README, as a reader would copy it.
+readme_program() {
+    awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md
+}
+
+compile_with() {
+    # shellcheck disable=SC2046  # pkg-config prints words
+    readme_program | "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $("$@")
+}
+
+pkg() {
+    pkg-config "$@" ddp
+}
+
+static_flags() {
+    echo "$(pkg --cflags) $stage$prefix/lib/libddp.a $(pkg --static --libs | sed 's/-lddp//')"
+}
+
+runs_alone() {
+    "$tmp/worker" | tee "$tmp/out"
+    grep -q 'rank 0 of 1' "$tmp/out"
+}
+
+runs_with_four() {
+    "$stage$prefix/bin/ddprun" --nproc_per_node=4 "$tmp/worker" >"$tmp/out"
+    cat "$tmp/out"
+    [ "$(grep -c 'of 4' "$tmp/out")" -eq 4 ]
+}
+
+nothing_left() {
+    ! find "$stage" ! -type d | grep .
+}
+
+every_page_is_clean() {
+    find "$stage$prefix/share/man" -type f -exec man --warnings -E UTF-8 -l -Tutf8 -Z {} + 2>&1 >/dev/null |
+        fails grep .
+}
+
+pages_for_the_programs() {
+    local page
+    for page in man1/ddprun.1 man1/ddpctl.1 man8/ddp-rendezvous.8; do
+        [ -s "$stage$prefix/share/man/$page" ] || { echo "$page is missing"; return 1; }
+    done
+}
+
+check "make install" make_it install
+check "the programs start from there" "$stage$prefix/bin/ddprun" --version
+check "pkg-config knows version $version" pkg --exact-version="$version"
+check "every program has its man page" pages_for_the_programs
+if command -v man >/dev/null; then
+    check "the man pages have no errors" every_page_is_clean
+else
+    skip "the man pages have no errors" "man is not installed"
+fi
+check "the README's worker compiles against the shared library" compile_with pkg --cflags --libs
+check "it runs alone" runs_alone
+check "it runs with four workers" runs_with_four
+check "the README's worker compiles against the static library" compile_with static_flags
+check "that one runs too" runs_alone
+check "make uninstall leaves nothing" make_it uninstall
+check "really nothing" nothing_left
+finish

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The checks of `make purity` can fail: a module that asks the clock is caught, and so is an include against the arrows.
+# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+. "$(dirname "$0")/tap.sh"
+
+compile() {
+    "${CC:-gcc}" -std=c11 -O2 -c -x c - -o "$tmp/$1.o"
+}
+
+names_the_clock() {
+    scripts/purity.sh "$tmp/clock.o" | grep -E 'impure .*clock imports: time$'
+}
+
+complains_about_no_object_but() {
+    ! scripts/purity.sh "$@" | grep -F "$tmp/text"
+}
+
+# A small tree of its own around a copy of the script.
+includes_against_the_arrows() {
+    mkdir -p "$tmp"/tree/{scripts,worker,rendezvous}
+    cp scripts/layers.sh "$tmp/tree/scripts"
+    touch "$tmp/tree/rendezvous/hub.h"
+    printf '#include "hub.h"\n#include <uv.h>\n' >"$tmp/tree/worker/wrong.c"
+    ! "$tmp/tree/scripts/layers.sh" worker/wrong.c >"$tmp/layers" &&
+        grep -q 'worker must not include rendezvous/hub.h' "$tmp/layers" &&
+        grep -q 'worker must not include <uv.h>' "$tmp/layers"
+}
+
+echo '#include <time.h>
+long now(void); long now(void) { return (long)time(0); }' | compile clock
+echo '#include <string.h>
+unsigned long many(const char *s); unsigned long many(const char *s) { return strlen(s); }' | compile text
+
+check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
+check "the message names the module and the symbol" names_the_clock
+check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
+check "an include against the arrows is found" includes_against_the_arrows
+check "all pure modules are pure" scripts/purity.sh
+check "all includes follow the arrows" scripts/layers.sh
+finish

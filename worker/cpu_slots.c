@@ -1,7 +1,8 @@
 /* cpu_slots.c -- collectives on private memory, in steps through slots that all ranks can see.
  *
  * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
- * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each turn:
+ * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each
+ * turn:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
@@ -9,10 +10,10 @@
  *     take                               step 0   step 1   step 2
  *     pair of slots       a        b        a                       (odd and even steps)
  *
- * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn
- * 2, by combine of step 0, and the barrier after turn 2 is behind everybody. The same holds for the take
- * slots one turn later, and across the end of a call, because the parity runs on from call to call: no
- * barrier is needed after the last turn either.
+ * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in
+ * turn 2, by combine of step 0, and the barrier after turn 2 is behind everybody. The same holds for the
+ * take slots one turn later, and across the end of a call, because the parity runs on from call to call:
+ * no barrier is needed after the last turn either.
  *
  * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
  * combines everything for himself. */
@@ -90,23 +91,27 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* My part of the step's elements, from all ranks into my take slot, from where the others fetch it. */
+/* My part of the step's elements, from all ranks into my take slot, from where the others fetch it, and
+ * into my own output when I have one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
-    size_t at, n;
+    size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
     collect_slots(cpu, step, 0);
     cpu->out[0] = take_slot(cpu, cpu->rank, step);
+    cpu->out[1] = out_at(call, step->at);
     cpu_part(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
-    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, outs);
 }
 
 /* --- take ----------------------------------------------------------------------------------------------- */
 
-/* Fetch each rank's part of the result from its take slot. */
+/* Fetch the other ranks' parts of the result from their take slots. */
 static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
     for (int r = 0; r < cpu->world; r++) {
+        if (r == cpu->rank)
+            continue;
         cpu_part(step->n, size, r, cpu->world, &at, &n);
         memcpy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
     }

@@ -27,8 +27,11 @@ bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 
 bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
+    const double most = 1e15; /* 30,000 years: what is above has been made up, and would not fit an integer */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
-    return !cJSON_IsNumber(ms) || ms->valuedouble < 0 || text_put_ms(out, (uint64_t)ms->valuedouble);
+    if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
+        return true;
+    return text_put_ms(out, (uint64_t)ms->valuedouble);
 }
 
 bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)

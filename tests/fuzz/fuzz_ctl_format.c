@@ -1,0 +1,24 @@
+/* Any JSON as the answer of a store, shown by every formatter of ddpctl: whole lines come out, and nothing breaks. */
+#include "ctl_format.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static bool (*const formats[])(const cJSON *answer, struct buf *out) = {
+    ctl_format_status, ctl_format_keys, ctl_format_waiters, ctl_format_barriers, ctl_format_cancelled,
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    cJSON *answer = cJSON_ParseWithLength((const char *)data, size);
+    for (size_t i = 0; answer != NULL && i < sizeof(formats) / sizeof(*formats); i++) {
+        struct buf out = { 0 };
+        assert(formats[i](answer, &out));
+        assert(out.len > 0 && out.data[out.len - 1] == '\n');
+        buf_free(&out);
+    }
+    cJSON_Delete(answer);
+    return 0;
+}

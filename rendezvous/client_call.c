@@ -32,6 +32,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
+/* Later failures are consequences of the first one, and would only hide it. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -50,6 +51,7 @@ static void built(struct client_call *c, bool ok)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a request of over %zu bytes", c->store->out.len);
 }
 
+/* The one place where a dialect's numbers are looked up. */
 void client_put_op(struct client_call *c, enum op_id op)
 {
     const int16_t code = op_table[op].code[c->store->dialect];
@@ -99,6 +101,7 @@ void client_put_blob(struct client_call *c, enum field_id field, struct slice by
     built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
 }
 
+/* The '/' is PyTorch's: its clients put it in front of each key, so without it we would not meet them. */
 void client_put_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -109,6 +112,7 @@ void client_put_key(struct client_call *c, const char *key)
     built(c, !client_ok(c) || (put_u64(out, len) && put_u8(out, '/') && buf_append(out, key, len - 1)));
 }
 
+/* The count goes first, then every key as a blob of its own. A key that is too long fails the whole list. */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
@@ -128,6 +132,9 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
+/* A reply that was late, or one too many, would shift all later ones by its length. Looking costs one recv
+ * that finds nothing, and also tells early that the peer has gone: a SET, which has no reply, would not
+ * notice. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
@@ -137,7 +144,9 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* After a failure all pieces read as zeros, so that callers need not look after each of them. */
+/* Everything that is read comes through here, so this is the one place where a reply that stays away, or ends
+ * in the middle, makes the handle unusable. After a failure all pieces read as zeros, so that callers need
+ * not look after each of them. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -160,7 +169,9 @@ int64_t client_take_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Memory for `n` bytes and a NUL, once `n` is known to be possible. */
+/* The length is the peer's word: it is compared with what the request can have as an answer before anything
+ * is allocated, and a peer that lies here is no store. Memory for `n` bytes and a NUL, once `n` is known to
+ * be possible. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -245,6 +256,8 @@ static void say_where(struct client_call *c)
              named ? c->subject : "", named ? "'" : "", after);
 }
 
+/* The one place where a handle becomes unusable in public: its socket is closed at once, so that the server
+ * and its diagnosis see this client go. */
 ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;

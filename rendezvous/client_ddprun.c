@@ -36,6 +36,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
+/* The store may know us already by our agent; it compares. That is why it can say no: this rank is outside
+ * the world, this job is not the one that runs here, this attempt is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {
@@ -73,7 +75,9 @@ static const ddp_status outcome_status[] = {
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Turn the store's verdict into the call's failure, in the store's own words. */
+/* The JSON also has the missing ranks one by one, for programs that use CONTROL; here the "message" is what
+ * counts: one or more lines for a person, written by the store, which knows all ranks. Turn the store's
+ * verdict into the call's failure, in the store's own words. */
 static void conclude(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -194,6 +198,7 @@ static bool is_push(const char *json)
     return push;
 }
 
+/* The answer is handed over as it came, its "ok" unread: what a refusal means is the caller's to say. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {

@@ -72,7 +72,8 @@ static void drop_out(struct race *r, size_t i, int error)
         r->error = error;
 }
 
-/* False only when we ourselves cannot go on: out of descriptors or memory. */
+/* A connect that fails on the spot (no route) drops out like one that fails later. False only when we
+ * ourselves cannot go on: out of descriptors or memory. */
 static bool start_next(struct race *r)
 {
     const struct addrinfo *to = r->to[r->started];
@@ -126,7 +127,9 @@ static ddp_status lost(const struct race *r, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_CLOSED, "%s", words_for(r->error));
 }
 
-/* Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
+/* Events are three: a runner becomes writable (arrived or failed), the head start of the last one is over,
+ * the deadline. The next runner also starts at once when nobody is running any more, so that a refusal costs
+ * no time. Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
 static ddp_status run(struct race *r, uint64_t deadline_ms, int *winner, struct ddp_err *err)
 {
     uint64_t next_start_ms = 0;
@@ -151,6 +154,8 @@ static ddp_status run(struct race *r, uint64_t deadline_ms, int *winner, struct 
     }
 }
 
+/* Whoever is still under way when the winner arrives is closed here, in the one place that knows all of
+ * them. */
 ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct race race = { 0 };

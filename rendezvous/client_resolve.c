@@ -23,6 +23,7 @@ struct lookup {
     char host[];
 };
 
+/* Both families; the caller tries all addresses that come back. */
 static int resolve(const char *host, const char *port, int flags, struct addrinfo **found)
 {
     const struct addrinfo hints = { .ai_family = AF_UNSPEC,
@@ -31,6 +32,7 @@ static int resolve(const char *host, const char *port, int flags, struct addrinf
     return getaddrinfo(host, port, &hints, found);
 }
 
+/* With both users already counted: the thread may run before we have come to wait for it. NULL: no memory. */
 static struct lookup *lookup_new(const char *host, const char *port)
 {
     struct lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
@@ -87,6 +89,7 @@ static bool lookup_wait(struct lookup *l, uint64_t deadline_ms, int *result, str
     return finished;
 }
 
+/* Detached: nobody can join a thread that he may have to leave behind. 0, or an errno. */
 static int lookup_start(struct lookup *l)
 {
     pthread_t thread;

@@ -22,6 +22,7 @@ int client_remaining_ms(uint64_t deadline_ms)
     return deadline_ms - now > INT_MAX ? INT_MAX : (int)(deadline_ms - now);
 }
 
+/* The socket is the stream's from here on; what an earlier one has left in the buffer is dropped. */
 void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
@@ -99,6 +100,8 @@ static ddp_status fill(struct client_stream *s, uint64_t deadline_ms, struct ddp
     return DDP_OK;
 }
 
+/* From the buffer first; a big value is taken through it in pieces, which costs a copy and spares a second
+ * path. */
 ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                               struct ddp_err *err)
 {

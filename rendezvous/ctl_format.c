@@ -107,6 +107,7 @@ static bool put_count(struct buf *out, double n, const char *what)
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
+/* A store on its own has no job until somebody declares one. */
 static bool put_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
@@ -132,6 +133,7 @@ static bool put_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
+/* First what fits on three lines, then a table of the ranks, when there is a job. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -166,6 +168,7 @@ bool ctl_format_barriers(const cJSON *answer, struct buf *out)
     return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
+/* Nothing is in the answer but its "ok", which has been looked at. */
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 {
     (void)answer;

@@ -24,6 +24,7 @@ static const struct ctl_command commands[] = {
 
 /* --- options -------------------------------------------------------------------------------------------- */
 
+/* A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a job may have any. */
 static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
 {
     struct ctl_options *o = into;
@@ -59,6 +60,7 @@ static ddp_status set_limit(void *into, const char *value, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Written as "not in the range" in order to refuse nan, too. */
 static ddp_status set_timeout(void *into, const char *value, struct ddp_err *err)
 {
     char *end;
@@ -126,6 +128,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
+/* options_parse stops at the first word that is no option. So it is called again behind each word, and
+ * options may stand on both sides of the command: `ddpctl status --json` is what fingers type. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {

@@ -34,6 +34,7 @@ bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
     return text_put_ms(out, (uint64_t)ms->valuedouble);
 }
 
+/* In quotes, because a key may have blanks and commas. */
 bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -118,7 +119,8 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* Make the cell in the empty buffer `cell`. */
+/* An empty cell would make a row hard to read, and to cut with awk, so it is a dash. Make the cell in the
+ * empty buffer `cell`. */
 static bool make(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
     cell->len = 0;

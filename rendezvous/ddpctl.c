@@ -34,7 +34,9 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     return ddp_store_connect(o->addr.host, o->addr.port, &options, store, err);
 }
 
-/* A store that does not answer at once is tried again, but not silently. */
+/* The library tries in silence until its deadline, as it should in a worker that is started before its store.
+ * At a terminal that looks like a hang. A store that does not answer at once is tried again, but not
+ * silently. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS)
@@ -78,6 +80,8 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     return ok ? print_text(&text, o->command->format(answer, &text)) : EXIT_FAILED;
 }
 
+/* Exit code 2 is for the command line alone, so that a script can tell a typing error from a store that is
+ * away. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

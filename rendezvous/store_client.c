@@ -23,6 +23,7 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     return client_end(&c, err);
 }
 
+/* A delta of 0 is the usual way to read a counter, and makes it "0" where it was missing. */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
     struct client_call c;
@@ -103,7 +104,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
 }
 
-/* WAIT, within a call that was begun with OP_WAIT. */
+/* A failure of sending ends it, because nothing is registered then that could be taken back. WAIT, within a
+ * call that was begun with OP_WAIT. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -162,6 +164,7 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
     return client_end(&c, err);
 }
 
+/* The store counts what it removed; a key can be there once. */
 ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
 {
     struct client_call c;

@@ -1,0 +1,173 @@
+/* test_proc.c -- finding and starting programs, and getting rid of everything that came from them. */
+#include "descendants.h"
+#include "gpu_count.h"
+#include "proc.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+TestSuite(proc, .timeout = 30);
+
+extern char **environ;
+
+static pid_t spawn(const char *path, char *const *argv, int *error)
+{
+    const struct proc_spec spec = { .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 } };
+    return proc_spawn(&spec, error);
+}
+
+Test(proc, a_name_is_looked_up_along_path)
+{
+    char out[4096];
+    cr_expect_eq(proc_find("sh", "/no/such/dir:/bin", out, sizeof(out)), 0);
+    cr_expect_str_eq(out, "/bin/sh");
+    cr_expect_eq(proc_find("sh", NULL, out, sizeof(out)), 0, "the system's default");
+    cr_expect_eq(proc_find("no-such-program", "/bin:/usr/bin", out, sizeof(out)), ENOENT);
+    cr_expect_eq(proc_find("passwd", "/etc", out, sizeof(out)), EACCES);
+    cr_expect_eq(proc_find("/bin/sh", "", out, sizeof(out)), 0);
+    cr_expect_eq(proc_find("/etc", "", out, sizeof(out)), EACCES);
+    cr_expect_eq(proc_find("/etc/passwd/sh", "", out, sizeof(out)), ENOENT);
+    cr_expect_eq(proc_find("/bin/sh", "", out, 4), ENAMETOOLONG);
+}
+
+Test(proc, an_empty_part_of_path_is_the_current_directory)
+{
+    char out[4096];
+    cr_assert_eq(chdir("/bin"), 0);
+    cr_expect_eq(proc_find("sh", ":/no/such/dir", out, sizeof(out)), 0);
+    cr_expect_str_eq(out, "./sh");
+}
+
+Test(proc, the_exit_code_comes_back)
+{
+    int error, status;
+    char *const argv[] = { "sh", "-c", "exit 7", NULL };
+    pid_t pid = spawn("/bin/sh", argv, &error);
+    cr_assert_gt(pid, 0);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+Test(proc, the_reason_of_a_failed_start_comes_back_and_no_zombie_stays)
+{
+    int error = 0;
+    char *const argv[] = { "x", NULL };
+    cr_expect_eq(spawn("/no/such/program", argv, &error), -1);
+    cr_expect_eq(error, ENOENT);
+    cr_expect_eq(spawn("/etc/passwd", argv, &error), -1);
+    cr_expect_eq(error, EACCES);
+    cr_expect_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_expect_eq(errno, ECHILD);
+}
+
+Test(proc, our_own_signals_are_as_before)
+{
+    int error;
+    sigset_t before, after;
+    struct sigaction action;
+    char *const argv[] = { "true", NULL };
+    signal(SIGPIPE, SIG_IGN);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    waitpid(spawn("/bin/true", argv, &error), NULL, 0);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    sigaction(SIGPIPE, NULL, &action);
+    for (int sig = 1; sig < 32; sig++)
+        cr_expect_eq(sigismember(&before, sig), sigismember(&after, sig), "signal %d", sig);
+    cr_expect_eq(action.sa_handler, SIG_IGN);
+}
+
+Test(proc, a_look_at_a_file_tells_what_it_is)
+{
+    char text[256];
+    cr_expect_eq(proc_look("/no/such/file"), LOOK_MISSING);
+    cr_expect_eq(proc_look("/etc"), LOOK_DIRECTORY);
+    cr_expect_eq(proc_look("/etc/passwd"), LOOK_NOT_EXECUTABLE);
+    cr_expect_eq(proc_look("/bin/sh"), LOOK_FILE);
+    proc_interpreter("/bin/sh", text, sizeof(text));
+    cr_expect_str_eq(text, "");
+    proc_interpreter("/no/such/file", text, sizeof(text));
+    cr_expect_str_eq(text, "");
+}
+
+/* --- descendants ------------------------------------------------------------------------------------------------ */
+
+/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. */
+static void start_family(void)
+{
+    int error;
+    char *const argv[] = { "sh", "-c", "sleep 60 & setsid sleep 60 & (setsid sleep 60 & ) ; wait", NULL };
+    cr_assert(descendants_adopt());
+    cr_assert_gt(spawn("/bin/sh", argv, &error), 0);
+    usleep(100000);
+}
+
+Test(proc, everybody_below_is_killed_and_reaped)
+{
+    start_family();
+    cr_expect(descendants_kill_all(5000));
+    cr_expect_eq(waitpid(-1, NULL, WNOHANG), -1);
+    cr_expect_eq(errno, ECHILD);
+}
+
+Test(proc, a_signal_reaches_all_below)
+{
+    int status, ended = 0;
+    start_family();
+    descendants_signal(SIGTERM);
+    while (waitpid(-1, &status, 0) > 0)
+        ended += WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
+    cr_expect_geq(ended, 1);
+}
+
+Test(proc, with_nobody_below_there_is_nothing_to_do)
+{
+    descendants_signal(SIGTERM);
+    cr_expect(descendants_kill_all(0));
+}
+
+Test(proc, those_who_are_left_can_be_named)
+{
+    int error;
+    struct buf names = { 0 };
+    char expected[64];
+    char *const argv[] = { "sleep", "60", NULL };
+    pid_t pid = spawn("/bin/sleep", argv, &error);
+    snprintf(expected, sizeof(expected), "%d (sleep)", (int)pid);
+    do { /* execve lets us go on a moment before it sets the name */
+        names.len = 0;
+        descendants_names(&names);
+        buf_append(&names, "", 1);
+    } while (strstr((char *)names.data, "(sleep)") == NULL);
+    cr_expect_str_eq((char *)names.data, expected);
+    buf_free(&names);
+    descendants_kill_all(5000);
+}
+
+/* --- GPUs ------------------------------------------------------------------------------------------------------- */
+
+Test(proc, listed_gpus_are_counted)
+{
+    char dir[] = "/tmp/ddprun-gpus-XXXXXX", path[64];
+    cr_assert_not_null(mkdtemp(dir));
+    cr_expect_eq(gpu_count_listed(dir), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/0000:0%d:00.0", dir, i);
+        mkdir(path, 0700);
+    }
+    cr_expect_eq(gpu_count_listed(dir), 3);
+    cr_expect_eq(gpu_count_listed("/no/such/dir"), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/0000:0%d:00.0", dir, i);
+        rmdir(path);
+    }
+    rmdir(dir);
+    cr_expect_geq(cpu_count(), 1);
+}

@@ -1,0 +1,230 @@
+/* test_store_link.c -- the agent's connection, against a real store on a free port and against worse. */
+#include "store_link.h"
+
+#include "ddp/store.h"
+#include "store_server.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+TestSuite(store_link, .timeout = 30);
+
+static uv_loop_t loop;
+static struct store_server *server;
+static struct store_link *link_;
+static int ready, lost;
+static char why_lost[512];
+
+static void on_ready(void *user)
+{
+    (void)user;
+    ready++;
+}
+
+static void on_lost(void *user, const char *why)
+{
+    (void)user;
+    lost++;
+    snprintf(why_lost, sizeof(why_lost), "%s", why);
+}
+
+static void start_server(void)
+{
+    struct ddp_err err;
+    const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    cr_assert_eq(store_server_start(&options, &server, &err), DDP_OK, "%s", err.msg);
+    uv_loop_init(&loop);
+}
+
+static void open_link(int port)
+{
+    struct ddp_err err;
+    const struct store_link_options options = { .loop = &loop,
+                                                .address = "127.0.0.1",
+                                                .port = port,
+                                                .job = "myjob",
+                                                .host = "n1",
+                                                .world_size = 2,
+                                                .ready = on_ready,
+                                                .lost = on_lost };
+    cr_assert_eq(store_link_open(&options, &link_, &err), DDP_OK, "%s", err.msg);
+}
+
+static void until(const int *flag)
+{
+    while (*flag == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void on_stop(uv_timer_t *timer)
+{
+    uv_close((uv_handle_t *)timer, NULL);
+    uv_stop(timer->loop);
+}
+
+/* Let the loop work for a moment. */
+static void work_ms(uint64_t ms)
+{
+    uv_timer_t timer;
+    uv_timer_init(&loop, &timer);
+    uv_timer_start(&timer, on_stop, ms, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_run(&loop, UV_RUN_NOWAIT); /* the timer's close callback */
+}
+
+static void close_all(void)
+{
+    store_link_close(link_);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(uv_loop_close(&loop), 0, "a handle is left open");
+    store_server_stop(server);
+}
+
+/* What the store says of a rank to an operator: its "state". */
+static void expect_state(int rank, const char *state)
+{
+    struct ddp_err err;
+    struct ddp_store *store;
+    char *text = NULL;
+    const ddp_store_options options = { .size = sizeof(options), .role = "ctl", .rank = -1 };
+    cr_assert_eq(ddp_store_connect("127.0.0.1", store_server_port(server), &options, &store, &err), DDP_OK,
+                 "%s", err.msg);
+    cr_assert_eq(ddp_store_control(store, "{\"op\":\"status\"}", 5000, &text, &err), DDP_OK, "%s", err.msg);
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *member = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(json, "members"), rank);
+    const cJSON *found = cJSON_GetObjectItemCaseSensitive(member, "state");
+    cr_expect(cJSON_IsString(found) && strcmp(found->valuestring, state) == 0, "rank %d is not %s: %s", rank,
+              state, text);
+    cJSON_Delete(json);
+    free(text);
+    ddp_store_close(store);
+}
+
+Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    until(&ready);
+    store_link_started(link_, 1, 1, 4711);
+    work_ms(100);
+    expect_state(1, "never_connected");
+    store_link_exited(link_, 1, 4711, 0, 9);
+    work_ms(100);
+    expect_state(1, "exited");
+    cr_expect_eq(lost, 0, "%s", why_lost);
+    cr_expect_eq(ready, 1);
+}
+
+/* What is asked for before the connection stands is not forgotten. */
+Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    store_link_started(link_, 0, 0, 99);
+    store_link_exited(link_, 0, 99, 3, 0);
+    until(&ready);
+    work_ms(100);
+    expect_state(0, "exited");
+    cr_expect_eq(lost, 0, "%s", why_lost);
+}
+
+Test(store_link, heartbeats_go_on, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    until(&ready);
+    work_ms(2300);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+}
+
+Test(store_link, a_port_where_nobody_listens_is_lost, .init = start_server, .fini = close_all)
+{
+    open_link(1);
+    until(&lost);
+    cr_expect_eq(ready, 0);
+    cr_expect_not_null(strstr(why_lost, "refused"), "%s", why_lost);
+}
+
+Test(store_link, a_store_that_goes_away_is_lost_once, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    until(&ready);
+    store_server_stop(server);
+    server = NULL;
+    until(&lost);
+    work_ms(50);
+    cr_expect_eq(lost, 1);
+}
+
+Test(store_link, closing_before_the_connection_stands_is_fine, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    cr_expect_eq(ready + lost, 0);
+}
+
+/* --- a peer that is no store ------------------------------------------------------------------------------------ */
+
+/* Answers every connection with the same bytes. */
+static uv_tcp_t listener, peer;
+static const char *answer;
+static size_t answer_len;
+
+static void on_answered(uv_write_t *write, int status)
+{
+    (void)write;
+    (void)status;
+}
+
+static void on_connection(uv_stream_t *from, int status)
+{
+    static uv_write_t write_request;
+    uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)answer, (unsigned)answer_len);
+    cr_assert_eq(status, 0);
+    uv_tcp_init(&loop, &peer);
+    uv_accept(from, (uv_stream_t *)&peer);
+    uv_write(&write_request, (uv_stream_t *)&peer, &bytes, 1, on_answered);
+}
+
+static int listen_anywhere(void)
+{
+    struct sockaddr_in at;
+    int len = sizeof(at);
+    uv_ip4_addr("127.0.0.1", 0, &at);
+    uv_tcp_init(&loop, &listener);
+    uv_tcp_bind(&listener, (struct sockaddr *)&at, 0);
+    uv_listen((uv_stream_t *)&listener, 1, on_connection);
+    uv_tcp_getsockname(&listener, (struct sockaddr *)&at, &len);
+    return ntohs(at.sin_port);
+}
+
+static void expect_lost(const char *bytes, size_t len, const char *words)
+{
+    answer = bytes;
+    answer_len = len;
+    open_link(listen_anywhere());
+    until(&lost);
+    cr_expect_eq(ready, 0);
+    cr_expect_not_null(strstr(why_lost, words), "%s", why_lost);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
+Test(store_link, a_web_server_is_no_store, .init = start_server, .fini = close_all)
+{
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    expect_lost(http, sizeof(http) - 1, "not a store");
+}
+
+Test(store_link, a_refusal_is_told_in_the_stores_words, .init = start_server, .fini = close_all)
+{
+    static const char refused[] = "\1\4\0\0\0\0\0\0\0full";
+    expect_lost(refused, sizeof(refused) - 1, "refused this agent: full");
+}
+
+Test(store_link, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini = close_all)
+{
+    static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
+    expect_lost(nonsense, sizeof(nonsense) - 1, "said no");
+}

@@ -20,6 +20,7 @@ static ddp_status fail(struct atomic_file *file, const char *what, struct ddp_er
     return DDP_ERR_IO;
 }
 
+/* The end of a struct atomic_file, on all ways. */
 static void forget(struct atomic_file *file)
 {
     free(file->path);
@@ -27,6 +28,7 @@ static void forget(struct atomic_file *file)
     *file = (struct atomic_file){ .fd = -1 };
 }
 
+/* a and b in memory of their own; NULL when there is none. */
 static char *joined(const char *a, const char *b)
 {
     size_t len_a = strlen(a), len_b = strlen(b);
@@ -38,6 +40,7 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
+/* Mode 0666 less the umask, as for any file that a program writes. */
 ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
 {
     *file = (struct atomic_file){ .fd = -1, .path = joined(path, ""), .temporary = joined(path, ".tmp") };
@@ -56,6 +59,7 @@ ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_er
     return DDP_OK;
 }
 
+/* write may take less than it is given: on a full disk it first takes what fits, then fails. */
 ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
 {
     const char *from = data;
@@ -85,6 +89,8 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
+/* After the rename nothing can be taken back; an error then means: there, but perhaps not after a power
+ * cut. */
 ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (fsync(file->fd) != 0)

@@ -30,6 +30,7 @@ enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
 static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
 
+/* zlib's crc32_z takes a size_t; its crc32 would cut a length at 4 GiB. */
 static uint32_t crc_of(const void *data, size_t len)
 {
     return (uint32_t)crc32_z(0, data, len);
@@ -59,6 +60,7 @@ static uint64_t get_u64(const uint8_t *from)
 
 /* --- saving ------------------------------------------------------------------------------------------ */
 
+/* The same rules for saving and loading: a name that cannot be saved cannot be asked for either. */
 static ddp_status check_names(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
@@ -95,6 +97,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
+/* Header and table go first although they need every block's sum: the blocks are all in memory anyway. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct atomic_file file;
@@ -134,11 +137,13 @@ struct reader {
     struct ddp_err *err;
 };
 
+/* All refusals of a damaged file look the same: path, offset, what is wrong there. */
 static ddp_status damaged(struct reader *r, uint64_t offset, const char *what)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
+/* An end of the file in here is damage: nobody asks for more than the header has promised. */
 static ddp_status read_exactly(struct reader *r, void *to, size_t len)
 {
     char *into = to;
@@ -160,6 +165,8 @@ static ddp_status read_exactly(struct reader *r, void *to, size_t len)
     return DDP_OK;
 }
 
+/* The sum is checked before the count is looked at, so a count that differs is a difference and not
+ * damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
     ddp_status status = read_exactly(r, head, HEAD);
@@ -175,6 +182,7 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     return DDP_OK;
 }
 
+/* Names are compared in order: a program that saves and loads has one list of blocks. */
 static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
 {
     char name[MAX_NAME];
@@ -205,6 +213,7 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
     return status;
 }
 
+/* Into `to`, block after block, each checked as it arrives. */
 static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to, const ddp_ckpt_block *blocks,
                             size_t n)
 {
@@ -223,6 +232,7 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
+/* Nothing can fail any more: the caller's blocks are written now, all of them. */
 static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -262,6 +272,7 @@ static ddp_status load(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
     return status;
 }
 
+/* The size is that of the file as it was opened: renaming another over its name does not disturb us. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct stat st;

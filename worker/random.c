@@ -19,6 +19,7 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
+/* All 624 words at once, each from itself, its neighbour and the one 397 further on, round the ring. */
 static void next_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -27,6 +28,7 @@ static void next_block(ddp_random *random)
     random->at = 0;
 }
 
+/* The tempering of the paper: the raw words are linear in each other, this evens out their bits. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)
@@ -38,6 +40,7 @@ uint32_t ddp_random_next(ddp_random *random)
     return y ^ (y >> 18);
 }
 
+/* 24 bits are all that a float holds; so 1 is never reached by rounding up. */
 float ddp_random_uniform(ddp_random *random)
 {
     return (float)(ddp_random_next(random) & 0xffffffu) / 16777216.0f;

@@ -27,7 +27,8 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* torch's num_samples; for NO_PAD what is left of a plain dealing out. */
+/* torch's num_samples, where ceil((n - world) / world) for a rest that is dropped is n / world in integers;
+ * for NO_PAD what is left of a plain dealing out. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     if (s->flags & DDP_SAMPLER_NO_PAD)
@@ -50,6 +51,7 @@ static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
     }
 }
 
+/* From the identity each time: torch shuffles a fresh list in every epoch, not the last one again. */
 void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
 {
     for (uint64_t i = 0; i < s->n; i++)
@@ -59,6 +61,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     s->next = 0;
 }
 
+/* n fits an int32 because torch's permutation would change its recipe beyond: see randperm for large n. */
 static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
@@ -73,6 +76,8 @@ static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, st
     return DDP_OK;
 }
 
+/* One piece of memory: the order stands behind the struct. It is made here already, so that a sampler without
+ * set_epoch gives epoch 0, as torch's does. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {
@@ -104,6 +109,7 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
+/* Rank r has the positions r, r + world, r + 2 world ... of the padded list; all from n on are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

@@ -326,6 +326,9 @@ Test(train, resume_without_a_checkpoint_starts_anew_and_says_so)
     r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
     run_free(&r);
+    r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt");
+    cr_expect(strstr(r.out, "will be replaced after the first epoch"), "%s", r.out);
+    run_free(&r);
 }
 
 Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)

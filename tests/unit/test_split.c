@@ -18,7 +18,7 @@ Test(split, shards_depend_on_the_batch_and_not_on_the_workers)
 {
     for (int world = 1; world <= 4; world *= 2) {
         struct split s = split_for(6000, 0, 100, world, world - 1);
-        cr_expect(s.shards == 4 && s.rows == 25 && s.steps == 60);
+        cr_expect(s.shards == 4 && split_rows(&s, 0) == 25 && s.steps == 60);
         cr_expect(s.shards_here == 4 / world && s.first_shard == 4 - s.shards_here);
     }
     cr_expect_eq(split_for(6000, 0, 102, 2, 0).shards, 2);
@@ -78,7 +78,7 @@ static void make_set(void)
 Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
 {
     for (int world = 1; world <= 8; world++) {
-        struct split split[8];
+        struct split split[8] = { 0 };
         struct feed feed[8];
         uint64_t batch = (uint64_t)(world * 2);
         for (int r = 0; r < world; r++) {

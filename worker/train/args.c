@@ -1,4 +1,8 @@
-/* args.c -- see args.h. */
+/* args.c -- see args.h.
+ *
+ * A default is a text that goes through the same parser as what the user types, so a default outside its own
+ * limits cannot exist, and the help prints exactly what happens. The getopt of the C library would need the
+ * options a second time, in a list of its own. */
 #include "args.h"
 
 #include <errno.h>
@@ -27,6 +31,7 @@ static const struct arg_row *find(const struct arg_row *rows, size_t n, const ch
     return NULL;
 }
 
+/* Decimal digits only, within the limits of the row. */
 static ddp_status parse_count(const struct arg_row *row, const char *text, uint64_t *to, struct ddp_err *err)
 {
     char *end;
@@ -40,6 +45,7 @@ static ddp_status parse_count(const struct arg_row *row, const char *text, uint6
     return DDP_OK;
 }
 
+/* Any spelling that strtod knows, but no infinity, no NaN, nothing up to 0. */
 static ddp_status parse_real(const struct arg_row *row, const char *text, double *to, struct ddp_err *err)
 {
     char *end;
@@ -50,6 +56,7 @@ static ddp_status parse_real(const struct arg_row *row, const char *text, double
     return DDP_OK;
 }
 
+/* One of a few names; the error lists them all, so that nobody has to look them up. */
 static ddp_status parse_choice(const struct arg_row *row, const char *text, int *to, struct ddp_err *err)
 {
     char all[128] = "";
@@ -64,6 +71,8 @@ static ddp_status parse_choice(const struct arg_row *row, const char *text, int 
     return ddp_fail(err, DDP_ERR_ARG, "--%s '%s': expected %s", row->name, text, all);
 }
 
+/* Into the field that the row points to. The kind of the row and the type of the field must agree: args.h
+ * lists them. */
 static ddp_status store(const struct arg_row *row, const char *text, void *into, struct ddp_err *err)
 {
     void *field = (char *)into + row->offset;
@@ -98,6 +107,7 @@ static ddp_status parse_one(const struct arg_row *rows, size_t n, void *into, ch
         return ddp_fail(err, DDP_ERR_ARG, "there is no option '%.*s'; --help lists all", (int)len + 2, word);
     if (row->kind == ARG_FLAG && value != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--%s takes no value, '%s' was given", row->name, value);
+    /* argv ends with a NULL, so the word behind the last one can be looked at. */
     if (row->kind != ARG_FLAG && value == NULL && (value = argv[*at]) == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--%s needs a value: %s", row->name, row->arg);
     if (row->kind != ARG_FLAG && word[2 + len] != '=')
@@ -105,6 +115,7 @@ static ddp_status parse_one(const struct arg_row *rows, size_t n, void *into, ch
     return store(row, value, into, err);
 }
 
+/* Defaults first: what is typed comes later and so wins, and of two equal options the last. */
 ddp_status args_parse(const struct arg_row *rows, size_t n, void *into, int argc, char *const argv[],
                       struct ddp_err *err)
 {
@@ -118,6 +129,7 @@ ddp_status args_parse(const struct arg_row *rows, size_t n, void *into, int argc
     return status;
 }
 
+/* One line an option, in the order of the table. */
 void args_help(FILE *to, const struct arg_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

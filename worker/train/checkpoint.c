@@ -1,4 +1,8 @@
-/* checkpoint.c -- see checkpoint.h. The file format is libddp's (ddp/ckpt.h). */
+/* checkpoint.c -- see checkpoint.h.
+ *
+ * The file format is libddp's (ddp/ckpt.h): it knows whether a file is whole, this module whether it belongs
+ * to this run. There is one file, always under the same name; the rename inside ddp_ckpt_save is what makes
+ * that safe, and a disk that is too small for two fails while the old one is still there. */
 #include "checkpoint.h"
 
 #include "ddp/ckpt.h"
@@ -16,6 +20,7 @@
 
 static const char file_name[] = "train.ckpt";
 
+/* The rows of CHECKPOINT_FACTS. */
 static const struct {
     const char *text;
     bool must_match;
@@ -25,32 +30,36 @@ static const struct {
 #undef X
 };
 
-enum { BLOCKS = 4 };
+enum { BLOCKS = 5 };
 
-static void blocks_of(const struct checkpoint *c, int64_t *fact, ddp_ckpt_block block[BLOCKS])
+/* The blocks of the file, in its order. Loading writes to where these point, so `c` must be memory that may
+ * change. */
+static void blocks_of(struct checkpoint *c, ddp_ckpt_block block[BLOCKS])
 {
     const size_t bytes = MLP_PARAMS * sizeof(float);
-    block[0] = (ddp_ckpt_block){ "facts", fact, FACTS * sizeof(*fact) };
-    block[1] = (ddp_ckpt_block){ "params", c->params, bytes };
-    block[2] = (ddp_ckpt_block){ "adam.m", c->m, bytes };
-    block[3] = (ddp_ckpt_block){ "adam.v", c->v, bytes };
+    block[0] = (ddp_ckpt_block){ "facts", c->fact, sizeof(c->fact) };
+    block[1] = (ddp_ckpt_block){ "loss", &c->loss, sizeof(c->loss) };
+    block[2] = (ddp_ckpt_block){ "params", c->params, bytes };
+    block[3] = (ddp_ckpt_block){ "adam.m", c->m, bytes };
+    block[4] = (ddp_ckpt_block){ "adam.v", c->v, bytes };
 }
 
+/* A failure here ends the run: whoever asks for checkpoints counts on them. */
 ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    int64_t fact[FACTS];
+    struct checkpoint copy = *c;
     ddp_ckpt_block block[BLOCKS];
     ddp_status status = files_join(path, dir, file_name, err);
     if (status != DDP_OK)
         return status;
-    memcpy(fact, c->fact, sizeof(fact));
-    blocks_of(c, fact, block);
+    blocks_of(&copy, block);
     status = ddp_ckpt_save(path, block, BLOCKS, err);
     return status == DDP_OK ? DDP_OK
                             : ddp_wrap(err, "checkpoint not written, the one before it is untouched");
 }
 
+/* A run that goes on with another seed, batch or data set would not be the run it claims to be. */
 static ddp_status compare(const char *path, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     for (int i = 0; i < FACTS; i++) {
@@ -67,28 +76,39 @@ static ddp_status compare(const char *path, const int64_t *theirs, const int64_t
  * of it into memory of our own, and hand it over when the facts fit. */
 static ddp_status load_and_compare(const char *path, struct checkpoint *c, float *memory, struct ddp_err *err)
 {
-    int64_t fact[FACTS];
     ddp_ckpt_block block[BLOCKS];
     struct checkpoint own = { .params = memory, .m = memory + MLP_PARAMS, .v = memory + 2 * MLP_PARAMS };
-    blocks_of(&own, fact, block);
+    blocks_of(&own, block);
     ddp_status status = ddp_ckpt_load(path, block, BLOCKS, err);
     if (status == DDP_OK)
-        status = compare(path, fact, c->fact, err);
+        status = compare(path, own.fact, c->fact, err);
     if (status != DDP_OK)
         return status;
-    memcpy(c->fact, fact, sizeof(fact));
+    memcpy(c->fact, own.fact, sizeof(own.fact));
+    c->loss = own.loss;
     memcpy(c->params, own.params, MLP_PARAMS * sizeof(float));
     memcpy(c->m, own.m, MLP_PARAMS * sizeof(float));
     memcpy(c->v, own.v, MLP_PARAMS * sizeof(float));
     return DDP_OK;
 }
 
+/* `errno` tells a file that is not there from one that cannot be looked at, which is no reason to start
+ * anew. */
+int checkpoint_exists(const char *dir)
+{
+    char path[PATH_MAX];
+    struct ddp_err err;
+    return files_join(path, dir, file_name, &err) == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
+}
+
 ddp_status checkpoint_load(const char *dir, struct checkpoint *c, int *found, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    ddp_status status = files_join(path, dir, file_name, err);
-    *found = status == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
+    *found = checkpoint_exists(dir);
     if (!*found)
+        return DDP_OK;
+    ddp_status status = files_join(path, dir, file_name, err);
+    if (status != DDP_OK)
         return status;
     float *memory = malloc(3 * MLP_PARAMS * sizeof(float));
     if (memory == NULL)

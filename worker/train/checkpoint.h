@@ -28,11 +28,15 @@ enum checkpoint_fact {
 
 struct checkpoint {
     int64_t fact[FACTS];
+    double loss;           /* of the last epoch, so that a finished run can still tell it */
     float *params, *m, *v; /* MLP_PARAMS each, borrowed */
 };
 
 /* Write `c` to DIR/train.ckpt: whole, or the old one stays. */
 ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct ddp_err *err);
+
+/* Is there a DIR/train.ckpt? */
+int checkpoint_exists(const char *dir);
 
 /* Read DIR/train.ckpt into `c`, whose facts must hold those of this run. A file that is not there is DDP_OK
  * with *found = 0. DDP_ERR_MISMATCH names the fact and both values, DDP_ERR_CORRUPT path, offset and what to

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* From the rows of DATASET_FILES. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
 {
     static const char *const name[2][2] = {
@@ -17,7 +18,8 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* The plain file, else the packed one. `path` has room for PATH_MAX bytes. */
+/* The plain file, else the packed one: that is how the set is published and how people unpack it. `path` has
+ * room for PATH_MAX bytes. */
 static ddp_status find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };
@@ -34,6 +36,7 @@ static ddp_status find(char *path, const char *dir, const char *name, struct ddp
                     dir, name, name, dir);
 }
 
+/* Leaves the name of the file in `path`, for the messages of the checks that follow. */
 static ddp_status load(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
                        char *path, struct ddp_err *err)
 {
@@ -41,6 +44,7 @@ static ddp_status load(struct idx *idx, const char *dir, enum dataset_part part,
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
+/* The number of pictures is what it is; their size is part of the model. */
 static ddp_status check_images(const struct idx *images, const char *path, struct ddp_err *err)
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
@@ -49,6 +53,7 @@ static ddp_status check_images(const struct idx *images, const char *path, struc
                     path, images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
 }
 
+/* A label outside the classes would be an index outside an array, one step later. */
 static ddp_status check_labels(const struct idx *labels, uint32_t pictures, const char *path,
                                struct ddp_err *err)
 {
@@ -63,6 +68,7 @@ static ddp_status check_labels(const struct idx *labels, uint32_t pictures, cons
     return DDP_OK;
 }
 
+/* Images first: they are what a user most likely has, or has not. */
 ddp_status dataset_load(struct dataset *set, const char *dir, enum dataset_part part, struct ddp_err *err)
 {
     char path[PATH_MAX];
@@ -88,6 +94,7 @@ void dataset_free(struct dataset *set)
     set->n = 0;
 }
 
+/* Scaled as torchvision's ToTensor does it, by a division and not by a product with 1/255: other bits. */
 uint8_t dataset_sample(const struct dataset *set, size_t index, float *pixels)
 {
     const uint8_t *from = set->images.values + index * PICTURE_PIXELS;

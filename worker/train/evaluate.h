@@ -6,6 +6,8 @@
 #include "ddp/group.h"
 #include "mlp.h"
 
+enum { EVALUATE_ROWS = 256 }; /* tested at once; the model must have room for as many */
+
 struct accuracy {
     int64_t correct, samples;
 };

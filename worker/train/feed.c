@@ -1,8 +1,12 @@
-/* feed.c -- see feed.h. */
+/* feed.c -- see feed.h.
+ *
+ * One sampler per shard, each with an order of its own (4 bytes a sample), rather than one that is told to
+ * skip: what shard s gets is then, by construction, what torch gives to rank s. */
 #include "feed.h"
 
 #include <stdlib.h>
 
+/* Rows of one shard at a time: that is all the model ever sees at once. */
 static bool allocate(struct feed *feed, size_t rows)
 {
     feed->x = calloc(rows * PICTURE_PIXELS, sizeof(float));
@@ -38,12 +42,16 @@ void feed_free(struct feed *feed)
     *feed = (struct feed){ 0 };
 }
 
+/* The epoch is part of the shuffle's seed; a loop that forgets it sees the same order for ever. */
 void feed_start_epoch(struct feed *feed, uint64_t epoch)
 {
     for (int i = 0; i < feed->split->shards_here; i++)
         ddp_sampler_set_epoch(feed->sampler[i], epoch);
 }
 
+/* world / samples: the reducer divides the sum of all ranks by world, which leaves 1 / samples for each. For
+ * a world that is a power of two both steps are exact, so the weights do not bring the number of workers into
+ * the result. */
 size_t feed_take(struct feed *feed, uint64_t step, int shard)
 {
     size_t rows = split_rows(feed->split, step);

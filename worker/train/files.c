@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* snprintf returns what it would have liked to write, so a path that was cut is noticed. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);
@@ -16,6 +17,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
+/* mkdir -p, and a look whether it can be written to: better now than after the first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX];

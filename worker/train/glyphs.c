@@ -53,6 +53,7 @@ static float between(ddp_random *luck, float low, float high)
     return low + (high - low) * ddp_random_uniform(luck);
 }
 
+/* Half a grid from the middle, then up to two pixels off it in both directions. */
 static struct hand take_hand(ddp_random *luck)
 {
     struct hand h;
@@ -75,6 +76,7 @@ static struct stroke placed(const struct hand *h, struct stroke s)
     return p;
 }
 
+/* From a pixel to the nearest point of a stroke: project onto its line, then stay between its ends. */
 static float distance(float x, float y, const struct stroke *s)
 {
     float dx = s->x1 - s->x0, dy = s->y1 - s->y0;
@@ -95,6 +97,7 @@ static void draw_stroke(float *paper, const struct stroke *s, float pen, float i
     }
 }
 
+/* A short stroke anywhere: "dark here" alone must not be proof of a class. */
 static void scratch(ddp_random *luck, float *paper)
 {
     struct stroke s = { between(luck, 0, 27), between(luck, 0, 27), 0, 0 };
@@ -129,6 +132,8 @@ void glyph_draw(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
+/* Labels first, so that order and pictures are drawn from the same luck without depending on each other's
+ * number. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,4 +1,7 @@
-/* gradient.c -- see gradient.h. */
+/* gradient.c -- see gradient.h.
+ *
+ * The left half of every sum is computed where the result belongs, the right half in memory of its level; so
+ * a tree of depth d needs d spare gradients, and the root ends up in the reducer's buckets without a copy. */
 #include "gradient.h"
 
 #include <cblas.h>
@@ -21,6 +24,7 @@ void gradient_free(struct gradient *g)
     *g = (struct gradient){ 0 };
 }
 
+/* Forward, loss, backward: the gradient of one shard. */
 static double one_shard(struct gradient *g, uint64_t step, int shard, float *const into[MLP_TENSORS])
 {
     struct feed *f = g->feed;
@@ -31,6 +35,8 @@ static double one_shard(struct gradient *g, uint64_t step, int shard, float *con
     return loss;
 }
 
+/* left += right. One rounding for each element, with or without fused arithmetic inside BLAS, as the factor
+ * is 1. */
 static void add(float *const left[MLP_TENSORS], float *const right[MLP_TENSORS])
 {
     for (int i = 0; i < MLP_TENSORS; i++)

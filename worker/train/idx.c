@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { TYPE_U8 = 0x08, CHUNK = 1 << 20 };
+enum { TYPE_U8 = 0x08, CHUNK = 1 << 20 }; /* the format's code for bytes; how much is read at once */
 
 static uint32_t get_be32(const uint8_t *from)
 {
@@ -37,6 +37,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
+/* The most telling number comes first: a page of HTML, a wrong file and swapped files all end here. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
@@ -47,6 +48,7 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
                     dims, dims == 1 ? "" : "s");
 }
 
+/* Dimensions that are not used count as 1, so a product over all three is the number of values. */
 ddp_status idx_check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
                             struct ddp_err *err)
 {
@@ -106,6 +108,7 @@ static ddp_status fill(struct idx *idx, size_t *capacity, gzFile file, size_t wa
     return DDP_OK;
 }
 
+/* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
 static ddp_status check_length(const struct idx *idx, size_t total, struct ddp_err *err)
 {
     if (idx->len < total)
@@ -117,6 +120,7 @@ static ddp_status check_length(const struct idx *idx, size_t total, struct ddp_e
     return DDP_OK;
 }
 
+/* Header, then what it promises, then the end. */
 static ddp_status read_all(struct idx *idx, gzFile file, int dims, struct ddp_err *err)
 {
     size_t head = idx_header_bytes(dims), total, capacity = 0;

@@ -30,7 +30,8 @@ size_t idx_header_bytes(int dims);
 ddp_status idx_check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
                             struct ddp_err *err);
 
-/* Read a whole file, plain or gzip. On an error the message begins with the path and there is nothing to free. */
+/* Read a whole file, plain or gzip. On an error the message begins with the path and there is nothing to
+ * free. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);

@@ -1,4 +1,7 @@
-/* journal.c -- see journal.h. A number that is not finite becomes null: JSON has no word for it. */
+/* journal.c -- see journal.h.
+ *
+ * Lines go to stdout, where a user redirects them; the bar goes to stderr and only to a terminal, so a log
+ * never contains one. In JSON a number that is not finite becomes null, as JSON has no word for it. */
 #include "journal.h"
 
 #include "ddp/ckpt.h"
@@ -11,8 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BAR_CELLS = 30 };
+enum { BAR_CELLS = 30 }; /* leaves room for the numbers in 80 columns */
 
+/* "e": not inherited by anything that a library may start. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
@@ -35,6 +39,7 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for people -------------------------------------------------------------------------------------- */
 
+/* Back to the first column and delete to the end: the next line must not stand behind the bar. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
@@ -55,6 +60,7 @@ void journal_line(struct journal *r, const char *fmt, ...)
     fflush(stdout);
 }
 
+/* Draws at every full percent only; a terminal is slow, a step may take a millisecond. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total)
 {
     char cells[BAR_CELLS + 1];
@@ -73,6 +79,7 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
+/* An accuracy of nothing is 0, not a NaN. */
 static double ratio(int64_t part, int64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
@@ -92,6 +99,7 @@ static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
                   : DDP_OK;
 }
 
+/* What a step was and where its time went. */
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
 {
     if (r->metrics == NULL)
@@ -110,6 +118,7 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     return put_line(r, json, err);
 }
 
+/* For people and for programs at once. Programs tell the two kinds of lines apart by "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     double accuracy = ratio(e->correct, e->tested);
@@ -128,6 +137,7 @@ ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struc
     return put_line(r, json, err);
 }
 
+/* The hash is a text: a JSON number has 53 bits. */
 static cJSON *summary_object(const struct journal_summary *s)
 {
     char hash[17];

@@ -31,6 +31,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return exit_code_of(err->code);
 }
 
+/* From here on an error is told to the other ranks. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -44,6 +45,7 @@ static int train(const struct train_options *options, ddp_ctx *ctx)
     return exit_code;
 }
 
+/* Before there is a context, and after it is gone, there is nobody to tell. */
 static int run(const struct train_options *options)
 {
     ddp_ctx *ctx;

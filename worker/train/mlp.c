@@ -25,11 +25,13 @@ static const size_t width[MLP_LAYERS + 1] = { MLP_INPUT, MLP_HIDDEN, MLP_HIDDEN,
 
 /* --- activations: rows x n values in place; `backward` turns d(loss)/d(out) into d(loss)/d(in) ------- */
 
+/* Both work in place; a row of the table below picks one for each layer. */
 struct activation {
     void (*forward)(float *y, size_t rows, size_t n);
     void (*backward)(float *d, const float *y, size_t rows, size_t n);
 };
 
+/* The gradient at 0 is 0, as in torch. */
 static void relu(float *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -48,6 +50,7 @@ static void sigmoid(float *y, size_t rows, size_t n)
         y[i] = 1.0f / (1.0f + expf(-y[i]));
 }
 
+/* y (1 - y) is the slope, from the output alone. */
 static void sigmoid_back(float *d, const float *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -65,6 +68,7 @@ static float log_sum_exp(const float *z, size_t n)
     return top + logf(sum);
 }
 
+/* Row by row: each is a distribution of its own. */
 static void log_softmax(float *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n) {
@@ -74,6 +78,7 @@ static void log_softmax(float *y, size_t rows, size_t n)
     }
 }
 
+/* d - softmax * sum(d), and softmax is exp of the output. */
 static void log_softmax_back(float *d, const float *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n, d += n) {
@@ -106,6 +111,7 @@ void mlp_views(float *flat, float *tensor[MLP_TENSORS])
     }
 }
 
+/* Zeroed, so that a forward pass before mlp_seed is dull rather than undefined. */
 bool mlp_init(struct mlp *mlp, enum mlp_model model, size_t max_rows)
 {
     *mlp = (struct mlp){ .model = model, .max_rows = max_rows, .params = calloc(MLP_PARAMS, sizeof(float)) };
@@ -132,6 +138,8 @@ void mlp_free(struct mlp *mlp)
     *mlp = (struct mlp){ 0 };
 }
 
+/* Weight and bias of a layer share their bound: nn.Linear's kaiming_uniform(a = sqrt(5)) comes out at
+ * 1/sqrt(inputs), the same as its rule for the bias. Drawn in this order, one generator for all. */
 void mlp_seed(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;
@@ -145,6 +153,7 @@ void mlp_seed(struct mlp *mlp, uint64_t seed)
 
 /* --- forward and backward ---------------------------------------------------------------------------- */
 
+/* The bias is put where the product will be added (beta = 1), which saves a pass over the output. */
 const float *mlp_forward(struct mlp *mlp, const float *x, size_t rows)
 {
     for (int i = 0; i < MLP_LAYERS; i++) {
@@ -161,6 +170,7 @@ const float *mlp_forward(struct mlp *mlp, const float *x, size_t rows)
     return x;
 }
 
+/* d(loss)/d(logit) is softmax minus 1 at the label. Losses are summed in double: an epoch adds up many. */
 double mlp_loss(struct mlp *mlp, const uint8_t *labels, const float *weight, size_t rows)
 {
     const float *z = mlp->out[MLP_LAYERS - 1];
@@ -176,6 +186,7 @@ double mlp_loss(struct mlp *mlp, const uint8_t *labels, const float *weight, siz
     return loss;
 }
 
+/* Row after row, the order of the memory; it also fixes the order of the additions. */
 static void column_sums(float *sum, const float *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(float));
@@ -185,6 +196,7 @@ static void column_sums(float *sum, const float *d, size_t rows, size_t n)
     }
 }
 
+/* beta = 0: gradients are overwritten, nothing need be cleared before a step. */
 void mlp_backward(struct mlp *mlp, const float *x, size_t rows, float *const grad[MLP_TENSORS])
 {
     for (int i = MLP_LAYERS - 1; i >= 0; i--) {

@@ -31,7 +31,6 @@ struct split {
     int shards;      /* of a global batch */
     int shards_here; /* of one worker: shards / world_size */
     int first_shard; /* of this worker */
-    size_t rows;     /* of a shard in a full step */
     uint64_t steps;  /* of an epoch */
 };
 

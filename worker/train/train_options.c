@@ -1,10 +1,13 @@
-/* train_options.c -- see train_options.h. */
+/* train_options.c -- see train_options.h.
+ *
+ * Add an option: a row here, a field there, and whoever uses it. Names are those of the torch world where it
+ * has one. */
 #include "train_options.h"
 
 #include "mlp.h"
 
 #define AT(field) offsetof(struct train_options, field)
-enum { MOST = 1 << 30 };
+enum { MOST = 1 << 30 }; /* of anything that is counted: products of two still fit in 64 bits */
 
 static const struct arg_row rows[] = {
     { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL, "Fashion-MNIST's four files, plain or .gz" },
@@ -36,6 +39,7 @@ static const struct arg_row rows[] = {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
+/* What one row cannot check: options that exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ 0 };

@@ -1,88 +1,20 @@
-/* trainer.c -- see trainer.h. Reads top down in the order of a run. */
+/* trainer.c -- see trainer.h: steps, epochs, the end. */
 #include "trainer.h"
 
-#include "files.h"
 #include "library.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { TEST_ROWS = 256 }; /* samples tested at once */
-
-static bool is_first(const struct trainer *t)
+bool trainer_is_first(const struct trainer *t)
 {
     return ddp_rank(t->ctx) == 0;
 }
 
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
-/* --- opening ----------------------------------------------------------------------------------------- */
-
-/* More threads than one only get in each other's way when every core has a worker; but the user may know
- * better. */
-static void set_threads(uint64_t wanted)
-{
-    if (wanted > 0)
-        openblas_set_num_threads((int)wanted);
-    else if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL)
-        openblas_set_num_threads(1);
-}
-
-static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
-{
-    const struct train_options *o = t->options;
-    ddp_status status = journal_open(&t->journal, is_first(t), o->quiet, o->metrics, err);
-    if (status == DDP_OK && is_first(t) && o->checkpoint != NULL) {
-        status = files_make_dir(o->checkpoint, err);
-        if (status != DDP_OK)
-            ddp_wrap(err, "--checkpoint");
-    }
-    if (status != DDP_OK || !is_first(t) || o->dump_gradients == NULL)
-        return status;
-    t->dump = fopen(o->dump_gradients, "wbe");
-    return t->dump != NULL ? DDP_OK
-                           : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: open: %s", o->dump_gradients,
-                                      strerror(errno));
-}
-
-static ddp_status open_data(struct trainer *t, struct ddp_err *err)
-{
-    const struct train_options *o = t->options;
-    ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, err);
-    if (status == DDP_OK)
-        status = dataset_load(&t->test_set, o->data, DATASET_TEST, err);
-    if (status == DDP_OK)
-        status = split_make(&t->split, t->train_set.n, o->batch, o->global_batch, ddp_world_size(t->ctx),
-                            ddp_rank(t->ctx), err);
-    return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, o->seed, err) : status;
-}
-
-static ddp_status open_model(struct trainer *t, struct ddp_err *err)
-{
-    size_t rows = split_rows(&t->split, 0);
-    bool ok = mlp_init(&t->mlp, (enum mlp_model)t->options->model, rows > TEST_ROWS ? rows : TEST_ROWS);
-    ok = ok && gradient_init(&t->gradient, &t->mlp, &t->feed);
-    t->m = calloc((size_t)2 * MLP_PARAMS, sizeof(float));
-    if (!ok || t->m == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", rows);
-    t->v = t->m + MLP_PARAMS;
-    t->adam = (ddp_adam)DDP_ADAM_INIT;
-    t->adam.lr = t->options->lr;
-    mlp_seed(&t->mlp, t->options->seed);
-    return DDP_OK;
-}
-
-static struct checkpoint checkpoint_of(const struct trainer *t)
+struct checkpoint trainer_checkpoint(const struct trainer *t)
 {
     return (struct checkpoint){
         .fact = { [FACT_EPOCHS] = (int64_t)t->epochs_done,
@@ -91,69 +23,19 @@ static struct checkpoint checkpoint_of(const struct trainer *t)
                   [FACT_SEED] = (int64_t)t->options->seed,
                   [FACT_GLOBAL_BATCH] = (int64_t)t->split.global_batch,
                   [FACT_SAMPLES] = (int64_t)t->split.samples },
+        .loss = t->loss,
         .params = t->mlp.params,
         .m = t->m,
         .v = t->v,
     };
 }
 
-/* Rank 0 reads the file, everyone gets what it holds. The parameters follow when the reducer is made. */
-static ddp_status resume(struct trainer *t, struct ddp_err *err)
+/* The one look at a clock in this program; it goes into reports and decides nothing. */
+static uint64_t now_us(void)
 {
-    struct checkpoint c = checkpoint_of(t);
-    ddp_group *world = ddp_world(t->ctx);
-    int found = 0;
-    ddp_status status = is_first(t) ? checkpoint_load(t->options->checkpoint, &c, &found, err) : DDP_OK;
-    if (status == DDP_OK)
-        status = library(ddp_broadcast(world, c.fact, FACTS, DDP_I64, 0, NULL, NULL), err);
-    if (status == DDP_OK)
-        status = library(ddp_broadcast(world, t->m, (size_t)2 * MLP_PARAMS, DDP_F32, 0, NULL, NULL), err);
-    if (status != DDP_OK)
-        return status;
-    t->epochs_done = t->resumed_epochs = (uint64_t)c.fact[FACT_EPOCHS];
-    t->adam.step = c.fact[FACT_STEPS];
-    if (found)
-        journal_line(&t->journal, "resume: going on after epoch %" PRIu64 " of %s", t->epochs_done,
-                     t->options->checkpoint);
-    else
-        journal_line(&t->journal, "resume: no checkpoint in %s yet, starting anew", t->options->checkpoint);
-    return DDP_OK;
-}
-
-/* Compares the models of all ranks and overwrites them with rank 0's. */
-static ddp_status open_reducer(struct trainer *t, struct ddp_err *err)
-{
-    ddp_param param[MLP_TENSORS];
-    for (int i = 0; i < MLP_TENSORS; i++)
-        param[i] = (ddp_param){ mlp_tensors[i].name, t->mlp.tensor[i], mlp_tensors[i].count, DDP_F32 };
-    ddp_status status = ddp_reducer_create(ddp_world(t->ctx), param, MLP_TENSORS, NULL, &t->reducer);
-    for (int i = 0; i < MLP_TENSORS && status == DDP_OK; i++)
-        t->grad[i] = ddp_reducer_grad(t->reducer, (size_t)i);
-    return library(status, err);
-}
-
-ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
-                        struct ddp_err *err)
-{
-    *t = (struct trainer){ .options = options, .ctx = ctx };
-    set_threads(options->threads);
-    ddp_status status = open_outputs(t, err);
-    if (status == DDP_OK)
-        status = open_data(t, err);
-    if (status == DDP_OK)
-        status = open_model(t, err);
-    if (status == DDP_OK && options->resume)
-        status = resume(t, err);
-    if (status == DDP_OK)
-        status = open_reducer(t, err);
-    if (status == DDP_OK)
-        journal_line(&t->journal,
-                     "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, batch %" PRIu64
-                     ", %" PRIu64 " steps an epoch",
-                     mlp_model_name[options->model], t->train_set.n, t->test_set.n, options->data,
-                     t->split.world_size, t->split.world_size == 1 ? "" : "s", t->split.global_batch,
-                     t->split.steps);
-    return status;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
 /* --- one step ---------------------------------------------------------------------------------------- */
@@ -169,6 +51,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return library(status, err);
 }
 
+/* The same gradients, the same moments, the same order of operations on every rank: nothing need be sent. */
 static void update(struct trainer *t)
 {
     float *m = t->m, *v = t->v;
@@ -181,6 +64,7 @@ static void update(struct trainer *t)
     }
 }
 
+/* Tensor after tensor, as in mlp.h; for comparing runs with each other. */
 static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 {
     bool failed = false;
@@ -193,6 +77,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
                   : DDP_OK;
 }
 
+/* In double, so that 200 000 small squares do not get lost in a large sum. */
 static double gradient_norm(const struct trainer *t)
 {
     double sum = 0;
@@ -217,7 +102,7 @@ static ddp_status tell_step(struct trainer *t, uint64_t step, double loss, const
     if (t->options->metrics == NULL)
         return DDP_OK;
     ddp_status status = sum_over_ranks(t, &loss, err);
-    if (status != DDP_OK || !is_first(t))
+    if (status != DDP_OK || !trainer_is_first(t))
         return status;
     double samples = (double)split_samples(&t->split, step);
     struct journal_step line = {
@@ -255,6 +140,7 @@ static ddp_status train_step(struct trainer *t, uint64_t step, double *loss_sum,
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
+/* A limit counts the steps of this run, not those of the runs it goes on from. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
@@ -279,14 +165,16 @@ static ddp_status train_steps(struct trainer *t, uint64_t *steps, uint64_t *samp
     return status;
 }
 
+/* The other ranks go on; they meet rank 0 again in the next all-reduce. */
 static ddp_status save(struct trainer *t, struct ddp_err *err)
 {
-    if (!is_first(t) || t->options->checkpoint == NULL)
+    if (!trainer_is_first(t) || t->options->checkpoint == NULL)
         return DDP_OK;
-    struct checkpoint c = checkpoint_of(t);
+    struct checkpoint c = trainer_checkpoint(t);
     return checkpoint_save(t->options->checkpoint, &c, err);
 }
 
+/* The loss is the same on all ranks, so all of them stop when it has exploded. */
 static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
@@ -304,6 +192,8 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     return journal_epoch(&t->journal, &line, err);
 }
 
+/* Train, test, tell, save. An epoch that a limit has cut short is told, but not saved: there is no way to go
+ * on in the middle of one. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
     uint64_t steps, samples, start = now_us();
@@ -336,6 +226,7 @@ static ddp_status compare_hashes(struct trainer *t, uint64_t hash, struct ddp_er
     return status;
 }
 
+/* For people a line, for programs a file. */
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
     double seconds = (double)t->train_us / 1e6;
@@ -357,18 +248,16 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
     };
     journal_line(&t->journal, "parameters %016" PRIx64 " after %" PRIu64 " steps, %.1f s of training", hash,
                  s.steps, seconds);
-    return is_first(t) && t->options->summary != NULL ? journal_summary(t->options->summary, &s, err)
-                                                      : DDP_OK;
+    return trainer_is_first(t) && t->options->summary != NULL ? journal_summary(t->options->summary, &s, err)
+                                                              : DDP_OK;
 }
 
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
-    t->loss = NAN; /* until an epoch has been trained */
     while (t->epochs_done < t->options->epochs && !limit_reached(t) && status == DDP_OK)
         status = train_epoch(t, err);
-    if (status == DDP_OK &&
-        t->steps_here == 0) { /* resumed at the end: nothing to train, but something to tell */
+    if (status == DDP_OK && t->steps_here == 0) { /* resumed at the end: nothing to train, but to tell */
         journal_line(&t->journal, "all %" PRIu64 " epochs are done already", t->options->epochs);
         status = evaluate(&t->mlp, &t->test_set, t->ctx, &t->accuracy, err);
     }
@@ -377,30 +266,4 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
     uint64_t hash = mlp_hash(&t->mlp);
     status = compare_hashes(t, hash, err);
     return status == DDP_OK ? summarize(t, hash, err) : status;
-}
-
-static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
-{
-    if (t->dump == NULL || fclose(t->dump) == 0)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
-                    strerror(errno));
-}
-
-ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
-{
-    struct ddp_err each[3];
-    ddp_status status[3] = { journal_close(&t->journal, &each[0]), close_dump(t, &each[1]),
-                             library(ddp_reducer_free(t->reducer), &each[2]) };
-    gradient_free(&t->gradient);
-    mlp_free(&t->mlp);
-    feed_free(&t->feed);
-    dataset_free(&t->train_set);
-    dataset_free(&t->test_set);
-    free(t->m);
-    for (int i = 0; i < 3; i++) {
-        if (status[i] != DDP_OK)
-            return ddp_fail(err, status[i], "%s", each[i].msg);
-    }
-    return DDP_OK;
 }

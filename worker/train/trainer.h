@@ -50,4 +50,12 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
  * not be ended well: a file that could not be flushed, a rank that did not come. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
 
+/* --- shared by trainer.c and trainer_open.c ------------------------------------------------------------ */
+
+/* Is this the rank that talks and writes files? */
+bool trainer_is_first(const struct trainer *t);
+
+/* The run as it is now, as a checkpoint that borrows its memory. */
+struct checkpoint trainer_checkpoint(const struct trainer *t);
+
 #endif

@@ -1,13 +1,15 @@
 /* agent_uv.c -- see agent_uv.h.
  *
- * Happy path: store and link -> on_ready -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... -> AGENT_ALONE
- * -> WISH_FINISH -> the output is drained -> report -> exit code.
+ * Happy path: store and link -> on_ready -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD ->
+ * AGENT_EXITED ... -> AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code.
  *
- * A callback turns what happened into an event and calls feed(); feed() asks the core and queues its wishes; pump()
- * carries them out, some at a time, so that a start of many workers does not keep the loop from its other duties.
+ * A callback turns what happened into an event and calls feed(); feed() asks the core and queues
+ * its wishes; pump() carries them out, some at a time, so that a start of many workers does not
+ * keep the loop from its other duties.
  *
- * It can go wrong when: the store cannot listen or does not answer in time (125, nothing was started); a worker cannot
- * be started (an event for the core like others); the guardian is killed (every descendant is killed, at once). */
+ * It can go wrong when: the store cannot listen or does not answer in time (125, nothing was
+ * started); a worker cannot be started (an event for the core like others); the guardian is killed
+ * (every descendant is killed, at once). */
 #include "agent_uv.h"
 
 #include "agent.h"
@@ -38,6 +40,8 @@ enum {
     SIGNALS = 7
 };
 
+/* One node's life. The handles are members and closed together by finish(); there is no other owner
+ * of any of them. */
 struct node {
     struct plan *plan;
     uint64_t started_ms;
@@ -47,7 +51,7 @@ struct node {
     struct spawner spawner;
     struct store_server *store;
     struct store_link *link;
-    char port_note[256];
+    char port_note[NOTE_MAX];
 
     uv_loop_t loop;
     uv_timer_t timer; /* the core's deadline, or the store's */
@@ -71,6 +75,8 @@ static void finish(struct node *n, int exit_code);
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
+/* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
+ * until the next step only, and carrying one out may cause the next event. */
 static void feed(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -134,6 +140,9 @@ static void child_ended(struct node *n, pid_t pid, int status)
     announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
 }
 
+/* Take every child that has ended. SIGCHLD says only that there is at least one. Orphans that we
+ * have adopted are taken like workers, else they would stay as zombies; libuv's own process handles
+ * would leave them. */
 static void reap(struct node *n)
 {
     int status;
@@ -145,6 +154,7 @@ static void reap(struct node *n)
         feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
+/* The first request is graceful, the second means now: the core counts them. */
 static void stop_asked(struct node *n, int sig)
 {
     if (agent_state(n->agent) == AGENT_DONE) {
@@ -155,6 +165,8 @@ static void stop_asked(struct node *n, int sig)
     feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = sig });
 }
 
+/* Ctrl-Z reaches the guardian, which stops itself after telling us. We go on: the store and the
+ * output live here. */
 static void on_signal(uv_signal_t *handle, int sig)
 {
     struct node *n = handle->data;
@@ -169,6 +181,8 @@ static void on_signal(uv_signal_t *handle, int sig)
     pump(n);
 }
 
+/* The guardian is dead, killed most likely. There is nobody to report to; what matters is that
+ * nothing stays behind. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     (void)status;
@@ -177,6 +191,8 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     finish(n, guardian_is_gone());
 }
 
+/* The store knows the job: its keys are those of this attempt. Now, and not earlier, workers may
+ * come. */
 static void on_ready(void *user)
 {
     struct node *n = user;
@@ -200,6 +216,8 @@ static void on_lost(void *user, const char *why)
 
 /* --- wishes --------------------------------------------------------------------------------------------- */
 
+/* The answer to WISH_SPAWN, which makes the core wish for the next one. A failure is told like any
+ * other end. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -216,7 +234,8 @@ static void spawn(struct node *n, int local_rank)
     feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Processes that the workers left behind. SIGKILL goes on until nobody is left, whoever is born meanwhile. */
+/* Processes that the workers left behind. SIGKILL goes on until nobody is left, whoever is born
+ * meanwhile. */
 static void signal_rest(struct node *n, int sig)
 {
     if (!n->alone && sig == SIGKILL)
@@ -227,6 +246,8 @@ static void signal_rest(struct node *n, int sig)
         feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
+/* Before any signal goes out to the others: whoever waits in a barrier for this rank hears the
+ * reason first. */
 static void tell_store(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -271,6 +292,8 @@ static void on_more(uv_idle_t *idle)
     pump(idle->data);
 }
 
+/* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
+ * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
 static void pump(struct node *n)
 {
     struct agent_wish wish;
@@ -287,6 +310,8 @@ static void pump(struct node *n)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
+/* Only a life that has come to its end is reported; what failed before the first worker has said so
+ * already. */
 static void report(struct node *n)
 {
     const char *path = env_find(n->plan->facts->environ_block, "PATH");
@@ -350,6 +375,8 @@ static void init_handles(struct node *n, int lifeline)
     watch_signals(n);
 }
 
+/* The agent is a client of its own store, over TCP like everybody: with the store on another host
+ * nothing changes here. */
 static ddp_status connect_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -370,6 +397,8 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
     return store_link_open(&options, &n->link, err);
 }
 
+/* In an order in which nothing has to be taken back: directories and files first, then the port,
+ * then the connection. What was opened is closed by finish(), also when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = { .nproc = n->plan->nproc, .grace_ms = n->plan->cli->grace_ms };

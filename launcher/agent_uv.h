@@ -2,8 +2,8 @@
 #ifndef LAUNCHER_AGENT_UV_H
 #define LAUNCHER_AGENT_UV_H
 
-/* The agent process from its birth to its exit code; a guardian_body. `plan` is a struct plan, the agent writes the
- * store's real port into it. */
+/* The agent process from its birth to its exit code; a guardian_body. `plan` is a struct plan, the
+ * agent writes the store's real port into it. */
 int agent_run(void *plan, int lifeline);
 
 #endif

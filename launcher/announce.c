@@ -1,4 +1,8 @@
-/* announce.c -- see announce.h. */
+/* announce.c -- see announce.h.
+ *
+ * Each fact has one function, and that function knows all its forms: an event, a sentence, or
+ * nothing. agent_uv.c calls it where the fact becomes true and need not know what the user asked
+ * for. */
 #include "announce.h"
 
 #include "ending.h"
@@ -11,7 +15,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* `made` is the answer of the function that made the event. */
+/* `made` is the answer of the function that made the event. One that could not be made is left out:
+ * there is no memory, and the workers matter more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)

@@ -1,4 +1,5 @@
-/* announce.h -- what the user is told while the job runs: sentences with --verbose, events with --json. */
+/* announce.h -- what the user is told while the job runs: sentences with --verbose, events with
+ * --json. */
 #ifndef LAUNCHER_ANNOUNCE_H
 #define LAUNCHER_ANNOUNCE_H
 
@@ -11,7 +12,8 @@ struct announce {
     uint64_t started_ms;
 };
 
-/* The store listens, the workers will be started. `note`: a sentence besides the plan's own, "" = none. */
+/* The store listens, the workers will be started. `note`: a sentence besides the plan's own, "" =
+ * none. */
 void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);

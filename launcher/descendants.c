@@ -1,11 +1,13 @@
 /* descendants.c -- see descendants.h.
  *
- * The tree is read from /proc/PID/task/TID/children, or where the kernel lacks that file from the parent field of every
- * /proc/PID/stat. Pids are reused, so a number that was read a moment ago proves nothing:
+ * The tree is read from /proc/PID/task/TID/children, or where the kernel lacks that file from the
+ * parent field of every /proc/PID/stat. Pids are reused, so a number that was read a moment ago
+ * proves nothing:
  *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
  *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
  *     child of ours) is checked to be still there. Only then the pidfd is signalled.
- * Both lists may miss someone who is being born. That is why killing repeats until wait says that nobody is left. */
+ * Both lists may miss someone who is being born. That is why killing repeats until wait says that
+ * nobody is left. */
 #include "descendants.h"
 
 #include "base/clock.h"
@@ -46,7 +48,8 @@ static bool read_text(const char *path, struct buf *out)
     return to != NULL && n == 0;
 }
 
-/* Parent of `pid`, 0 when it is gone. The name in parentheses may hold anything, so look behind the last one. */
+/* Parent of `pid`, 0 when it is gone. The name in parentheses may hold anything, so look behind the
+ * last one. */
 static pid_t parent_of(pid_t pid)
 {
     char path[64], text[512];
@@ -95,6 +98,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
+/* Slower by the number of all processes, and not atomic; both is made good by asking again. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -136,8 +140,8 @@ static bool signal_pidfd(int pidfd, int signal)
     return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
 }
 
-/* Is the process behind a number that was read as a child of `parent`, and has been opened since, really ours?
- * `parent_fd` is the parent's pidfd, -1 when the parent is a child of this process. */
+/* Is the process behind a number that was read as a child of `parent`, and has been opened since,
+ * really ours? `parent_fd` is the parent's pidfd, -1 when the parent is a child of this process. */
 static bool is_ours(pid_t pid, pid_t parent, int parent_fd)
 {
     pid_t now = parent_of(pid);
@@ -146,8 +150,9 @@ static bool is_ours(pid_t pid, pid_t parent, int parent_fd)
     return now == parent && (parent_fd < 0 || signal_pidfd(parent_fd, 0));
 }
 
-/* Signal `pid` (by its pidfd, or -1 for our own child) and all below it. Its children are read before the signal can
- * take the list away; they are signalled after it, so it cannot make more of them meanwhile when the signal kills. */
+/* Signal `pid` (by its pidfd, or -1 for our own child) and all below it. Its children are read
+ * before the signal can take the list away; they are signalled after it, so it cannot make more of
+ * them meanwhile when the signal kills. */
 static void signal_tree(pid_t pid, int pidfd, int signal)
 {
     struct buf pids = { 0 };
@@ -199,7 +204,8 @@ bool descendants_kill_all(uint64_t limit_ms)
     while (left && clock_ms() < end) {
         descendants_signal(SIGKILL);
         left = reap_some();
-        /* An orphan that changes hands tells us nothing, so look again soon even when nobody has ended. */
+        /* An orphan that changes hands tells us nothing, so look again soon even when nobody has
+         * ended. */
         if (left)
             sigtimedwait(&child_ended, NULL, &(struct timespec){ .tv_nsec = RESCAN_MS * 1000000 });
         left = left && reap_some();

@@ -1,7 +1,8 @@
 /* descendants.h -- signal, reap and kill everything that came from this process.
  *
- * Works for a subreaper (descendants_adopt): whoever loses its parent becomes our child, so nothing can leave the tree,
- * neither by setsid nor by a double fork. A pid is signalled only while it is certain that it still is a descendant. */
+ * Works for a subreaper (descendants_adopt): whoever loses its parent becomes our child, so nothing
+ * can leave the tree, neither by setsid nor by a double fork. A pid is signalled only while it is
+ * certain that it still is a descendant. */
 #ifndef LAUNCHER_DESCENDANTS_H
 #define LAUNCHER_DESCENDANTS_H
 
@@ -18,8 +19,9 @@ bool descendants_adopt(void);
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
-/* SIGKILL to all, reap, and again for those born meanwhile, until none is left. False when some are still there after
- * `limit_ms` (unkillable: they hang in the kernel). Nobody else may wait for children meanwhile. */
+/* SIGKILL to all, reap, and again for those born meanwhile, until none is left. False when some are
+ * still there after `limit_ms` (unkillable: they hang in the kernel). Nobody else may wait for
+ * children meanwhile. */
 bool descendants_kill_all(uint64_t limit_ms);
 
 /* "1234 (name), 1240 (name)" of what is left, for a message. At most eight are named. */

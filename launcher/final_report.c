@@ -1,4 +1,8 @@
-/* final_report.c -- see final_report.h. */
+/* final_report.c -- see final_report.h.
+ *
+ * This is the last that happens: no worker runs, all output is written, the threads of the writers
+ * sleep. So it may block, and it writes to the descriptors itself instead of going through the
+ * sinks again. */
 #include "final_report.h"
 
 #include "event_json.h"
@@ -28,6 +32,7 @@ static void write_all(int fd, struct slice bytes)
     }
 }
 
+/* For a reader who puts reports of several machines side by side; nothing is decided by it. */
 static uint64_t unix_ms(void)
 {
     struct timespec t;
@@ -35,6 +40,7 @@ static uint64_t unix_ms(void)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
 }
 
+/* A report beside the logs is found again when the terminal is long closed. */
 static void leave_in_log_dir(const struct report *r)
 {
     char path[PATH_MAX];
@@ -54,6 +60,8 @@ static void leave_in_log_dir(const struct report *r)
     cJSON_Delete(json);
 }
 
+/* Success is silent, as with every program of a pipeline; a machine that reads events always gets
+ * the last one. */
 static void print_it(const struct report *r)
 {
     const struct cli *cli = r->plan->cli;

@@ -15,8 +15,8 @@ struct final_facts {
     const char *path; /* the PATH it was looked for in */
 };
 
-/* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and
- * report.json in the log directory. */
+/* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with
+ * --json, and report.json in the log directory. */
 void final_report(const struct final_facts *facts);
 
 #endif

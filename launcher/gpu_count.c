@@ -1,7 +1,8 @@
 /* gpu_count.c -- see gpu_count.h.
  *
- * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc because it leaves
- * out GPUs that a container or a batch system has taken away. CUDA itself would cost a second and a context per GPU. */
+ * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
+ * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would
+ * cost a second and a context per GPU. */
 #include "gpu_count.h"
 
 #include <dirent.h>

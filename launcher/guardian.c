@@ -1,10 +1,11 @@
 /* guardian.c -- see guardian.h.
  *
- * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no allocation on its way.
- * It sleeps in sigwaitinfo; every event it knows is a signal. The agent sits in a session of its own, so a Ctrl-C comes
- * to the guardian alone and is forwarded once.
+ * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no
+ * allocation on its way. It sleeps in sigwaitinfo; every event it knows is a signal. The agent sits
+ * in a session of its own, so a Ctrl-C comes to the guardian alone and is forwarded once.
  *
- * Parent-death signals are not used between the two: SIGKILL for the agent would let grandchildren escape. */
+ * Parent-death signals are not used between the two: SIGKILL for the agent would let grandchildren
+ * escape. */
 #include "guardian.h"
 
 #include "base/log.h"
@@ -43,7 +44,8 @@ static void watch_signals(sigset_t *watched)
     sigprocmask(SIG_BLOCK, watched, NULL);
 }
 
-/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job at rest. */
+/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job
+ * at rest. */
 static void stop_for_a_while(const struct guardian *g)
 {
     kill(g->agent, SIGTSTP);
@@ -51,7 +53,9 @@ static void stop_for_a_while(const struct guardian *g)
     kill(g->agent, SIGCONT);
 }
 
-/* Wait for signals until the agent has ended; returns its wait status. */
+/* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
+ * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
+ * come before we began to wait. */
 static int watch_agent(const struct guardian *g)
 {
     for (;;) {
@@ -84,6 +88,8 @@ static void sweep(void)
     buf_free(&names);
 }
 
+/* In the child. It keeps no end of the lifeline that could be written: the pipe must end when the
+ * guardian does. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg)
 {
     close(g->lifeline[1]);
@@ -92,6 +98,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg)
     return body(arg, g->lifeline[0]);
 }
 
+/* In the guardian. The sweep is for every end of the agent: one that has left by itself has swept
+ * already, and then this finds nobody. */
 static int watch_over(struct guardian *g)
 {
     close(g->lifeline[0]);

@@ -2,17 +2,19 @@
  *
  *     user's shell -> guardian (waits, forwards signals) -> agent (does everything) -> workers
  *
- * Both adopt orphans, and each watches the other: when the agent dies, by kill -9 too, all that it had started falls to
- * the guardian, which kills it; when the guardian dies, the agent sees the end of the lifeline and does the same. */
+ * Both adopt orphans, and each watches the other: when the agent dies, by kill -9 too, all that it
+ * had started falls to the guardian, which kills it; when the guardian dies, the agent sees the end
+ * of the lifeline and does the same. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
-/* The agent's life. `lifeline` becomes readable (end of file) when the guardian is gone. All signals that the guardian
- * forwards are blocked on entry. Returns the exit code. */
+/* The agent's life. `lifeline` becomes readable (end of file) when the guardian is gone. All
+ * signals that the guardian forwards are blocked on entry. Returns the exit code. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
-/* Fork the agent and watch over it. Returns twice: in the agent with what `body` returned, in the guardian with the
- * agent's exit code, or 128 + n after signal n ended the agent. Call it before there are threads. */
+/* Fork the agent and watch over it. Returns twice: in the agent with what `body` returned, in the
+ * guardian with the agent's exit code, or 128 + n after signal n ended the agent. Call it before
+ * there are threads. */
 int guardian_run(guardian_body body, void *arg);
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */

@@ -1,4 +1,8 @@
-/* logdir.c -- see logdir.h. */
+/* logdir.c -- see logdir.h.
+ *
+ * Other users may write to the directory above ours (/tmp). Nothing that lies there already is
+ * trusted: the job's own directory must be new, is entered by its owner alone, and files are
+ * created exclusively and never through a link. */
 #include "logdir.h"
 
 #include <errno.h>
@@ -26,6 +30,7 @@ static int make_parents(const char *path)
     return 0;
 }
 
+/* A rank's directory may exist: it lies below a root that is ours. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     int error = make_parents(path);

@@ -1,4 +1,9 @@
-/* main.c -- ddprun from command line to exit code, as a table of contents. */
+/* main.c -- ddprun from command line to exit code, as a table of contents.
+ *
+ * What is decided here is decided before the first fork: a wrong command line, a number of workers
+ * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
+ * machine's facts are looked up here once and handed down, so that nothing below has to ask for
+ * them. */
 #include "agent_uv.h"
 #include "exit_codes.h"
 #include "gpu_count.h"
@@ -29,6 +34,7 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
+/* 2, as argparse and the shells do it, so that scripts can tell a typing error from a failed job. */
 static int usage_error(const struct ddp_err *err)
 {
     log_error("%s", err->msg);

@@ -1,12 +1,13 @@
 /* output.c -- see output.h.
  *
- * Happy path: output_open makes a pipe -> the worker writes -> on_read cuts lines, queues them -> the writer's thread
- * writes, wakes the loop (on_progress) -> end of file -> the stream is closed -> output_drain -> idle.
+ * Happy path: output_open makes a pipe -> the worker writes -> on_read cuts lines, queues them ->
+ * the writer's thread writes, wakes the loop (on_progress) -> end of file -> the stream is closed
+ * -> output_drain -> idle.
  *
- * It can go wrong when: a sink is slower than the workers (the stream stops reading until its queue is short again);
- * stdout or stderr is closed by its reader (the pipes behind it are closed, so the workers get SIGPIPE, as if they had
- * written there themselves); a disk is full (told once, the job goes on); somebody outside the job holds a pipe open
- * (given up after the drain time). */
+ * It can go wrong when: a sink is slower than the workers (the stream stops reading until its queue
+ * is short again); stdout or stderr is closed by its reader (the pipes behind it are closed, so the
+ * workers get SIGPIPE, as if they had written there themselves); a disk is full (told once, the job
+ * goes on); somebody outside the job holds a pipe open (given up after the drain time). */
 #include "output.h"
 
 #include "event_json.h"
@@ -30,7 +31,8 @@ enum {
     NO_SINK = -1
 };
 
-/* One of a worker's two streams. */
+/* One of a worker's two streams. Every worker has both of them from the beginning, whether they
+ * need a pipe or not: the report asks each for its last words. */
 struct stream {
     struct output *o;
     uv_pipe_t pipe;
@@ -74,6 +76,8 @@ static uint64_t since_start(const struct output *o)
     return clock_ms() - o->options.started_ms;
 }
 
+/* A line becomes text, or an event, behind those of the same read. Writing each by itself would
+ * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct stream *s = user;
@@ -91,6 +95,9 @@ static void queue_batch(struct output *o, int sink)
     o->batch.len = 0;
 }
 
+/* A progress bar writes many updates per second and no newline. One per second is enough for a log;
+ * the last one before a newline or the end is never lost, lines.h keeps it. The timer runs only
+ * while there is a bar. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -99,6 +106,8 @@ static void on_update_time(uv_timer_t *timer)
             queue_batch(o, o->streams[i].console);
 }
 
+/* Bytes go to the file as they are, and to the console as lines. The tail gets them in any case:
+ * the last words of a failed worker belong into the report, even when nobody looked at the console. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     struct output *o = s->o;
@@ -119,6 +128,7 @@ static void take_bytes(struct stream *s, struct slice bytes)
 
 /* --- streams -------------------------------------------------------------------------------------------- */
 
+/* Idle is told once, from whatever came last: a pipe's end, or the writer's. */
 static void look_for_idle(struct output *o)
 {
     if (!o->draining || o->open_pipes > 0 || !sinks_empty(o->sinks))
@@ -127,6 +137,8 @@ static void look_for_idle(struct output *o)
     o->options.idle(o->options.user);
 }
 
+/* The one place where it is all freed: libuv may still look at a handle until its close callback
+ * has run. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -166,6 +178,7 @@ static void stream_end(struct stream *s)
     look_for_idle(s->o);
 }
 
+/* The limit is for a sink's whole queue, not for a stream's share: memory is what is bounded. */
 static bool is_over(struct stream *s, uint64_t limit)
 {
     struct sinks *sinks = s->o->sinks;
@@ -180,6 +193,9 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(s->o->chunk, READ_BYTES);
 }
 
+/* Reading stops before the next read, not in the middle of this one: what has come is taken. The
+ * pipe then fills up and the worker waits in its write, as it would with a slow terminal of its
+ * own. */
 static void on_read(uv_stream_t *pipe, ssize_t n, const uv_buf_t *buf)
 {
     struct stream *s = pipe->data;
@@ -204,7 +220,8 @@ static void resume(struct stream *s)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* Nobody reads our stdout (stderr) any more: the workers shall know. Streams that a file wants are read on. */
+/* Nobody reads our stdout (stderr) any more: the workers shall know. Streams that a file wants are
+ * read on. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -245,6 +262,7 @@ static void wake_loop(void *user)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
+/* NO_COLOR is a convention (no-color.org): any value but the empty one means no. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     char *const *environ_block = plan->facts->environ_block;
@@ -257,6 +275,8 @@ static const struct plan_stream *planned(const struct plan_worker *w, int which)
     return which == STD_OUT ? &w->out : &w->err;
 }
 
+/* A file is a sink here only when a console is one too; a worker that writes to a file alone does
+ * so without us. */
 static ddp_status stream_init(struct stream *s, struct output *o, int local_rank, int which, bool colour,
                               struct ddp_err *err)
 {
@@ -330,6 +350,8 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
+/* What the worker gets as its descriptor. A single worker gets our own stdout: it then knows a
+ * terminal when it has one. Its stderr comes through us all the same, for the report's sake. */
 static int open_stream(struct stream *s, struct ddp_err *err)
 {
     const struct plan_stream *to = planned(&s->o->options.plan->workers[s->local_rank], s->which);
@@ -339,8 +361,8 @@ static int open_stream(struct stream *s, struct ddp_err *err)
         return STDOUT_FILENO;
     int fd = open_pipe(s);
     if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot make a pipe for the output of local rank %d: %s", s->local_rank,
-                 strerror(errno));
+        ddp_fail(err, DDP_ERR_IO, "cannot make a pipe for the output of local rank %d: %s%s", s->local_rank,
+                 strerror(errno), errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
     return fd;
 }
 
@@ -389,6 +411,8 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
+/* Bytes that were not read yet are lost here. That is for pipes that somebody outside the job keeps
+ * open. */
 static void end_all(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++)

@@ -4,9 +4,9 @@
  *                    \-> as it is ------------> writer -> log file
  *                    \-> tail, for the report
  *
- * A stream that only goes to a file has no pipe: the worker writes the file itself. The stdout of a single worker
- * without prefix is simply inherited. When a console or disk is slow the pipes are not read any more, and the workers
- * wait: nothing is dropped, memory stays bounded. */
+ * A stream that only goes to a file has no pipe: the worker writes the file itself. The stdout of a
+ * single worker without prefix is simply inherited. When a console or disk is slow the pipes are
+ * not read any more, and the workers wait: nothing is dropped, memory stays bounded. */
 #ifndef LAUNCHER_OUTPUT_H
 #define LAUNCHER_OUTPUT_H
 
@@ -29,8 +29,8 @@ struct output_options {
 /* Open the log files. DDP_OK: *out is yours, free it with output_close. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is started, or could
- * not be: only the worker must hold them. */
+/* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is
+ * started, or could not be: only the worker must hold them. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
@@ -40,15 +40,16 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 /* Whole lines for stdout: events of event_json.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
-/* The last process has ended: take what is left in the pipes, at most `limit_ms` when somebody outside still holds
- * one open, wait until everything is written, then call `idle` once. */
+/* The last process has ended: take what is left in the pipes, at most `limit_ms` when somebody
+ * outside still holds one open, wait until everything is written, then call `idle` once. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Last words by local rank. Streams that went only to a file are read from there. Valid until output_close. */
+/* Last words by local rank. Streams that went only to a file are read from there. Valid until
+ * output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* Close everything, without waiting for what is not written; the memory goes when the loop has run its close
- * callbacks. NULL is allowed. */
+/* Close everything, without waiting for what is not written; the memory goes when the loop has run
+ * its close callbacks. NULL is allowed. */
 void output_close(struct output *o);
 
 #endif

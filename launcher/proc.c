@@ -1,10 +1,12 @@
 /* proc.c -- see proc.h.
  *
- * Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot arm the
- * parent-death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as vfork does, but on a stack of
- * its own, so nothing of ours can be damaged; and execve's errno simply lies in memory when we wake up.
+ * Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot
+ * arm the parent-death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as
+ * vfork does, but on a stack of its own, so nothing of ours can be damaged; and execve's errno
+ * simply lies in memory when we wake up.
  *
- * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so no handler of ours runs there. */
+ * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so no handler
+ * of ours runs there. */
 #include "proc.h"
 
 #include <errno.h>
@@ -24,6 +26,7 @@
 
 enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127 };
 
+/* What the child reads and writes. It lies on the parent's stack, which stands still meanwhile. */
 struct child {
     const struct proc_spec *spec;
     pid_t parent;
@@ -40,9 +43,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* execve brings caught signals back to default by itself; until then our handlers must not run in borrowed memory.
- * These are bare system calls because a library may keep its own record of handlers (ThreadSanitizer does), and that
- * record is our parent's. */
+/* execve brings caught signals back to default by itself; until then our handlers must not run in
+ * borrowed memory. These are bare system calls because a library may keep its own record of
+ * handlers (ThreadSanitizer does), and that record is our parent's. */
 static void default_signals(void)
 {
     static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT };
@@ -67,6 +70,7 @@ static bool place_fds(const int fds[3])
     return close_range(3, UINT32_MAX, CLOSE_RANGE_CLOEXEC) == 0 || errno == ENOSYS;
 }
 
+/* The session comes first, so that a signal to our group does not meet a half-made worker. */
 static bool become_worker(const struct child *c)
 {
     if (setsid() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->spec->fds))
@@ -93,6 +97,8 @@ static int child_main(void *arg)
 
 /* --- the parent ----------------------------------------------------------------------------------------- */
 
+/* All signals are blocked around the clone: a handler that ran in the child would act on our memory
+ * in our name. */
 pid_t proc_spawn(const struct proc_spec *spec, int *error)
 {
     _Alignas(16) char stack[CHILD_STACK];
@@ -113,7 +119,8 @@ pid_t proc_spawn(const struct proc_spec *spec, int *error)
     return pid;
 }
 
-/* 0 when `path` is a file that may be executed, else an errno. */
+/* 0 when `path` is a file that may be executed, else an errno. execve has the last word; this is
+ * for the search, and for an answer before anything is started. */
 static int check_executable(const char *path)
 {
     struct stat st;

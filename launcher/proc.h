@@ -1,7 +1,8 @@
 /* proc.h -- find a program and start one worker.
  *
- * A worker gets: its own session (kill(-pid) reaches its helpers, a terminal's Ctrl-C does not), SIGKILL as
- * parent-death signal, default signals, an empty signal mask, three descriptors and no other. */
+ * A worker gets: its own session (kill(-pid) reaches its helpers, a terminal's Ctrl-C does not),
+ * SIGKILL as parent-death signal, default signals, an empty signal mask, three descriptors and no
+ * other. */
 #ifndef LAUNCHER_PROC_H
 #define LAUNCHER_PROC_H
 
@@ -19,13 +20,13 @@ struct proc_spec {
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
 };
 
-/* Where execvp would find `program`: itself when it has a '/', else the first executable file along `path` (the text
- * of PATH; NULL = the system's default). 0: `out` holds it. Else an errno: ENOENT, EACCES (there, but not executable),
- * ENAMETOOLONG. */
+/* Where execvp would find `program`: itself when it has a '/', else the first executable file along
+ * `path` (the text of PATH; NULL = the system's default). 0: `out` holds it. Else an errno: ENOENT,
+ * EACCES (there, but not executable), ENAMETOOLONG. */
 int proc_find(const char *program, const char *path, char *out, size_t size);
 
-/* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call it from a thread
- * that lives as long as the workers: the parent-death signal follows the thread. */
+/* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call
+ * it from a thread that lives as long as the workers: the parent-death signal follows the thread. */
 pid_t proc_spawn(const struct proc_spec *spec, int *error);
 
 /* What lies at `path`, for the report of a program that could not be started. */

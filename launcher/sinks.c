@@ -1,4 +1,8 @@
-/* sinks.c -- see sinks.h. */
+/* sinks.c -- see sinks.h.
+ *
+ * Why not one thread for everything: a terminal in which the user holds the text (Ctrl-S) must not
+ * stop the log files. Why not one thread for each file: 256 workers would make 512 of them, and
+ * files rarely block. */
 #include "sinks.h"
 
 #include "logdir.h"
@@ -20,13 +24,16 @@ struct sinks {
     int n;
 };
 
+/* "2>&1", or both on one terminal. Two threads writing there would tear lines: a pipe keeps only
+ * short writes whole. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
     return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Put one more sink on `writer`. Returns its number, -1 when memory is short (`fd` is still the caller's then). */
+/* Put one more sink on `writer`. Returns its number, -1 when memory is short (`fd` is still the
+ * caller's then). */
 static int add(struct sinks *s, struct writer *writer, int fd, bool owned, const char *name)
 {
     struct sink *list = realloc(s->list, ((size_t)s->n + 1) * sizeof(*list));
@@ -80,11 +87,14 @@ uint64_t sinks_queued(struct sinks *s, int sink)
     return writer_queued(s->list[sink].writer);
 }
 
+/* Also true when a sink has failed: what it throws away is not waited for. */
 bool sinks_empty(struct sinks *s)
 {
     return writer_queued(s->out) == 0 && writer_queued(s->err) == 0 && writer_queued(s->files) == 0;
 }
 
+/* A failure is told once for each sink. A full disk fails with every line, and a thousand warnings
+ * help nobody. */
 int sinks_next_failed(struct sinks *s, const char **name, int *error)
 {
     for (int i = 0; i < s->n; i++) {

@@ -1,8 +1,9 @@
 /* sinks.h -- where output ends: stdout, stderr and the log files, each behind a writer.
  *
- * stdout and stderr have a thread each, so that one of them can be stuck without the other; when both are the same
- * terminal, pipe or file they share one, so that their lines cannot tear each other. All log files share a third.
- * A sink that cannot be written is told of once; its bytes are counted, and the job goes on. */
+ * stdout and stderr have a thread each, so that one of them can be stuck without the other; when
+ * both are the same terminal, pipe or file they share one, so that their lines cannot tear each
+ * other. All log files share a third. A sink that cannot be written is told of once; its bytes are
+ * counted, and the job goes on. */
 #ifndef LAUNCHER_SINKS_H
 #define LAUNCHER_SINKS_H
 
@@ -20,7 +21,8 @@ enum {
 /* `progress` as in writer.h. NULL when memory is short. */
 struct sinks *sinks_new(writer_progress progress, void *user);
 
-/* Create the log file `path` (borrowed; must outlive the sinks). Returns its number; -1: err says why. */
+/* Create the log file `path` (borrowed; must outlive the sinks). Returns its number; -1: err says
+ * why. */
 int sinks_add_file(struct sinks *s, const char *path, struct ddp_err *err);
 
 /* Queue bytes; they come out in one piece. */
@@ -32,7 +34,8 @@ uint64_t sinks_queued(struct sinks *s, int sink);
 /* Is everything written? */
 bool sinks_empty(struct sinks *s);
 
-/* The next sink that has failed and was not told of yet: its number, its name and the errno; -1 when there is none. */
+/* The next sink that has failed and was not told of yet: its number, its name and the errno; -1
+ * when there is none. */
 int sinks_next_failed(struct sinks *s, const char **name, int *error);
 
 /* Stop without waiting, free. NULL is allowed. */

@@ -1,4 +1,12 @@
-/* spawner.c -- see spawner.h. */
+/* spawner.c -- see spawner.h.
+ *
+ * Everything that can fail before execve fails here, in the agent, where there are words for it:
+ * descriptors, memory, the way to the program. What is left for the child is short (proc.c).
+ *
+ * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a
+ * worker must not get more than the user gave. A program that calls select() breaks on descriptors
+ * over 1,024, and some close every descriptor up to the limit at their start. So we raise ours, and
+ * each worker gets the user's limit back. */
 #include "spawner.h"
 
 #include "proc.h"
@@ -12,6 +20,7 @@ enum {
     FDS_PER_WORKER = 6, /* two pipes while it is started, two files, some room */
 };
 
+/* As far as the hard limit allows; if that is not enough the first worker without a pipe says so. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -36,7 +45,8 @@ void spawner_close(struct spawner *s)
         close(s->null_fd);
 }
 
-/* Find the program once; it is the same for all. */
+/* Find the program once; it is the same for all. The search uses the worker's own PATH, which --env
+ * may have changed: what counts is what the worker would find. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')
@@ -49,6 +59,8 @@ static int find_program(struct spawner *s, const char *program, char *const *env
     return error;
 }
 
+/* The environment is made for one worker at a time and freed at once: for 256 workers it would be
+ * megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t *pid)
 {
     struct ddp_err err;
@@ -70,6 +82,8 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
     return error;
 }
 
+/* The worker's ends of the pipes are closed here in every case. If we kept one, its end of file
+ * would never come. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

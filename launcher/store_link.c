@@ -1,10 +1,11 @@
 /* store_link.c -- see store_link.h.
  *
- * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, the second tells that the
- * job is known. The store may push objects of its own between them, they carry "push".
+ * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, the
+ * second tells that the job is known. The store may push objects of its own between them, they
+ * carry "push".
  *
- * It can go wrong when: nobody listens, we are refused, the store goes away or sends nonsense. Each ends in `lost`, once.
- */
+ * It can go wrong when: nobody listens, we are refused, the store goes away or sends nonsense. Each
+ * ends in `lost`, once. */
 #include "store_link.h"
 
 #include "base/buf.h"
@@ -16,6 +17,9 @@
 
 enum { HEARTBEAT_MS = 1000, READ_BYTES = 4096, LENGTH_BYTES = 8 };
 
+/* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
+ * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into
+ * few writes. */
 struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
@@ -52,6 +56,8 @@ void store_link_close(struct store_link *link)
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
 }
 
+/* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
+ * may do that from within the callback. */
 static void lose(struct store_link *link, const char *why)
 {
     if (link->closing || link->options.lost == NULL)
@@ -90,6 +96,7 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
+/* Lengths are little-endian on the wire, whatever machine this is. */
 static void put_u64(struct buf *out, uint64_t value)
 {
     uint8_t bytes[LENGTH_BYTES];
@@ -122,6 +129,8 @@ static cJSON *control(const char *op)
     return json;
 }
 
+/* PyTorch's greeting: it makes the connection one of dialect C, in which our requests have their
+ * numbers. */
 static void put_validate(struct store_link *link)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -130,6 +139,9 @@ static void put_validate(struct store_link *link)
     buf_append(&link->out, bytes, sizeof(bytes));
 }
 
+/* Both requests go out together with the first bytes: the answer to the second says that the store
+ * has heard the first. A job's attempt begins with an empty key space, so no worker may be started
+ * before that answer. */
 static void introduce(struct store_link *link)
 {
     const struct store_link_options *o = &link->options;
@@ -173,6 +185,7 @@ void store_link_exited(struct store_link *link, int rank, int pid, int exit_code
     request(link, OP_CONTROL, json);
 }
 
+/* So that a store that serves many hosts can tell a silent agent from a dead one. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     request(timer->data, OP_CONTROL, control("heartbeat"));
@@ -180,7 +193,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
-/* The blob at `at` of what has come: 1 and *blob, 0 = not all of it is here, -1 = no sane length. */
+/* A length is compared with its limit before anything is done with it.
+ * The blob at `at` of what has come: 1 and *blob, 0 = not all of it is here, -1 = no sane length. */
 static int blob_at(const struct buf *in, size_t at, struct slice *blob)
 {
     uint64_t len = 0;
@@ -277,6 +291,8 @@ static void on_connected(uv_connect_t *connect, int status)
     flush(link);
 }
 
+/* Only literals: the store has told us the address that it listens on, and a name server may take
+ * seconds. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);

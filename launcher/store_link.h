@@ -1,7 +1,9 @@
-/* store_link.h -- the agent's connection to the store: an ordinary TCP client, whoever hosts the store.
+/* store_link.h -- the agent's connection to the store: an ordinary TCP client, whoever hosts the
+ * store.
  *
- * connect -> IDENTIFY as agent -> CONTROL job -> ready; then worker_started and worker_exited as they happen, and a
- * heartbeat each second. Nothing here waits; what is asked for before the connection stands goes out when it does. */
+ * connect -> IDENTIFY as agent -> CONTROL job -> ready; then worker_started and worker_exited as
+ * they happen, and a heartbeat each second. Nothing here waits; what is asked for before the
+ * connection stands goes out when it does. */
 #ifndef LAUNCHER_STORE_LINK_H
 #define LAUNCHER_STORE_LINK_H
 
@@ -32,8 +34,8 @@ void store_link_started(struct store_link *link, int rank, int local_rank, int p
 /* `signal` not 0: it was killed by it, else it ended with `exit_code`. */
 void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal);
 
-/* Close at once; the memory goes with the last close callback of the loop. No callback of yours comes any more. NULL
- * is allowed. */
+/* Close at once; the memory goes with the last close callback of the loop. No callback of yours
+ * comes any more. NULL is allowed. */
 void store_link_close(struct store_link *link);
 
 #endif

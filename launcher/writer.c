@@ -1,7 +1,8 @@
 /* writer.c -- see writer.h.
  *
- * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. They are
- * swapped, so the lock is never held across a write, and a burst goes out with one system call. */
+ * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it
+ * writes. They are swapped, so the lock is never held across a write, and a burst goes out with one
+ * system call. */
 #include "writer.h"
 
 #include "base/buf.h"
@@ -13,6 +14,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* One file. `waiting` belongs to the lock, `going` to the thread; everything else changes under the
+ * lock alone. */
 struct slot {
     int fd;
     bool owned;
@@ -35,8 +38,8 @@ struct writer {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write all of it; 0, or the errno that ended it. A descriptor that someone made non-blocking is waited for.
- * Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
+/* Write all of it; 0, or the errno that ended it. A descriptor that someone made non-blocking is
+ * waited for. Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
 static int write_all(int fd, const uint8_t *data, size_t len)
 {
     int old, error = 0;
@@ -54,7 +57,8 @@ static int write_all(int fd, const uint8_t *data, size_t len)
     return error;
 }
 
-/* The next slot with something to write, looking on from `from` so that none is starved; NULL when there is none. */
+/* The next slot with something to write, looking on from `from` so that none is starved; NULL when
+ * there is none. */
 static struct slot *next_slot(const struct writer *w, int from)
 {
     for (int i = 0; i < w->n_slots; i++) {
@@ -83,6 +87,8 @@ static void write_slot(struct writer *w, struct slot *s)
     s->going.len = 0;
 }
 
+/* Progress is told with the lock held: it only wakes the loop up, and the loop then finds the
+ * numbers as they are. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -104,6 +110,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
+/* No thread yet: most jobs of a script that only asks for the exit code never write a byte. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     struct writer *w = calloc(1, sizeof(*w));
@@ -116,6 +123,7 @@ struct writer *writer_new(writer_progress progress, void *user)
     return w;
 }
 
+/* May be called while the thread runs: a slot never moves, only the table of pointers to them does. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     struct slot *s = calloc(1, sizeof(*s));
@@ -148,6 +156,8 @@ static bool start_thread(struct writer *w)
     return w->started;
 }
 
+/* The caller is the event loop, so this never waits for the file: at worst for the lock, which
+ * nobody holds for long. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);

@@ -148,13 +148,13 @@ static int count_events(const char *text, const char *event, const char *part)
 
 Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
 {
-    struct run_result r = JOB("--json", "--nproc_per_node=2", WORKER, "say:hello \"you\"", "only:1", "err:oh",
+    struct run_result r = JOB("--json", "--nproc_per_node=2", WORKER, "only:1", "say:hello \"you\"", "err:oh",
                               "exit:3", "all", "forever");
     EXPECT(r, 3);
     cr_expect_str_eq(r.err, "");
     cr_expect_eq(count_events(r.out, "started", ""), 1, "%s", r.out);
     cr_expect_eq(count_events(r.out, "worker_started", ""), 2, "%s", r.out);
-    cr_expect_eq(count_events(r.out, "output", "hello \\\"you\\\""), 2, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "output", "hello \\\"you\\\""), 1, "%s", r.out);
     cr_expect_eq(count_events(r.out, "output", "oh"), 1, "%s", r.out);
     cr_expect_eq(count_events(r.out, "worker_ended", ""), 2, "%s", r.out);
     cr_expect_eq(count_events(r.out, "finished", ""), 1, "%s", r.out);

@@ -42,9 +42,9 @@ typedef struct ddp_options {
     uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
 } ddp_options;
 
-#define DDP_OPTIONS_INIT                                                                                     \
-    {                                                                                                        \
-        .size = sizeof(ddp_options)                                                                          \
+#define DDP_OPTIONS_INIT            \
+    {                               \
+        .size = sizeof(ddp_options) \
     }
 
 /* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks are there.

@@ -33,9 +33,9 @@ typedef struct ddp_reducer_options {
     size_t bucket_cap_bytes;   /* 0 = 25 MiB */
 } ddp_reducer_options;
 
-#define DDP_REDUCER_OPTIONS_INIT                                                                             \
-    {                                                                                                        \
-        .size = sizeof(ddp_reducer_options)                                                                  \
+#define DDP_REDUCER_OPTIONS_INIT            \
+    {                                       \
+        .size = sizeof(ddp_reducer_options) \
     }
 
 /* Collective. `params` is copied (not what it points to). Compares count, names, sizes and types with rank 0

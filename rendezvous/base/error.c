@@ -8,8 +8,8 @@
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
-#define X(name, value, text)                                                                                 \
-    case DDP_##name:                                                                                         \
+#define X(name, value, text) \
+    case DDP_##name:         \
         return "DDP_" #name;
         DDP_STATUS_LIST(X)
 #undef X
@@ -20,8 +20,8 @@ const char *ddp_status_name(ddp_status status)
 const char *ddp_status_text(ddp_status status)
 {
     switch (status) {
-#define X(name, value, text)                                                                                 \
-    case DDP_##name:                                                                                         \
+#define X(name, value, text) \
+    case DDP_##name:         \
         return text;
         DDP_STATUS_LIST(X)
 #undef X

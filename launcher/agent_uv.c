@@ -157,8 +157,9 @@ static void reap(struct node *n)
 /* The first request is graceful, the second means now: the core counts them. */
 static void stop_asked(struct node *n, int sig)
 {
-    if (agent_state(n->agent) == AGENT_DONE) {
-        finish(n, n->exit_code); /* only output is left; the user does not want to wait for it */
+    if (agent_state(n->agent) == AGENT_DONE) { /* only output is left, and somebody does not read it */
+        log_warn("stopped before all output was written");
+        finish(n, n->exit_code);
         return;
     }
     announce_stop(&n->announce, sig, agent_stop_signal(n->agent) == 0);

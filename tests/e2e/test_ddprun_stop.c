@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,4 +182,27 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         run_free(&ps);
         job_witness_close(&w);
     }
+}
+
+/* Somebody holds our stdout and does not read: the job is over, and one signal is enough to go. */
+Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
+{
+    int stuck[2];
+    cr_assert_eq(pipe2(stuck, O_CLOEXEC), 0);
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "exec '%s' --standalone --nproc_per_node=2 '%s' long:1000000 err:done >/dev/fd/%d", bin("ddprun"),
+             bin("tests/prog/worker"), stuck[1]);
+    fcntl(stuck[1], F_SETFD, 0);
+    struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    close(stuck[1]);
+    cr_expect(run_until_error(p, "[0] done", 20000));
+    cr_expect(run_until_error(p, "[1] done", 20000));
+    usleep(200000);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    cr_expect_not(r.timed_out);
+    cr_expect(r.exit_code == 0 || r.exit_code == 143, "exit %d", r.exit_code);
+    run_free(&r);
+    close(stuck[0]);
 }

@@ -61,7 +61,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     s->next = 0;
 }
 
-/* n fits an int32 because torch's permutation would change its recipe beyond: see randperm for large n. */
+/* Longer lists are refused: torch may draw those with 64-bit numbers, and an index is kept in 32 bits here. */
 static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)

@@ -38,14 +38,13 @@ endif
 
 # --- what is built from what ----------------------------------------------------------------------------------------
 BASE       := $(wildcard rendezvous/base/*.c)
-RDZV_MAINS := rendezvous/main.c rendezvous/ddpctl.c
-RDZV       := $(filter-out $(RDZV_MAINS),$(wildcard rendezvous/*.c))
+RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
+RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(filter-out launcher/main.c,$(wildcard launcher/*.c))
 WORKER     := $(wildcard worker/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/client_*.c) rendezvous/store_client.c rendezvous/ops.c \
-              $(filter-out %/log.c,$(BASE))
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)
@@ -114,10 +113,10 @@ LINK = $(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o %.a,$^) -o $@
 $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lcjson -ldl
-$(BUILD)/ddp-rendezvous: $(call obj,rendezvous/main.c) $(BUILD)/librendezvous.a
+$(BUILD)/ddp-rendezvous: $(call obj,rendezvous/server/main.c) $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lcjson
-$(BUILD)/ddpctl: $(call obj,rendezvous/ddpctl.c) $(BUILD)/librendezvous.a
+$(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lcjson
 $(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
@@ -222,8 +221,8 @@ $(BUILD)/man/ddprun.1: $(BUILD)/ddprun
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
 	$(Q)$< --print_man >$@
-$(BUILD)/man/ddpctl.1: rendezvous/ddpctl.1.in $(BUILD)/ddpctl
-$(BUILD)/man/ddp-rendezvous.8: rendezvous/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
+$(BUILD)/man/ddpctl.1: rendezvous/ctl/ddpctl.1.in $(BUILD)/ddpctl
+$(BUILD)/man/ddp-rendezvous.8: rendezvous/server/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
 $(BUILD)/man/%:
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)

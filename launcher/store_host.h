@@ -3,7 +3,7 @@
 #define LAUNCHER_STORE_HOST_H
 
 #include "plan.h"
-#include "store_server.h"
+#include "server/store_server.h"
 
 enum { NOTE_MAX = 400 };
 

@@ -9,7 +9,7 @@
 #include "store_link.h"
 
 #include "base/buf.h"
-#include "ops.h"
+#include "core/ops.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>

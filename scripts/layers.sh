@@ -3,6 +3,10 @@
 #
 #     launcher -> rendezvous -> include/ddp <- worker <- worker/train
 #
+# and inside rendezvous/, where everything may use base/:
+#
+#     server -> core <- client (only the table of requests and the encoding)      ctl -> client
+#
 # The worker library may also use rendezvous/base, and links the store client by its public header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,8 +16,16 @@ set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base' ;;
-    rendezvous/*) layer=rendezvous allowed='include/ddp rendezvous/base rendezvous uv.h cjson/cJSON.h' ;;
-    launcher/*) layer=launcher allowed='include/ddp rendezvous/base rendezvous launcher uv.h cjson/cJSON.h' ;;
+    rendezvous/core/ops.h | rendezvous/core/encode.h) layer=protocol allowed='rendezvous/base' ;;
+    rendezvous/core/*) layer=rendezvous/core allowed='include/ddp rendezvous/base protocol rendezvous/core cjson/cJSON.h' ;;
+    rendezvous/server/*) layer=rendezvous/server
+        allowed='include/ddp rendezvous/base protocol rendezvous/core rendezvous/server uv.h' ;;
+    rendezvous/client/*) layer=rendezvous/client
+        allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
+    rendezvous/ctl/*) layer=rendezvous/ctl
+        allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
+    launcher/*) layer=launcher
+        allowed='include/ddp rendezvous/base protocol rendezvous/server launcher uv.h cjson/cJSON.h' ;;
     worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
     worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
     *) layer=tests allowed= ;;

@@ -15,8 +15,8 @@
 #include "timed.h"
 
 #include "base/buf.h"
-#include "encode.h"
-#include "ops.h"
+#include "core/encode.h"
+#include "core/ops.h"
 
 #include <fcntl.h>
 #include <stdio.h>

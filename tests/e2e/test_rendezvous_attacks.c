@@ -2,7 +2,7 @@
  * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
 #include "base/clock.h"
 #include "daemon.h"
-#include "encode.h"
+#include "core/encode.h"
 #include "peer.h"
 #include "procstat.h"
 #include "sim_hub.h" /* hex_read */

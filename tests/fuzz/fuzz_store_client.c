@@ -1,7 +1,7 @@
 /* Any bytes as the answer to each call of the store client, which must come back with a status, its memory freed, and
  * never believe a length. The first byte says which call is made. A thread plays the store: it waits for the request,
  * answers with the rest of the input and closes. */
-#include "client.h"
+#include "client/client.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #define TESTS_SIM_HUB_H
 
 #include "base/buf.h"
-#include "hub.h"
+#include "core/hub.h"
 
 enum { SIM_CONNS = 512 };
 

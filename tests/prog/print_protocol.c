@@ -1,7 +1,7 @@
 /* print_protocol README -- the README with its table of requests written anew from ops.h, on stdout.
  *
  * The table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
-#include "ops.h"
+#include "core/ops.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "fake_store.h"
-#include "store_server.h"
+#include "server/store_server.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

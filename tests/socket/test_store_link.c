@@ -2,7 +2,7 @@
 #include "store_link.h"
 
 #include "ddp/store.h"
-#include "store_server.h"
+#include "server/store_server.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

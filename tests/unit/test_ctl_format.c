@@ -1,6 +1,6 @@
 /* What ddpctl makes of a store's answers, character by character. */
-#include "ctl_format.h"
-#include "ctl_table.h"
+#include "ctl/ctl_format.h"
+#include "ctl/ctl_table.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

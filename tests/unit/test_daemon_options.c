@@ -1,5 +1,5 @@
 /* The command line of ddp-rendezvous, and the table that it, the help and the man page come from. */
-#include "daemon_options.h"
+#include "server/daemon_options.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* From facts to sentences, and the small helpers that print foreign bytes. */
-#include "decimal.h"
-#include "diagnose.h"
-#include "members.h"
-#include "text.h"
+#include "core/decimal.h"
+#include "core/diagnose.h"
+#include "core/members.h"
+#include "base/text.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -2,9 +2,9 @@
  * and nothing leaks; a request that cannot be served closes its connection with a reason.
  *
  * The linker sends malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
-#include "encode.h"
-#include "hub.h"
-#include "ops.h"
+#include "core/encode.h"
+#include "core/hub.h"
+#include "core/ops.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* Numbers that find their pointer in constant time and never somebody else's. */
-#include "idmap.h"
+#include "server/idmap.h"
 
 #include <criterion/criterion.h>
 

@@ -1,7 +1,7 @@
 /* The store's rules, without a connection: keys, counters, waits, queues, the quota. */
-#include "encode.h"
-#include "ops.h"
-#include "store.h"
+#include "core/encode.h"
+#include "core/ops.h"
+#include "core/store.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

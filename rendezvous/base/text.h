@@ -1,0 +1,19 @@
+/* text.h -- foreign bytes as text that a terminal and a JSON string can take. */
+#ifndef RENDEZVOUS_TEXT_H
+#define RENDEZVOUS_TEXT_H
+
+#include "buf.h"
+
+/* True when every byte is printable ASCII. */
+bool text_is_plain(struct slice bytes);
+
+/* Append at most `max` of the bytes; what is not printable becomes \xNN, and "..." marks a cut. */
+bool text_put(struct buf *out, struct slice bytes, size_t max);
+
+/* Append at most `max` of the bytes as hex digits, "..." marks a cut. */
+bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
+
+/* Append a duration: "850 ms", "1.2 s", "12 min". */
+bool text_put_ms(struct buf *out, uint64_t ms);
+
+#endif

@@ -1,0 +1,108 @@
+/* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
+ *
+ *     store_client.c      the calls of PyTorch's protocol        \
+ *     client_ddprun.c     our own: IDENTIFY, barriers, CONTROL    >  each is: begin, put.., send, take.., end
+ *     client_connect.c    which dialect, try again, when to stop /
+ *     client_call.c       one request and its reply
+ *     client_dial.c, client_resolve.c, client_stream.c, client_turn.c    deadlines for everything that blocks
+ *
+ * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
+ * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
+#ifndef RENDEZVOUS_CLIENT_H
+#define RENDEZVOUS_CLIENT_H
+
+#include "base/buf.h"
+#include "base/endpoint.h"
+#include "client/client_stream.h"
+#include "client/client_turn.h"
+#include "ddp/store.h"
+#include "core/ops.h"
+
+struct ddp_store {
+    struct client_turn turn; /* taken from client_begin to client_end */
+    struct client_stream stream;
+    struct buf out; /* the request that is being made; empty between calls */
+    enum dialect dialect;
+    bool ours;   /* a ddprun store that has welcomed our IDENTIFY */
+    bool stale;  /* a wait was given up behind an old server's back: connect anew before the next call */
+    bool broken; /* out of step with the peer, for good */
+    uint32_t timeout_ms; /* of calls that take none of their own */
+    int rank;            /* -1: none */
+    char host[ENDPOINT_HOST_MAX];
+    int port;
+    char where[ENDPOINT_TEXT_MAX]; /* "host:port" for sentences */
+};
+
+struct client_call {
+    struct ddp_store *store;
+    enum op_id op;
+    const char *subject; /* key or barrier for sentences; NULL = none; borrowed */
+    uint64_t start_ms, deadline_ms;
+    struct ddp_err err; /* the first failure */
+    bool has_turn;      /* false: another thread's call did not end in time, nothing here is ours */
+    bool answered;      /* the failure is the store's own verdict in its own words, the connection is fine */
+};
+
+/* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in
+ * which other threads have the store counts: a call behind a long wait may time out before it begins. */
+void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
+                  uint32_t timeout_ms);
+
+/* Behind the request that is being made, or after a reply: another one within the same call and deadline. */
+void client_put_op(struct client_call *c, enum op_id op);
+
+bool client_ok(const struct client_call *c);
+
+/* Build the request. A size over its limit (see ops.h) is DDP_ERR_LIMIT before anything is sent. */
+void client_put_u32(struct client_call *c, uint32_t value);
+void client_put_i64(struct client_call *c, int64_t value);
+void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes);
+void client_put_key(struct client_call *c, const char *key); /* with the '/' in front */
+void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
+
+/* Send what was put. Nothing may have come in before: it would be taken for the reply. */
+void client_send(struct client_call *c);
+
+/* Send while a reply is awaited. */
+void client_send_more(struct client_call *c);
+
+/* Read pieces of the reply; 0 or NULL after a failure. */
+uint8_t client_take_u8(struct client_call *c);
+int64_t client_take_i64(struct client_call *c);
+void client_take_bytes(struct client_call *c, void *to, size_t len);
+
+/* A blob of at most `limit` bytes in malloc'ed memory with a NUL behind it; yours. */
+void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
+
+/* The same for `n` bytes whose length has been read already. */
+char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
+
+/* The time is over, and nothing of the reply has come: forget that failure, and have a few seconds to leave
+ * in order. */
+void client_resume(struct client_call *c);
+
+/* A WAIT has run out of time: take it back (this begins with client_resume). True when the store answered
+ * just then after all, so the keys are there. */
+bool client_cancel_wait(struct client_call *c);
+
+/* Set the call's failure, if it is the first. */
+void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
+
+/* Give the turn back, and the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
+ddp_status client_end(struct client_call *c, struct ddp_err *err);
+
+/* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first
+ * connection and for a stale one. The caller has the turn, or is the only one who knows the store. */
+ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
+                          struct ddp_err *err);
+
+/* Introduce ourselves on a fresh connection. DDP_ERR_MISMATCH: the store has refused us, err says why.
+ * DDP_ERR_UNSUPPORTED: it is not one of ddprun's. */
+ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
+                           struct ddp_err *err);
+
+/* How long to pause before try number `round` (from 0): growing, and spread by `luck` (any number) so that a
+ * thousand workers that were refused together do not come back together. */
+uint32_t client_pause_ms(unsigned round, uint32_t luck);
+
+#endif

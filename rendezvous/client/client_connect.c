@@ -1,0 +1,300 @@
+/* client_connect.c -- from nothing to a connection on which requests can be made.
+ *
+ * A store does not say what it is, and each torch understands only its own numbering. So one round is:
+ *
+ *     dial, say VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
+ *     dial, say VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
+ *     dial, say GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
+ *
+ * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer
+ * ends it all: what listens there is not a store. Rounds are repeated with growing pauses until the deadline,
+ * because workers and the store are started at the same time and a store may be restarted. What the last
+ * round met is what the user reads.
+ *
+ * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried,
+ * with more patience: a store that is merely busy must not be taken for an old one. */
+#include "client/client.h"
+
+#include "base/clock.h"
+
+#include <ctype.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/client_dial.h"
+
+enum {
+    CONNECT_TIMEOUT_MS = 60000,
+    CALL_TIMEOUT_MS = 300000,
+    ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
+    ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
+    FIRST_PAUSE_MS = 20,
+    LAST_PAUSE_MS = 2000,
+};
+
+/* --- greetings ------------------------------------------------------------------------------------------ */
+
+/* `reply` (its first bytes) was not what a store says: show it, it often names the service ("HTTP",
+ * "SSH-2.0"). */
+static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
+{
+    const struct client_stream *in = &c->store->stream;
+    char text[24];
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < sizeof(text); i++)
+        text[n++] = (char)(isprint(reply[i]) ? reply[i] : '.');
+    for (size_t i = in->at; i < in->len && n + 1 < sizeof(text); i++)
+        text[n++] = (char)(isprint(in->in[i]) ? in->in[i] : '.');
+    text[n] = '\0';
+    client_fail(c, DDP_ERR_CORRUPT, "something answers there, but it is not a store: it says \"%s\"", text);
+}
+
+/* The third byte of the nonce is not 0: an old server takes VALIDATE and what follows for a SET whose key has
+ * the length 0x..nonce0D3C85F7CE. Beyond 2^56 bytes its allocation fails at once, so that it closes; a
+ * smaller length would make it wait for the key, and that one waits with its only thread. */
+static void greet_with_ping(struct client_call *c)
+{
+    const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
+    uint8_t echo[4], expected[4] = { (uint8_t)nonce, (uint8_t)(nonce >> 8), 0x50, 0x51 };
+    client_put_op(c, OP_VALIDATE);
+    client_put_u32(c, WIRE_MAGIC);
+    client_put_op(c, OP_PING);
+    client_put_u32(c, nonce);
+    client_send(c);
+    client_take_bytes(c, echo, sizeof(echo));
+    if (client_ok(c) && memcmp(echo, expected, sizeof(echo)) != 0)
+        foreign(c, echo, sizeof(echo));
+}
+
+/* A count that a store could answer with; as text of a foreign service it would be far above. */
+static void expect_count(struct client_call *c, int64_t most)
+{
+    uint8_t reply[8];
+    client_take_bytes(c, reply, sizeof(reply));
+    int64_t count = 0;
+    memcpy(&count, reply, sizeof(count));
+    if (client_ok(c) && (count < 0 || count > most))
+        foreign(c, reply, sizeof(reply));
+}
+
+/* Deleting a key that nobody has is the one harmless question whose first bytes can make an impossible length
+ * for an old server (see above): the key's own length, 4096, lands in the upper half. */
+static void greet_without_ping(struct client_call *c)
+{
+    char nobodys[4096];
+    memset(nobodys, '?', sizeof(nobodys) - 1);
+    nobodys[sizeof(nobodys) - 1] = '\0';
+    client_put_op(c, OP_VALIDATE);
+    client_put_u32(c, WIRE_MAGIC);
+    client_put_op(c, OP_DELETE_KEY);
+    client_put_key(c, nobodys);
+    client_send(c);
+    expect_count(c, 1);
+}
+
+/* An old server needs no greeting; counting its keys is the shortest question that it answers. */
+static void greet_in_old_numbers(struct client_call *c)
+{
+    client_put_op(c, OP_GETNUMKEYS);
+    client_send(c);
+    expect_count(c, INT64_C(1) << 32);
+}
+
+/* Newest first: the newest is the likeliest, and refuses nobody. */
+static const struct way {
+    enum dialect dialect;
+    void (*greet)(struct client_call *c);
+} ways[] = {
+    { DIALECT_C, greet_with_ping },
+    { DIALECT_C, greet_without_ping },
+    { DIALECT_A, greet_in_old_numbers },
+};
+
+/* --- one round ------------------------------------------------------------------------------------------ */
+
+/* Worth another try: nobody there, nobody who answers. Everything else would be the same again. */
+static bool is_passing(ddp_status status)
+{
+    return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
+}
+
+/* `after_ms` from now, but not later than the deadline. */
+static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
+{
+    const uint64_t then = clock_ms() + after_ms;
+    return then < deadline_ms ? then : deadline_ms;
+}
+
+/* Dial and greet. What an earlier way has left in the handle (socket, dialect, half a request) is cleared
+ * first. Its time for an answer is short, because a greeting that is not understood often meets silence.
+ * DDP_ERR_CLOSED, DDP_ERR_TIMEOUT with *dialled: there is somebody, who does not answer. */
+static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
+                     bool *dialled, struct ddp_err *err)
+{
+    struct client_call c = { .store = s };
+    int fd;
+    client_stream_close(&s->stream);
+    ddp_status status = client_dial(s->host, s->port, deadline_ms, &fd, err);
+    *dialled = status == DDP_OK;
+    if (status != DDP_OK)
+        return status;
+    client_stream_attach(&s->stream, fd);
+    s->dialect = way->dialect;
+    s->broken = false;
+    s->out.len = 0;
+    c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
+    way->greet(&c);
+    if (c.err.code == DDP_ERR_IO)
+        c.err.code = DDP_ERR_CLOSED; /* the network failed under way: as good as refused */
+    *err = c.err;
+    return err->code;
+}
+
+/* All greetings were tried, the last one with this status. */
+static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
+{
+    if (status == DDP_ERR_CLOSED)
+        return ddp_fail(
+            err, status,
+            "it accepts the connection, but closes it on every greeting (a proxy without a store?)");
+    return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
+}
+
+/* err says what was met on failure. */
+static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
+                            struct ddp_err *err)
+{
+    const size_t n = who != NULL ? 1 : sizeof(ways) / sizeof(*ways);
+    ddp_status status = DDP_ERR_CLOSED;
+    for (size_t i = 0; i < n && (i == 0 || clock_ms() < deadline_ms); i++) {
+        bool dialled;
+        status = go(s, &ways[i], who != NULL, deadline_ms, &dialled, err);
+        if (status == DDP_OK)
+            return who != NULL ? client_identify(s, who, deadline_ms, err) : DDP_OK;
+        if (!dialled || !is_passing(status))
+            return status;
+    }
+    return nobody_answers(status, err);
+}
+
+/* --- rounds --------------------------------------------------------------------------------------------- */
+
+/* 20 ms, 30, 45, ... 2 s: a store that is being started is met within a few milliseconds, and one that is
+ * away for minutes costs its machine next to nothing. */
+uint32_t client_pause_ms(unsigned round, uint32_t luck)
+{
+    uint32_t pause = FIRST_PAUSE_MS;
+    while (round-- > 0 && pause < LAST_PAUSE_MS)
+        pause += pause / 2;
+    if (pause > LAST_PAUSE_MS)
+        pause = LAST_PAUSE_MS;
+    return pause / 2 + luck % (pause + 1); /* half to one and a half */
+}
+
+/* Not a good random number, only a different one in each process and round. */
+static uint32_t luck(void)
+{
+    uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;
+    return (uint32_t)(x >> 32);
+}
+
+/* The last pause is cut at the deadline, and no round begins behind it: its result could only be "no time",
+ * and would hide what the round before has met. */
+ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
+                          struct ddp_err *err)
+{
+    const uint64_t start_ms = clock_ms();
+    ddp_status status;
+    for (unsigned round = 0;; round++) {
+        status = one_round(store, who, deadline_ms, err);
+        if (!is_passing(status))
+            break;
+        poll(NULL, 0, client_remaining_ms(sooner(deadline_ms, client_pause_ms(round, luck()))));
+        if (clock_ms() >= deadline_ms) {
+            err->code = status = DDP_ERR_TIMEOUT;
+            ddp_wrap(err, "no connection within %llu ms", (unsigned long long)(clock_ms() - start_ms));
+            break;
+        }
+    }
+    if (status != DDP_OK)
+        client_stream_close(&store->stream);
+    store->stale = store->stale && status != DDP_OK;
+    return status;
+}
+
+/* --- the public ends ------------------------------------------------------------------------------------ */
+
+/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our
+ * defaults. */
+static ddp_store_options read_options(const ddp_store_options *given)
+{
+    ddp_store_options o = DDP_STORE_OPTIONS_INIT;
+    if (given != NULL)
+        memcpy(&o, given, given->size < sizeof(o) ? given->size : sizeof(o));
+    if (o.connect_timeout_ms == 0)
+        o.connect_timeout_ms = CONNECT_TIMEOUT_MS;
+    if (o.timeout_ms == 0)
+        o.timeout_ms = CALL_TIMEOUT_MS;
+    return o;
+}
+
+/* Not connected yet. NULL when memory is short. */
+static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
+{
+    ddp_store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    client_turn_init(&s->turn);
+    s->stream.fd = -1;
+    s->timeout_ms = o->timeout_ms;
+    s->rank = o->rank;
+    s->port = port;
+    snprintf(s->host, sizeof(s->host), "%s", host);
+    endpoint_print(host, port, s->where);
+    return s;
+}
+
+ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
+                             struct ddp_err *err)
+{
+    const ddp_store_options o = read_options(options);
+    struct ddp_err words = { 0 };
+    *out = NULL;
+    if (host == NULL || *host == '\0' || strlen(host) >= ENDPOINT_HOST_MAX || port < 1 || port > 65535)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "store '%.64s' port %d: expected a host name and a port from 1 to 65535",
+                        host != NULL ? host : "", port);
+    ddp_store *s = store_new(host, port, &o);
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    client_connect(s, o.role != NULL ? &o : NULL, clock_ms() + o.connect_timeout_ms, &words);
+    if (words.code == DDP_OK) {
+        *out = s;
+    } else {
+        ddp_wrap(&words, "store %s", s->where);
+        ddp_store_close(s);
+    }
+    if (err != NULL)
+        *err = words;
+    return words.code;
+}
+
+/* The server notices by itself; there is nothing to say goodbye to. */
+void ddp_store_close(ddp_store *store)
+{
+    if (store == NULL)
+        return;
+    client_stream_close(&store->stream);
+    buf_free(&store->out);
+    client_turn_destroy(&store->turn);
+    free(store);
+}
+
+char ddp_store_dialect(const ddp_store *store)
+{
+    if (store->ours)
+        return 'D';
+    return store->dialect == DIALECT_C ? 'C' : 'A';
+}

@@ -1,0 +1,496 @@
+/* barrier.c -- see barrier.h.
+ *
+ * The machine is the table below; a cell does its work and returns the next state, step() stores it.
+ * Cells reach the outside only through barrier_env, so a test drives the machine without a connection.
+ *
+ * Memory: an open barrier has two bitmaps (who belongs, who is here), and there are never more open
+ * barriers than connections that wait, since one that is empty is dropped. A name that is used up keeps
+ * its struct, and after a failure the report and the bitmaps, for those who come late. */
+#include "core/barrier.h"
+
+#include "core/encode.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TEN_YEARS_MS \
+    (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
+
+struct event {
+    enum barrier_event type;
+    struct barrier_seat *seat;       /* ARRIVES, LEAVES */
+    const struct barrier_call *call; /* ARRIVES */
+    uint32_t rank;                   /* MEMBER_ENDS */
+    const char *who;                 /* CANCEL */
+    uint64_t now_ms;
+};
+
+typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
+
+/* A member may have died before anybody came; then there is nothing to wait for. */
+static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* A name that could be passed twice would let a rank that is one step behind through with the others'
+ * next step. */
+static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* The last one takes the deadline with it. */
+static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event);
+
+/* clang-format off */
+static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
+/*                    ARRIVES       LEAVES  MEMBER_ENDS   CANCEL        TIME_UP   */
+[BARRIER_NEW]    = {  comes_first,  stays,  stays,        stays,        stays     },
+[BARRIER_OPEN]   = {  comes,        leaves, loses_member, is_cancelled, times_out },
+[BARRIER_PASSED] = {  name_is_used, stays,  stays,        stays,        stays     },
+[BARRIER_FAILED] = {  comes_late,   stays,  stays,        stays,        stays     },
+};
+/* clang-format on */
+
+/* --- one barrier ---------------------------------------------------------------------------------------- */
+
+static bool bit(const uint8_t *bits, uint32_t rank)
+{
+    return bits[rank / 8] >> rank % 8 & 1;
+}
+
+static void set_bit(uint8_t *bits, uint32_t rank)
+{
+    bits[rank / 8] |= (uint8_t)(1u << rank % 8);
+}
+
+static void clear_bit(uint8_t *bits, uint32_t rank)
+{
+    bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+}
+
+bool barrier_needs(const struct barrier *barrier, uint32_t rank)
+{
+    return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
+}
+
+bool barrier_has(const struct barrier *barrier, uint32_t rank)
+{
+    return barrier->has_arrived != NULL && rank < barrier->world_size && bit(barrier->has_arrived, rank);
+}
+
+static size_t bitmap_bytes(uint32_t world_size)
+{
+    return (world_size + 7) / 8;
+}
+
+static uint64_t cost(struct slice name)
+{
+    return sizeof(struct barrier) + name.len;
+}
+
+static void drop_bitmaps(struct barriers *b, struct barrier *barrier)
+{
+    if (barrier->is_member != NULL)
+        quota_give(b->quota, 2 * bitmap_bytes(barrier->world_size));
+    free(barrier->is_member);
+    barrier->is_member = barrier->has_arrived = NULL;
+}
+
+/* The one place that frees a barrier. */
+static void drop(struct barriers *b, struct barrier *barrier)
+{
+    drop_bitmaps(b, barrier);
+    quota_give(b->quota, cost(barrier_name(barrier)) + barrier->report.cap);
+    buf_free(&barrier->report);
+    table_remove(&b->by_name, &barrier->node);
+    free(barrier);
+}
+
+static struct barrier *find(const struct barriers *b, struct slice name)
+{
+    struct table_node *node = table_find(&b->by_name, name, table_hash(name));
+    return node ? TABLE_ENTRY(node, struct barrier, node) : NULL;
+}
+
+/* Both blocks or none. */
+static struct barrier *alloc_barrier(struct barriers *b, const struct barrier_call *call)
+{
+    size_t bitmap = bitmap_bytes(call->world_size);
+    uint64_t bytes = cost(call->name) + 2 * bitmap;
+    if (!quota_take(b->quota, bytes))
+        return NULL;
+    struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
+    uint8_t *bits = calloc(2, bitmap);
+    if (barrier == NULL || bits == NULL) {
+        quota_give(b->quota, bytes);
+        free(barrier);
+        free(bits);
+        return NULL;
+    }
+    barrier->is_member = bits;
+    barrier->has_arrived = bits + bitmap;
+    return barrier;
+}
+
+static struct barrier *make(struct barriers *b, const struct barrier_call *call)
+{
+    struct barrier *barrier = alloc_barrier(b, call);
+    if (barrier == NULL)
+        return NULL;
+    if (call->name.len > 0)
+        memcpy(barrier->name, call->name.data, call->name.len);
+    barrier->node = (struct table_node){ .key = barrier->name,
+                                         .key_len = (uint32_t)call->name.len,
+                                         .hash = table_hash(call->name) };
+    barrier->world_size = call->world_size;
+    list_init(&barrier->open);
+    list_init(&barrier->seats);
+    table_put(&b->by_name, &barrier->node);
+    return barrier;
+}
+
+/* --- how it ends ---------------------------------------------------------------------------------------- */
+
+/* The seat is free before its owner hears of it: it may sit down elsewhere in the very next request. */
+static void stand_up(struct barrier_seat *seat)
+{
+    list_remove(&seat->node);
+    seat->barrier = NULL;
+}
+
+static void close_barrier(struct barriers *b, struct barrier *barrier)
+{
+    list_remove(&barrier->open);
+    b->open_count--;
+}
+
+/* Closed first, so that nothing the answers lead to finds it among the open ones. */
+static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
+{
+    close_barrier(b, barrier);
+    while (!list_is_empty(&barrier->seats)) {
+        struct barrier_seat *seat = LIST_ENTRY(barrier->seats.next, struct barrier_seat, node);
+        stand_up(seat);
+        b->env.answer(b->env.user, seat, outcome, buf_slice(&barrier->report));
+    }
+}
+
+/* The first line of the report's message is what operators read in the log. */
+static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
+{
+    struct buf line = { 0 };
+    if (buf_printf(&line, "barrier '") && text_put(&line, barrier_name(barrier), 200) &&
+        buf_printf(&line, "' %s", what))
+        b->env.log(b->env.user, (const char *)line.data);
+    buf_free(&line);
+}
+
+/* When memory for the report is short the members still get their answer, without words. */
+static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome,
+                               const char *because)
+{
+    barrier->outcome = outcome;
+    barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
+    b->quota->used += barrier->report.cap;
+    log_end(b, barrier, because);
+    answer_all(b, barrier, outcome);
+    return BARRIER_FAILED;
+}
+
+/* From here on only the name counts. */
+static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
+{
+    answer_all(b, barrier, BARRIER_RELEASED);
+    drop_bitmaps(b, barrier);
+    return BARRIER_PASSED;
+}
+
+static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct slice name, const char *why)
+{
+    struct buf report = { 0 };
+    barrier_report(NULL, name, &b->env, BARRIER_MISUSE, why, &report);
+    b->env.answer(b->env.user, seat, BARRIER_MISUSE, buf_slice(&report));
+    buf_free(&report);
+}
+
+/* --- the cells ------------------------------------------------------------------------------------------ */
+
+static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    (void)b, (void)event;
+    return barrier->state;
+}
+
+static void sit_down(struct barrier *barrier, struct barrier_seat *seat, uint32_t rank)
+{
+    seat->barrier = barrier;
+    seat->rank = rank;
+    list_insert(&barrier->seats, &seat->node);
+    set_bit(barrier->has_arrived, rank);
+    barrier->arrived++;
+}
+
+static uint32_t member_at(const struct barrier_call *call, size_t i)
+{
+    return get_u32((const uint8_t *)call->members.data + 4 * i);
+}
+
+/* An empty list means the whole world. Naming a rank twice changes nothing. */
+static void take_members(struct barrier *barrier, const struct barrier_call *call)
+{
+    size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
+    for (size_t i = 0; i < all; i++) {
+        uint32_t rank = n == 0 ? (uint32_t)i : member_at(call, i);
+        barrier->members += !bit(barrier->is_member, rank);
+        set_bit(barrier->is_member, rank);
+    }
+}
+
+/* Deadlines mostly grow, so the place is near the end. */
+static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
+{
+    int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
+    barrier->began_ms = call->now_ms;
+    barrier->deadline_ms = call->now_ms + (uint64_t)timeout_ms;
+    struct list *at = &b->open;
+    while (at->prev != &b->open &&
+           LIST_ENTRY(at->prev, struct barrier, open)->deadline_ms > barrier->deadline_ms)
+        at = at->prev;
+    list_insert(at, &barrier->open);
+    b->open_count++;
+}
+
+/* The dead one does not count as arrived, even if its request came before it died: it will not go on from
+ * here. Its sentence becomes the first line, since it is the cause. */
+static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
+{
+    char because[512];
+    struct buf words = { 0 };
+    struct rank_facts facts;
+    b->env.facts(b->env.user, rank, &facts);
+    bool ok = diagnose_sentence(&facts, &words) && buf_append(&words, "", 1);
+    snprintf(because, sizeof(because), "cannot complete: rank %" PRIu32 " %s", rank,
+             ok ? (const char *)words.data : "has ended");
+    buf_free(&words);
+    if (bit(barrier->has_arrived, rank)) {
+        clear_bit(barrier->has_arrived, rank);
+        barrier->arrived--;
+    }
+    return fail(b, barrier, BARRIER_LOST, because);
+}
+
+static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    take_members(barrier, event->call);
+    open_barrier(b, barrier, event->call);
+    sit_down(barrier, event->seat, event->call->rank);
+    for (uint32_t rank = 0; rank < barrier->world_size; rank++)
+        if (bit(barrier->is_member, rank) && b->env.has_ended(b->env.user, rank))
+            return lose(b, barrier, rank);
+    return barrier->arrived == barrier->members ? pass(b, barrier) : BARRIER_OPEN;
+}
+
+/* A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared
+ * while counting how many different ones the list has, and set again. */
+static bool has_same_members(const struct barrier *barrier, const struct barrier_call *call)
+{
+    size_t n = call->members.len / 4;
+    uint32_t distinct = n == 0 ? call->world_size : 0;
+    for (size_t i = 0; i < n; i++)
+        if (!bit(barrier->is_member, member_at(call, i)))
+            return false;
+    for (size_t i = 0; i < n; i++) {
+        distinct += bit(barrier->is_member, member_at(call, i));
+        clear_bit(barrier->is_member, member_at(call, i));
+    }
+    for (size_t i = 0; i < n; i++)
+        set_bit(barrier->is_member, member_at(call, i));
+    return distinct == barrier->members;
+}
+
+static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    const struct barrier_call *call = event->call;
+    const char *why = NULL;
+    if (!has_same_members(barrier, call))
+        why = "is misused: other ranks have joined it with other members";
+    else if (bit(barrier->has_arrived, call->rank))
+        why = "is misused: this rank is in it already, on another connection";
+    if (why != NULL) {
+        answer_misuse(b, event->seat, call->name, why);
+        return BARRIER_OPEN;
+    }
+    sit_down(barrier, event->seat, call->rank);
+    return barrier->arrived == barrier->members ? pass(b, barrier) : BARRIER_OPEN;
+}
+
+static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    answer_misuse(b, event->seat, event->call->name,
+                  "is misused: it has been passed before, and a name is good for one use");
+    return barrier->state;
+}
+
+/* Once only: who has had the answer and asks again uses the name twice. */
+static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    uint32_t rank = event->call->rank;
+    if (!barrier_needs(barrier, rank) || barrier_has(barrier, rank)) {
+        answer_misuse(b, event->seat, event->call->name,
+                      "is misused: it has failed before, and a name is good for one use");
+    } else {
+        set_bit(barrier->has_arrived, rank);
+        b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
+    }
+    return barrier->state;
+}
+
+static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    clear_bit(barrier->has_arrived, event->seat->rank);
+    barrier->arrived--;
+    stand_up(event->seat);
+    if (!list_is_empty(&barrier->seats))
+        return BARRIER_OPEN;
+    close_barrier(b, barrier);
+    return BARRIER_NEW;
+}
+
+static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    return barrier_needs(barrier, event->rank) ? lose(b, barrier, event->rank) : BARRIER_OPEN;
+}
+
+static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    char because[256];
+    snprintf(because, sizeof(because), "was cancelled by %s", event->who);
+    return fail(b, barrier, BARRIER_CANCELLED, because);
+}
+
+static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    struct buf because = { 0 };
+    bool ok = buf_printf(&because, "timed out after ") &&
+              text_put_ms(&because, event->now_ms - barrier->began_ms) && buf_append(&because, "", 1);
+    enum barrier_state next =
+        fail(b, barrier, BARRIER_TIMED_OUT, ok ? (const char *)because.data : "timed out");
+    buf_free(&because);
+    return next;
+}
+
+/* --- events --------------------------------------------------------------------------------------------- */
+
+static void step(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    barrier->state = machine[barrier->state][event->type](b, barrier, event);
+    if (barrier->state == BARRIER_NEW)
+        drop(b, barrier);
+}
+
+/* What is wrong with a call whatever the barrier's state, NULL when nothing is. */
+static const char *find_misuse(const struct barrier_call *call)
+{
+    bool is_member = call->members.len == 0;
+    if (call->timeout_ms < 0)
+        return "is misused: the time-out is negative";
+    if (call->members.len % 4 != 0)
+        return "is misused: the list of members is cut off";
+    for (size_t i = 0; i < call->members.len / 4; i++) {
+        if (member_at(call, i) >= call->world_size)
+            return "is misused: a member is outside the world";
+        is_member = is_member || member_at(call, i) == call->rank;
+    }
+    return is_member ? NULL : "is misused: this rank is not a member";
+}
+
+/* A barrier that is made here is NEW, so its first step is comes_first. */
+bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
+{
+    const char *why = find_misuse(call);
+    if (why != NULL) {
+        answer_misuse(b, seat, call->name, why);
+        return true;
+    }
+    struct barrier *barrier = find(b, call->name);
+    if (barrier == NULL && (barrier = make(b, call)) == NULL)
+        return false;
+    step(b, barrier,
+         &(struct event){ .type = BARRIER_ARRIVES, .seat = seat, .call = call, .now_ms = call->now_ms });
+    return true;
+}
+
+void barriers_leave(struct barriers *b, struct barrier_seat *seat)
+{
+    if (seat->barrier != NULL)
+        step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
+}
+
+/* Failing one barrier changes the list of open ones only by that one. */
+void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
+{
+    struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
+    for (struct list *at = b->open.next, *next; at != &b->open; at = next) {
+        next = at->next;
+        step(b, LIST_ENTRY(at, struct barrier, open), &event);
+    }
+}
+
+/* Only what is open can be cancelled: a name that nobody has used yet stays free. */
+bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
+{
+    struct barrier *barrier = find(b, name);
+    if (barrier == NULL || barrier->state != BARRIER_OPEN)
+        return false;
+    step(b, barrier, &(struct event){ .type = BARRIER_CANCEL, .who = who, .now_ms = now_ms });
+    return true;
+}
+
+uint64_t barriers_deadline(const struct barriers *b)
+{
+    return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
+}
+
+/* The list is in order of deadlines, and each step takes its first off. */
+void barriers_tick(struct barriers *b, uint64_t now_ms)
+{
+    while (barriers_deadline(b) <= now_ms)
+        step(b, LIST_ENTRY(b->open.next, struct barrier, open),
+             &(struct event){ .type = BARRIER_TIME_UP, .now_ms = now_ms });
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------- */
+
+bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env)
+{
+    *b = (struct barriers){ .env = *env, .quota = quota };
+    list_init(&b->open);
+    return table_init(&b->by_name);
+}
+
+/* Nobody is answered: those who sat here are workers of the old attempt, and are closed by the caller. */
+void barriers_clear(struct barriers *b)
+{
+    struct table_node *node = table_next(&b->by_name, NULL);
+    for (struct table_node *next; node != NULL; node = next) {
+        next = table_next(&b->by_name, node);
+        struct barrier *barrier = TABLE_ENTRY(node, struct barrier, node);
+        while (!list_is_empty(&barrier->seats))
+            stand_up(LIST_ENTRY(barrier->seats.next, struct barrier_seat, node));
+        list_remove(&barrier->open);
+        drop(b, barrier);
+    }
+    b->open_count = 0;
+}
+
+void barriers_free(struct barriers *b)
+{
+    if (b->by_name.chain != NULL)
+        barriers_clear(b);
+    table_free(&b->by_name);
+}

@@ -1,0 +1,255 @@
+/* control_report.c -- the calls that only look: status, keys, waiters, barriers.
+ *
+ * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
+ * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
+ * rows will take when printed, ends early when there is no room, and "cut":true says so. */
+#include "core/control.h"
+
+#include "core/json.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+
+enum {
+    LIST_ROOM = 900 << 10, /* bytes of a list; what is left is for the rest of the answer */
+    ITEM_BYTES = 24,       /* a number, or the punctuation around a text */
+    VALUE_SHOWN = 256,     /* bytes of a value */
+    KEY_SHOWN = 512,
+    KEYS_DEFAULT = 1000,
+    KEYS_SHOWN = 16,    /* keys of one waiter */
+    RANKS_SHOWN = 1024, /* ranks of one barrier */
+};
+
+/* An array of the answer that counts what goes into it. */
+struct listing {
+    cJSON *answer, *array;
+    size_t bytes;
+};
+
+static struct listing begin_list(cJSON *answer, const char *name)
+{
+    return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
+}
+
+/* An upper bound of what an item takes when printed; only '"' and '\\' grow, and text_put leaves no
+ * other. */
+static size_t printed_bytes(const cJSON *item)
+{
+    size_t bytes = ITEM_BYTES;
+    if (item->string != NULL)
+        bytes += strlen(item->string);
+    if (cJSON_IsString(item))
+        bytes += 2 * strlen(item->valuestring);
+    for (const cJSON *child = item->child; child != NULL; child = child->next)
+        bytes += printed_bytes(child);
+    return bytes;
+}
+
+/* Hand `row` over to the list (NULL = memory is short); false when the list is full, which the answer
+ * then says. */
+static bool add_row(struct listing *list, cJSON *row)
+{
+    if (row == NULL)
+        return false;
+    list->bytes += printed_bytes(row);
+    if (list->bytes <= LIST_ROOM) {
+        json_append(list->array, row);
+        return true;
+    }
+    cJSON_Delete(row);
+    cJSON_AddTrueToObject(list->answer, "cut");
+    return false;
+}
+
+/* Bytes as a JSON text, in one of text.h's two forms. */
+static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
+                     bool (*put)(struct buf *out, struct slice bytes, size_t max))
+{
+    struct buf text = { 0 };
+    if (put(&text, bytes, max) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, name, (const char *)text.data);
+    buf_free(&text);
+}
+
+/* --- status --------------------------------------------------------------------------------------------- */
+
+/* Counters of the shell are only kept here; those of the core are the hub's own. */
+static void add_counters(struct hub *hub, cJSON *answer)
+{
+    static const char *const names[HUB_COUNTERS] = {
+        [HUB_REFUSED_NO_FD] = "refused_no_fd",
+        [HUB_CUT_OFF_SLOW_READER] = "cut_off_slow_reader",
+    };
+    cJSON *counters = cJSON_AddObjectToObject(answer, "counters");
+    cJSON_AddNumberToObject(counters, "requests", (double)hub->requests);
+    cJSON_AddNumberToObject(counters, "closed_by_us", (double)hub->closed_by_us);
+    for (int i = 0; i < HUB_COUNTERS; i++)
+        cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
+}
+
+static void add_members(struct hub *hub, cJSON *answer)
+{
+    struct listing list = begin_list(answer, "members");
+    bool fits = true;
+    for (uint32_t rank = 0; fits && rank < hub->members.world_size; rank++) {
+        struct rank_facts facts;
+        facts_of_rank(hub, rank, &facts);
+        fits = add_row(&list, diagnose_json(&facts));
+    }
+}
+
+/* Counted when somebody asks, instead of at every wait. */
+static uint32_t count_waiters(struct hub *hub)
+{
+    uint32_t n = 0;
+    for (struct table_node *node = table_next(&hub->sessions, NULL); node;
+         node = table_next(&hub->sessions, node))
+        n += TABLE_ENTRY(node, struct session, node)->waits_in != NULL;
+    return n;
+}
+
+bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s, (void)request;
+    if (hub->members.known) {
+        cJSON_AddStringToObject(answer, "job", hub->members.job);
+        cJSON_AddNumberToObject(answer, "attempt", (double)hub->members.attempt);
+        cJSON_AddNumberToObject(answer, "world_size", hub->members.world_size);
+    }
+    cJSON_AddNumberToObject(answer, "keys", (double)store_count(hub->store));
+    cJSON_AddNumberToObject(answer, "bytes", (double)hub->quota.used);
+    cJSON_AddNumberToObject(answer, "max_bytes", (double)hub->quota.max);
+    cJSON_AddNumberToObject(answer, "connections", hub->sessions.count);
+    cJSON_AddNumberToObject(answer, "waiters", count_waiters(hub));
+    cJSON_AddNumberToObject(answer, "barriers", hub->barriers.open_count);
+    add_counters(hub, answer);
+    add_members(hub, answer);
+    return true;
+}
+
+/* --- keys ----------------------------------------------------------------------------------------------- */
+
+/* A value that is text is shown as text, any other as hex, both cut: this is for looking, not for
+ * copying. */
+static bool add_key(struct listing *list, struct slice key, struct slice value)
+{
+    cJSON *row = cJSON_CreateObject();
+    add_text(row, "key", key, KEY_SHOWN, text_put);
+    cJSON_AddNumberToObject(row, "size", (double)value.len);
+    if (text_is_plain(value))
+        add_text(row, "value", value, VALUE_SHOWN, text_put);
+    else
+        add_text(row, "hex", value, VALUE_SHOWN / 2, text_put_hex);
+    return add_row(list, row);
+}
+
+static bool begins_with(struct slice key, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
+}
+
+/* In the table's order, which is none. */
+bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s;
+    const char *prefix = "";
+    int64_t limit = KEYS_DEFAULT;
+    if (!json_text_or(request, "prefix", WIRE_MAX_KEY, &prefix, &hub->err) ||
+        !json_integer_or(request, "limit", 0, INT32_MAX, &limit, &hub->err))
+        return false;
+    struct listing list = begin_list(answer, "keys");
+    const struct slot *at = NULL;
+    struct slice key, value;
+    while (store_next(hub->store, &at, &key, &value)) {
+        if (!begins_with(key, prefix))
+            continue;
+        if (limit-- == 0) {
+            cJSON_AddTrueToObject(answer, "cut");
+            break;
+        }
+        if (!add_key(&list, key, value))
+            break;
+    }
+    return true;
+}
+
+/* --- waiters -------------------------------------------------------------------------------------------- */
+
+static void add_awaited_keys(const struct session *s, cJSON *row)
+{
+    cJSON *keys = cJSON_AddArrayToObject(row, "keys");
+    struct slice key;
+    for (uint32_t i = 0; i < KEYS_SHOWN && facts_awaited(s, i, &key); i++) {
+        struct buf text = { 0 };
+        if (text_put(&text, key, KEY_SHOWN) && buf_append(&text, "", 1))
+            json_append(keys, cJSON_CreateString((const char *)text.data));
+        buf_free(&text);
+    }
+}
+
+/* A plain c10d client has no rank to show; its address is what there is. */
+static cJSON *waiter_row(struct hub *hub, const struct session *s)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "peer", s->peer);
+    if (s->role == ROLE_WORKER) {
+        const struct member *member = members_at(&hub->members, s->rank);
+        cJSON_AddNumberToObject(row, "rank", s->rank);
+        if (member->host != NULL)
+            cJSON_AddStringToObject(row, "host", member->host);
+        if (member->pid != 0)
+            cJSON_AddNumberToObject(row, "pid", member->pid);
+    }
+    cJSON_AddStringToObject(row, "op", s->waits_in->name);
+    add_awaited_keys(s, row);
+    cJSON_AddNumberToObject(row, "since_ms", (double)(hub->now_ms - s->waits_since_ms));
+    return row;
+}
+
+/* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
+bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s, (void)request;
+    struct listing list = begin_list(answer, "waiters");
+    for (struct table_node *node = table_next(&hub->sessions, NULL); node;
+         node = table_next(&hub->sessions, node)) {
+        const struct session *waiter = TABLE_ENTRY(node, struct session, node);
+        if (waiter->waits_in != NULL && !add_row(&list, waiter_row(hub, waiter)))
+            break;
+    }
+    return true;
+}
+
+/* --- barriers ------------------------------------------------------------------------------------------- */
+
+static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
+{
+    cJSON *array = cJSON_AddArrayToObject(row, name);
+    int n = 0;
+    for (uint32_t rank = 0; rank < barrier->world_size && n < RANKS_SHOWN; rank++) {
+        if (!barrier_needs(barrier, rank) || barrier_has(barrier, rank) != arrived)
+            continue;
+        json_append(array, cJSON_CreateNumber(rank));
+        n++;
+    }
+}
+
+bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s, (void)request;
+    struct listing list = begin_list(answer, "barriers");
+    LIST_EACH(node, &hub->barriers.open)
+    {
+        const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
+        cJSON *row = cJSON_CreateObject();
+        add_text(row, "name", barrier_name(barrier), KEY_SHOWN, text_put);
+        add_ranks(row, "arrived", barrier, true);
+        add_ranks(row, "missing", barrier, false);
+        cJSON_AddNumberToObject(row, "age_ms", (double)(hub->now_ms - barrier->began_ms));
+        cJSON_AddNumberToObject(row, "left_ms", (double)(barrier->deadline_ms - hub->now_ms));
+        if (!add_row(&list, row))
+            break;
+    }
+    return true;
+}

@@ -1,0 +1,61 @@
+/* members.h -- the job that the store serves, and what is known of each of its ranks.
+ *
+ * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the
+ * agent's word ends a rank: a closed connection is evidence, not proof, since a worker may close its
+ * store and go on computing, or open a second connection before it closes the first. */
+#ifndef RENDEZVOUS_MEMBERS_H
+#define RENDEZVOUS_MEMBERS_H
+
+#include "base/list.h"
+#include "core/diagnose.h"
+#include "core/quota.h"
+
+#include <stdint.h>
+
+enum { MEMBER_TEXT_MAX = 256 }; /* bytes of a job id or a host name, with the NUL */
+
+struct member {
+    struct list sessions; /* its open connections (session.by_rank) */
+    char *host;           /* owned; NULL = unknown */
+    int pid;              /* as it said itself, else as its agent said */
+    int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
+    bool met, exited;
+    int exit_code, signal;
+    uint64_t heard_ms; /* last byte of connections that are closed by now */
+};
+
+struct members {
+    struct quota *quota; /* borrowed */
+    bool known;          /* a job has been declared: */
+    bool by_agent;       /* by an agent; else by the first worker that introduced itself */
+    char job[MEMBER_TEXT_MAX];
+    int64_t attempt;
+    uint32_t world_size;
+    uint32_t connected;    /* open connections of all ranks together */
+    struct member *member; /* world_size of them, owned */
+};
+
+struct job_name {
+    const char *job; /* borrowed, no longer than MEMBER_TEXT_MAX - 1 */
+    int64_t attempt;
+    uint32_t world_size;
+};
+
+/* A new attempt (or the first): no rank is known. No session may be attached. False when memory or budget
+ * is short; the old one is kept then. */
+bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
+void members_free(struct members *m);
+
+bool members_is_same(const struct members *m, const struct job_name *name);
+
+/* NULL when the rank is outside the world. */
+struct member *members_at(const struct members *m, uint32_t rank);
+
+/* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is
+ * short. */
+bool member_place(struct member *member, const char *host, int pid);
+
+/* Facts without those that only its connections know (connected, silent_ms, waits_for). */
+struct rank_facts member_facts(const struct members *m, uint32_t rank);
+
+#endif

@@ -1,0 +1,209 @@
+/* ours.c -- the handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL; and what the barriers ask
+ * back.
+ *
+ * Here a wrong request is told so in words, other than in requests.c: these answers have room for them,
+ * and the caller is our own code, whose user should read what to do. */
+#include "core/session.h"
+
+#include "core/control.h"
+#include "core/encode.h"
+#include "core/json.h"
+
+/* --- IDENTIFY ------------------------------------------------------------------------------------------- */
+
+struct introduction {
+    enum role role;
+    struct job_name job;
+    int64_t rank, pid;
+    const char *host;
+};
+
+/* "plain" is a role nobody can claim: the loop begins behind it. */
+static bool read_role(const cJSON *o, enum role *role, struct ddp_err *err)
+{
+    static const char *const names[ROLE_COUNT] = {
+#define X(name, text) [ROLE_##name] = text,
+        ROLES(X)
+#undef X
+    };
+    const char *text;
+    if (!json_text(o, "role", 16, &text, err))
+        return false;
+    for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
+        if (strcmp(text, names[*role]) == 0)
+            return true;
+    ddp_fail(err, DDP_ERR_ARG, "role \"%s\" is not known", text);
+    return false;
+}
+
+/* Only a worker says which rank of which world it is; for the others the role is enough. */
+static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
+{
+    int64_t world_size = 0;
+    *who = (struct introduction){ .job.job = "none" };
+    bool ok = read_role(o, &who->role, err) &&
+              json_text_or(o, "job", MEMBER_TEXT_MAX - 1, &who->job.job, err) &&
+              json_text_or(o, "host", MEMBER_TEXT_MAX - 1, &who->host, err) &&
+              json_integer_or(o, "pid", 0, INT32_MAX, &who->pid, err) &&
+              json_integer_or(o, "attempt", 0, INT32_MAX, &who->job.attempt, err);
+    if (!ok || who->role != ROLE_WORKER)
+        return ok;
+    ok = json_integer(o, "world_size", 1, WIRE_MAX_RANKS, &world_size, err) &&
+         json_integer(o, "rank", 0, world_size - 1, &who->rank, err);
+    who->job.world_size = (uint32_t)world_size;
+    return ok;
+}
+
+/* The first difference that is found is the one a user can act on. */
+static bool refuse_job(struct hub *hub, const struct job_name *name)
+{
+    const struct members *m = &hub->members;
+    if (strcmp(m->job, name->job) != 0)
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store serves job '%s', not '%s'", m->job, name->job);
+    else if (m->attempt != name->attempt)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
+                 (long long)name->attempt);
+    else
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "the world has %u ranks, not %u", m->world_size,
+                 name->world_size);
+    return false;
+}
+
+/* Without an agent the first worker declares the job, and the next job may begin when the last worker has
+ * gone. */
+static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
+{
+    const struct members *m = &hub->members;
+    if (members_is_same(m, name))
+        return true;
+    if (m->known && (m->by_agent || m->connected > 0))
+        return refuse_job(hub, name);
+    if (!attempt_begin(hub, name, false)) {
+        ddp_fail(&hub->err, DDP_ERR_NOMEM, "no memory for %u ranks", name->world_size);
+        return false;
+    }
+    s->era = hub->era;
+    return true;
+}
+
+/* A rank may introduce itself on several connections, and again on the same one. */
+static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
+{
+    if (!join_job(hub, s, &who->job))
+        return false;
+    attempt_detach(hub, s);
+    attempt_attach(hub, s, (uint32_t)who->rank);
+    hub_log(hub, "rank %d (%s, pid %d) connected from %s", (int)who->rank,
+            who->host ? who->host : "host unknown", (int)who->pid, s->peer);
+    return member_place(members_at(&hub->members, s->rank), who->host, (int)who->pid);
+}
+
+static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
+{
+    if (who->role == ROLE_WORKER)
+        return welcome_worker(hub, s, who);
+    attempt_detach(hub, s);
+    s->role = who->role;
+    return true;
+}
+
+/* Who is refused is told why, and closed: it must not go on as if it belonged here. */
+bool on_identify(struct hub *hub, struct session *s, const struct request *req)
+{
+    struct introduction who;
+    cJSON *o = json_object(req->blob[0], &hub->err);
+    bool ok = o != NULL && read_introduction(o, &who, &hub->err) && welcome(hub, s, &who);
+    cJSON_Delete(o);
+    if (ok)
+        return put_u8(&hub->out, 0) && put_blob(&hub->out, slice_of("", 0));
+    put_u8(&hub->out, 1);
+    put_blob(&hub->out, slice_str(hub->err.msg));
+    ddp_wrap(&hub->err, "IDENTIFY refused");
+    return false;
+}
+
+/* --- BARRIER_NAMED -------------------------------------------------------------------------------------- */
+
+static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
+{
+    return put_u8(out, (uint8_t)outcome) && put_blob(out, json);
+}
+
+/* Only a rank can be waited for by name. */
+static bool refuse_barrier(struct hub *hub, struct slice name)
+{
+    struct buf report = { 0 };
+    struct barrier_env env = ours_barrier_env(hub);
+    bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE,
+                             "needs to know who comes: IDENTIFY as a worker first", &report) &&
+              put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
+    buf_free(&report);
+    return ok;
+}
+
+/* The wait begins before the arrival, because the arrival may end it at once. */
+bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
+{
+    if (s->role != ROLE_WORKER)
+        return refuse_barrier(hub, req->blob[0]);
+    struct barrier_call call = {
+        .name = req->blob[0],
+        .timeout_ms = req->number,
+        .members = req->blob[2],
+        .rank = s->rank,
+        .world_size = hub->members.world_size,
+        .now_ms = hub->now_ms,
+    };
+    session_begin_wait(hub, s, req->op);
+    if (barriers_arrive(&hub->barriers, &s->seat, &call))
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "BARRIER_NAMED: the store is full");
+    return false;
+}
+
+/* --- what the barriers ask back ------------------------------------------------------------------------- */
+
+/* No buffer in between, so that a released barrier needs no memory. */
+static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
+                           struct slice json)
+{
+    struct session *s = TABLE_ENTRY(seat, struct session, seat);
+    uint8_t head[1 + 8] = { (uint8_t)outcome };
+    write_le(head + 1, json.len, 8);
+    s->waits_in = NULL;
+    hub_send(user, s, slice_of(head, sizeof(head)));
+    if (json.len > 0)
+        hub_send(user, s, json);
+}
+
+static void barrier_facts(void *user, uint32_t rank, struct rank_facts *facts)
+{
+    facts_of_rank(user, rank, facts);
+}
+
+static bool barrier_rank_ended(void *user, uint32_t rank)
+{
+    struct hub *hub = user;
+    return members_at(&hub->members, rank)->exited;
+}
+
+static void barrier_log(void *user, const char *line)
+{
+    hub_log(user, "%s", line);
+}
+
+struct barrier_env ours_barrier_env(struct hub *hub)
+{
+    return (struct barrier_env){ hub, answer_barrier, barrier_facts, barrier_rank_ended, barrier_log };
+}
+
+/* --- CONTROL -------------------------------------------------------------------------------------------- */
+
+/* What is in the JSON is control.c's business; here it is bytes in and bytes out. */
+bool on_control(struct hub *hub, struct session *s, const struct request *req)
+{
+    char *answer = control_answer(hub, s, req->blob[0]);
+    bool ok = answer != NULL && put_blob(&hub->out, slice_str(answer));
+    cJSON_free(answer);
+    return ok;
+}

@@ -1,0 +1,206 @@
+/* requests.c -- the handlers of PyTorch's requests: unpack, ask the store, answer. See session.h for the
+ * rules.
+ *
+ * A handler is a few lines, since everything else has been done: the request is whole and within its
+ * limits (wire.c), an earlier wait is over and the connection may ask (session.c). The protocol has no
+ * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
+#include "core/session.h"
+
+#include "core/encode.h"
+
+/* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
+static bool give_up(struct hub *hub, const struct request *req, enum store_status status)
+{
+    if (status == STORE_NOT_A_NUMBER)
+        ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
+    else
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
+                 (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
+    return false;
+}
+
+static bool done(struct hub *hub, const struct request *req, enum store_status status)
+{
+    return status == STORE_OK || give_up(hub, req, status);
+}
+
+/* The greeting is checked by wire.c. */
+static bool on_validate(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)hub, (void)s, (void)req;
+    return true;
+}
+
+static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return put_u32(&hub->out, (uint32_t)req->number);
+}
+
+static bool on_set(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return done(hub, req, store_set(hub->store, req->blob[0], req->blob[1]));
+}
+
+static bool on_append(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return done(hub, req, store_append(hub->store, req->blob[0], req->blob[1]));
+}
+
+static bool on_multi_set(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return done(hub, req, store_multi_set(hub->store, req->blob[0]));
+}
+
+static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    struct slice current;
+    enum store_status status =
+        store_compare_set(hub->store, req->blob[0], req->blob[1], req->blob[2], &current);
+    return done(hub, req, status) && hub_reply_blob(hub, current);
+}
+
+/* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
+ * between, and a closed connection (what PyTorch's older server does) would blame the wrong one. */
+static bool on_get(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return hub_reply_blob(hub, store_get(hub->store, req->blob[0]));
+}
+
+/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. */
+static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    struct slice key, keys = req->blob[0];
+    uint64_t total = 0;
+    while (wire_next(&keys, &key))
+        total += 8 + store_get(hub->store, key).len;
+    if (total > hub->quota.max) {
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "MULTI_GET of %llu bytes", (unsigned long long)total);
+        return false;
+    }
+    bool ok = true;
+    for (keys = req->blob[0]; ok && wire_next(&keys, &key);)
+        ok = hub_reply_blob(hub, store_get(hub->store, key));
+    return ok;
+}
+
+static bool on_add(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    int64_t sum;
+    enum store_status status = store_add(hub->store, req->blob[0], req->number, &sum);
+    return done(hub, req, status) && put_i64(&hub->out, sum);
+}
+
+static bool on_check(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return put_u8(&hub->out, !store_check(hub->store, req->blob[0]));
+}
+
+/* WAIT and BARRIER: answered now, later, or never. */
+static bool answer_or_wait(struct hub *hub, struct session *s, const struct request *req,
+                           enum store_status status)
+{
+    if (status != STORE_WAITS)
+        return done(hub, req, status) && put_u8(&hub->out, 0);
+    session_begin_wait(hub, s, req->op);
+    return true;
+}
+
+static bool on_wait(struct hub *hub, struct session *s, const struct request *req)
+{
+    return answer_or_wait(hub, s, req, store_wait(hub->store, &s->waiter, req->blob[0]));
+}
+
+static bool on_barrier(struct hub *hub, struct session *s, const struct request *req)
+{
+    return answer_or_wait(hub, s, req, store_barrier(hub->store, &s->waiter, req->blob[0], req->number));
+}
+
+/* The wait has been left already, as before every request. */
+static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s, (void)req;
+    return put_u8(&hub->out, 1);
+}
+
+static bool on_getnumkeys(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s, (void)req;
+    return put_u64(&hub->out, store_count(hub->store));
+}
+
+/* 3 says "registered". No program of any torch version uses the notifications, so none are sent. */
+static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s, (void)req;
+    return put_u8(&hub->out, 3);
+}
+
+static bool on_delete_key(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return put_i64(&hub->out, store_delete(hub->store, req->blob[0]));
+}
+
+/* Counted and walked in one go: nothing changes the store while one request is worked on. */
+static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s, (void)req;
+    const struct slot *at = NULL;
+    struct slice key, value;
+    bool ok = put_u64(&hub->out, store_count(hub->store));
+    while (ok && store_next(hub->store, &at, &key, &value))
+        ok = hub_reply_blob(hub, key);
+    return ok;
+}
+
+static bool on_queue_push(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return done(hub, req, store_push(hub->store, req->blob[0], req->blob[1]));
+}
+
+/* The length before the pop tells an empty queue from an empty value. */
+static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    uint32_t before;
+    struct queue_item *item = store_pop(hub->store, req->blob[0], &before);
+    bool ok = put_i64(&hub->out, before);
+    if (item != NULL) {
+        ok = ok && hub_reply_blob(hub, store_item_value(item));
+        store_item_free(hub->store, item);
+    }
+    return ok;
+}
+
+static bool on_queue_len(struct hub *hub, struct session *s, const struct request *req)
+{
+    (void)s;
+    return put_i64(&hub->out, store_queue_len(hub->store, req->blob[0]));
+}
+
+/* clang-format off */
+const request_handler request_handlers[OPS] = {
+    [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
+    [OP_COMPARE_SET] = on_compare_set, [OP_GET]           = on_get,
+    [OP_ADD]         = on_add,         [OP_CHECK]         = on_check,
+    [OP_WAIT]        = on_wait,        [OP_GETNUMKEYS]    = on_getnumkeys,
+    [OP_WATCH_KEY]   = on_watch_key,   [OP_DELETE_KEY]    = on_delete_key,
+    [OP_APPEND]      = on_append,      [OP_MULTI_GET]     = on_multi_get,
+    [OP_MULTI_SET]   = on_multi_set,   [OP_CANCEL_WAIT]   = on_cancel_wait,
+    [OP_PING]        = on_ping,        [OP_QUEUE_PUSH]    = on_queue_push,
+    [OP_QUEUE_POP]   = on_queue_pop,   [OP_QUEUE_LEN]     = on_queue_len,
+    [OP_LIST_KEYS]   = on_list_keys,   [OP_BARRIER]       = on_barrier,
+    [OP_IDENTIFY]    = on_identify,    [OP_BARRIER_NAMED] = on_barrier_named,
+    [OP_CONTROL]     = on_control,     /* AUTH is reserved: closed politely */
+};
+/* clang-format on */

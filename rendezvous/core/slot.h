@@ -1,0 +1,88 @@
+/* slot.h -- one key of the store: its value, its queue, and who waits for it.
+ *
+ *     slot "/a" --> value "hi"
+ *               --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
+ *               --> line: link <-> link <-> link     (waits.h; first come, first woken)
+ *
+ * The three live in one object because every write asks for all of them: whether the key is there, and whom
+ * its arrival wakes. A slot exists as long as one of them does, or as long as a connection that was woken
+ * for its queue has not acted; slot_settle is the one place that frees it. */
+#ifndef RENDEZVOUS_SLOT_H
+#define RENDEZVOUS_SLOT_H
+
+#include "core/quota.h"
+#include "core/table.h"
+
+#include <stddef.h>
+
+struct wait_link;
+
+struct queue_item {
+    struct queue_item *next;
+    uint32_t len;
+    uint8_t data[];
+};
+
+struct slot {
+    struct table_node node;
+    uint8_t *value; /* owned, `cap` bytes */
+    uint32_t len, cap;
+    bool exists;    /* the key has a value (which may be empty) */
+    uint32_t woken; /* connections that were told of the queue and have not acted yet */
+    uint32_t queue_len;
+    struct queue_item *pop_end, *push_end; /* owned */
+    struct wait_link *first, *last;        /* borrowed: who waits here, in order of arrival (waits.h) */
+    char key[];
+};
+
+/* The slots of one store and the budget they are taken from. */
+struct slots {
+    struct table table;
+    struct quota *quota; /* borrowed */
+    uint32_t existing;   /* slots that have a value */
+};
+
+static inline struct slice slot_key(const struct slot *slot)
+{
+    return slice_of(slot->key, slot->node.key_len);
+}
+
+static inline struct slice slot_value(const struct slot *slot)
+{
+    return slice_of(slot->value, slot->exists ? slot->len : 0);
+}
+
+/* What CHECK and WAIT mean by "exists". */
+static inline bool slot_is_there(const struct slot *slot)
+{
+    return slot->exists || slot->queue_len > 0;
+}
+
+/* What a new slot, or a queued value, takes from the budget. */
+static inline uint64_t slot_cost(size_t key_len)
+{
+    return sizeof(struct slot) + key_len;
+}
+
+struct slot *slot_find(const struct slots *slots, struct slice key);
+
+/* The slot of this key, an empty new one if need be; NULL when memory or budget is short. An empty slot
+ * that is not used after all must go to slot_settle. */
+struct slot *slot_make(struct slots *slots, struct slice key);
+
+/* Free the slot if nothing is in it and nobody waits. */
+void slot_settle(struct slots *slots, struct slot *slot);
+
+/* Replace the value or append to it (copied). False when memory or budget is short: nothing has changed. */
+bool slot_set(struct slots *slots, struct slot *slot, struct slice value);
+bool slot_append(struct slots *slots, struct slot *slot, struct slice value);
+/* Remove the value; the slot itself stays (slot_settle). */
+void slot_unset(struct slots *slots, struct slot *slot);
+
+/* Queue a copy; false when memory or budget is short. */
+bool slot_push(struct slots *slots, struct slot *slot, struct slice value);
+/* Take the oldest item, NULL when there is none; it is the caller's until slot_item_free. */
+struct queue_item *slot_pop(struct slot *slot);
+void slot_item_free(struct slots *slots, struct queue_item *item);
+
+#endif

@@ -1,0 +1,103 @@
+/* table.c -- see table.h.
+ *
+ * Chained, because a chain costs one pointer in an object that exists anyway, and because a node then
+ * never moves: slots are pointed at by waits, sessions by their members. The hash is kept in the node, so
+ * that growing and most failing comparisons never touch a key. */
+#include "core/table.h"
+
+#include <stdlib.h>
+
+enum { TABLE_MIN = 64 };
+
+bool table_init(struct table *t)
+{
+    t->chain = calloc(TABLE_MIN, sizeof(*t->chain));
+    t->mask = TABLE_MIN - 1;
+    t->count = 0;
+    return t->chain != NULL;
+}
+
+void table_free(struct table *t)
+{
+    free(t->chain);
+    *t = (struct table){ 0 };
+}
+
+/* Eight bytes a step: multiply, fold the high half down. Keys of one job differ mostly in their last
+ * digits, so the end gets the full mixing of the last step. */
+uint32_t table_hash(struct slice key)
+{
+    const uint64_t odd = 0x9e3779b97f4a7c15u;
+    const uint8_t *p = key.data;
+    uint64_t h = odd ^ key.len;
+    for (size_t i = 0; i < key.len; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, p + i, key.len - i < 8 ? key.len - i : 8);
+        h = (h ^ word) * odd;
+        h ^= h >> 32;
+    }
+    h *= odd;
+    return (uint32_t)(h >> 32);
+}
+
+struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash)
+{
+    struct table_node *node = t->chain[hash & t->mask];
+    while (node != NULL && !(node->hash == hash && slice_equal(slice_of(node->key, node->key_len), key)))
+        node = node->next;
+    return node;
+}
+
+/* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
+ * patience and much less code than growing step by step. */
+static void grow(struct table *t)
+{
+    uint32_t mask = t->mask * 2 + 1;
+    struct table_node **chain = calloc((size_t)mask + 1, sizeof(*chain));
+    if (chain == NULL)
+        return;
+    for (uint32_t i = 0; i <= t->mask; i++) {
+        for (struct table_node *node = t->chain[i], *next; node != NULL; node = next) {
+            next = node->next;
+            node->next = chain[node->hash & mask];
+            chain[node->hash & mask] = node;
+        }
+    }
+    free(t->chain);
+    t->chain = chain;
+    t->mask = mask;
+}
+
+void table_put(struct table *t, struct table_node *node)
+{
+    if (t->count > t->mask && t->mask < UINT32_MAX / 2)
+        grow(t);
+    node->next = t->chain[node->hash & t->mask];
+    t->chain[node->hash & t->mask] = node;
+    t->count++;
+}
+
+/* The node must be in the table: the walk has no other end. */
+void table_remove(struct table *t, struct table_node *node)
+{
+    struct table_node **at = &t->chain[node->hash & t->mask];
+    while (*at != node)
+        at = &(*at)->next;
+    *at = node->next;
+    t->count--;
+}
+
+/* No cursor is kept: the node's own hash says where the walk stands, so it survives that the array has
+ * grown. */
+struct table_node *table_next(const struct table *t, const struct table_node *after)
+{
+    uint32_t i = 0;
+    if (after != NULL) {
+        if (after->next != NULL)
+            return after->next;
+        i = (after->hash & t->mask) + 1;
+    }
+    while (i <= t->mask && t->chain[i] == NULL)
+        i++;
+    return i <= t->mask ? t->chain[i] : NULL;
+}

@@ -1,0 +1,176 @@
+/* ctl_format.c -- see ctl_format.h.
+ *
+ * Which field stands in which column is a table for each list; ctl_table.c does the rest. */
+#include "ctl/ctl_format.h"
+
+#include "ctl/ctl_table.h"
+
+/* --- what is shown of each list ------------------------------------------------------------------------- */
+
+/* How a member's process has ended: "exit 1", "signal 9". */
+static bool cell_end(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
+    const cJSON *signal = cJSON_GetObjectItemCaseSensitive(row, "signal");
+    if (cJSON_IsNumber(signal))
+        return buf_printf(out, "signal %.0f", signal->valuedouble);
+    return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
+}
+
+/* A value that is no text comes as hex digits. */
+static bool cell_value(const cJSON *row, const char *field, struct buf *out)
+{
+    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
+    return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
+}
+
+/* Keys for a WAIT, the barrier's name for a barrier. */
+static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
+{
+    const size_t before = out->len;
+    return ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
+}
+
+/* clang-format off */
+
+static const struct ctl_column member_columns[] = {
+    { "RANK",       "rank",      ctl_cell_number,   true },
+    { "STATE",      "state",     ctl_cell_text,     false },
+    { "HOST",       "host",      ctl_cell_text,     false },
+    { "PID",        "pid",       ctl_cell_number,   true },
+    { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
+    { "END",        "exit_code", cell_end,          false },
+    { "WAITS FOR",  "waits_for", ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column key_columns[] = {
+    { "KEY",   "key",   ctl_cell_text,   false },
+    { "SIZE",  "size",  ctl_cell_number, true },
+    { "VALUE", "value", cell_value,      false },
+    { 0 },
+};
+
+static const struct ctl_column waiter_columns[] = {
+    { "RANK",      "rank",     ctl_cell_number,   true },
+    { "HOST",      "host",     ctl_cell_text,     false },
+    { "PID",       "pid",      ctl_cell_number,   true },
+    { "PEER",      "peer",     ctl_cell_text,     false },
+    { "OP",        "op",       ctl_cell_text,     false },
+    { "SINCE",     "since_ms", ctl_cell_duration, true },
+    { "WAITS FOR", "keys",     cell_awaited,      false },
+    { 0 },
+};
+
+static const struct ctl_column barrier_columns[] = {
+    { "BARRIER",   "name",    ctl_cell_text,     false },
+    { "AGE",       "age_ms",  ctl_cell_duration, true },
+    { "TIME LEFT", "left_ms", ctl_cell_duration, true },
+    { "ARRIVED",   "arrived", ctl_cell_ranks,    false },
+    { "MISSING",   "missing", ctl_cell_ranks,    false },
+    { 0 },
+};
+
+/* clang-format on */
+
+/* 0 when it is missing. */
+static double number(const cJSON *object, const char *field)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+/* A list as a table, a sentence in its place when it is empty, and a word when the store has cut it. */
+static bool put_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
+                     const char *empty, struct buf *out)
+{
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
+    const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
+    bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
+    return ok && (!cut || buf_printf(out, "... and more, which the store has not listed\n"));
+}
+
+/* --- status --------------------------------------------------------------------------------------------- */
+
+static bool put_bytes(struct buf *out, double bytes)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit < sizeof(units) / sizeof(*units) - 1; unit++)
+        bytes /= 1024;
+    return buf_printf(out, unit > 0 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+/* "1 key", "2 keys". */
+static bool put_count(struct buf *out, double n, const char *what)
+{
+    return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
+}
+
+/* A store on its own has no job until somebody declares one. */
+static bool put_job(const cJSON *answer, struct buf *out)
+{
+    const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
+    if (job == NULL)
+        return buf_printf(out, "job       none has been declared\n");
+    return buf_printf(out, "job       %s, attempt %.0f, world size %.0f\n", job, number(answer, "attempt"),
+                      number(answer, "world_size"));
+}
+
+/* Whatever the store counts, in its order: a new counter needs no change here. */
+static bool put_counters(const cJSON *counters, struct buf *out)
+{
+    const cJSON *item;
+    const char *before = "counters  ";
+    bool ok = true;
+    cJSON_ArrayForEach(item, counters)
+    {
+        if (!cJSON_IsNumber(item))
+            continue;
+        ok = ok && buf_printf(out, "%s%s %.0f", before, item->string, item->valuedouble);
+        before = ", ";
+    }
+    return ok && (*before == ',' ? buf_printf(out, "\n") : true);
+}
+
+/* First what fits on three lines, then a table of the ranks, when there is a job. */
+bool ctl_format_status(const cJSON *answer, struct buf *out)
+{
+    const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
+    bool ok = put_job(answer, out) && buf_printf(out, "store     ") &&
+              put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
+              put_bytes(out, number(answer, "bytes"));
+    if (ok && number(answer, "max_bytes") > 0)
+        ok = buf_printf(out, " of ") && put_bytes(out, number(answer, "max_bytes"));
+    ok = ok && buf_printf(out, "; ") && put_count(out, number(answer, "connections"), "connection") &&
+         buf_printf(out, ", %.0f waiting; ", number(answer, "waiters")) &&
+         put_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
+    ok = ok && put_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
+    if (cJSON_GetArraySize(members) == 0)
+        return ok;
+    return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
+}
+
+/* --- the lists ------------------------------------------------------------------------------------------ */
+
+bool ctl_format_keys(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "keys", key_columns, "no keys", out);
+}
+
+bool ctl_format_waiters(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "waiters", waiter_columns, "nobody waits", out);
+}
+
+bool ctl_format_barriers(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
+}
+
+/* Nothing is in the answer but its "ok", which has been looked at. */
+bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
+{
+    (void)answer;
+    return buf_printf(out, "cancelled\n");
+}

@@ -1,0 +1,216 @@
+/* ctl_options.c -- see ctl_options.h. Pure: no printing, no exit, the environment is passed in. */
+#include "ctl/ctl_options.h"
+
+#include "ctl/ctl_format.h"
+#include "ddp/context.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
+
+/* The one list of commands; the op's answer is described in rendezvous/README.md. */
+static const struct ctl_command commands[] = {
+    { "status", NULL, "the job, what is known of each rank, and how full the store is", "status",
+      ctl_format_status },
+    { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", ctl_format_keys },
+    { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", ctl_format_waiters },
+    { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
+      "barriers", ctl_format_barriers },
+    { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel",
+      ctl_format_cancelled },
+    { 0 },
+};
+
+/* --- options -------------------------------------------------------------------------------------------- */
+
+/* A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a job may have any. */
+static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
+{
+    struct ctl_options *o = into;
+    ddp_status status = endpoint_parse(value, 0, &o->addr, err);
+    if (status == DDP_OK && (o->addr.host[0] == '\0' || o->addr.port == 0))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT", value);
+    return status;
+}
+
+static ddp_status set_json(void *into, const char *value, struct ddp_err *err)
+{
+    (void)value;
+    (void)err;
+    ((struct ctl_options *)into)->json = true;
+    return DDP_OK;
+}
+
+static ddp_status set_prefix(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->prefix = value;
+    return DDP_OK;
+}
+
+static ddp_status set_limit(void *into, const char *value, struct ddp_err *err)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+    if (*value == '\0' || *end != '\0' || errno != 0 || n < 1 || n > 1000000)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number from 1 to 1000000", value);
+    ((struct ctl_options *)into)->limit = (int)n;
+    return DDP_OK;
+}
+
+/* Written as "not in the range" in order to refuse nan, too. */
+static ddp_status set_timeout(void *into, const char *value, struct ddp_err *err)
+{
+    char *end;
+    double seconds = strtod(value, &end);
+    if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds above 0", value);
+    ((struct ctl_options *)into)->timeout_ms = (uint32_t)(seconds * 1000);
+    return DDP_OK;
+}
+
+#define SET_ACTION(name, wanted)                                               \
+    static ddp_status name(void *into, const char *value, struct ddp_err *err) \
+    {                                                                          \
+        (void)value;                                                           \
+        (void)err;                                                             \
+        ((struct ctl_options *)into)->action = wanted;                         \
+        return DDP_OK;                                                         \
+    }
+SET_ACTION(set_help, CTL_HELP)
+SET_ACTION(set_help_man, CTL_HELP_MAN)
+SET_ACTION(set_version, CTL_VERSION)
+
+static const struct option_row table[] = {
+    { "addr", "HOST:PORT", "the store; default $DDPRUN_STORE_ADDR, else $MASTER_ADDR:$MASTER_PORT",
+      set_addr },
+    { "json", NULL, "print the answer as JSON", set_json },
+    { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
+    { "limit", "N", "keys: at most N of them", set_limit },
+    { "timeout", "S", "give up after S seconds (5)", set_timeout },
+    { "help", NULL, "print this and exit", set_help },
+    { "version", NULL, "print the version and exit", set_version },
+    { "help-man", NULL, NULL, set_help_man },
+    { 0 },
+};
+
+/* --- parsing -------------------------------------------------------------------------------------------- */
+
+/* The first word is the command, the second its argument. */
+static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
+{
+    if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much behind '%s'; see --help", word, o->command->name);
+    if (o->command != NULL) {
+        o->argument = word;
+        return DDP_OK;
+    }
+    for (const struct ctl_command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, word) == 0)
+            o->command = c;
+    return o->command != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "unknown command '%s'; see --help", word);
+}
+
+/* Inside a worker's environment, as in a shell that was started from one, no option is needed. */
+static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
+{
+    const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
+    char text[ENDPOINT_TEXT_MAX];
+    if (addr == NULL && host != NULL && port != NULL)
+        addr = endpoint_print(host, atoi(port), text);
+    if (addr == NULL)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "which store? Give --addr HOST:PORT, or set DDPRUN_STORE_ADDR (or MASTER_ADDR and MASTER_PORT)");
+    ddp_status status = set_addr(o, addr, err);
+    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
+}
+
+/* options_parse stops at the first word that is no option. So it is called again behind each word, and
+ * options may stand on both sides of the command: `ddpctl status --json` is what fingers type. */
+ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
+                             struct ctl_options *out, struct ddp_err *err)
+{
+    *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
+    for (int at = 0; at < argc;) { /* argv[at] is the program's name or a word; options follow it */
+        int more;
+        ddp_status status = options_parse(table, argc - at, argv + at, out, &more, err);
+        at += more;
+        if (status == DDP_OK && out->action == CTL_ASK && at < argc)
+            status = take_word(out, argv[at], err);
+        if (status != DDP_OK || out->action != CTL_ASK)
+            return status;
+    }
+    if (out->command == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
+    if (out->command->argument != NULL && out->argument == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs a %s", out->command->name, out->command->argument);
+    return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
+}
+
+char *ctl_options_request(const struct ctl_options *options)
+{
+    cJSON *request = cJSON_CreateObject();
+    cJSON_AddStringToObject(request, "op", options->command->op);
+    if (options->argument != NULL)
+        cJSON_AddStringToObject(request, "name", options->argument);
+    if (options->prefix != NULL)
+        cJSON_AddStringToObject(request, "prefix", options->prefix);
+    if (options->limit > 0)
+        cJSON_AddNumberToObject(request, "limit", options->limit);
+    char *text = cJSON_PrintUnformatted(request);
+    cJSON_Delete(request);
+    return text;
+}
+
+/* --- texts ---------------------------------------------------------------------------------------------- */
+
+static bool command_help(struct buf *out)
+{
+    bool ok = true;
+    for (const struct ctl_command *c = commands; ok && c->name != NULL; c++) {
+        const size_t start = out->len;
+        ok = buf_printf(out, "  %s %s", c->name, c->argument != NULL ? c->argument : "");
+        ok = ok && buf_printf(out, "%*s%s\n", HELP_COLUMN - (int)(out->len - start), "", c->help);
+    }
+    return ok;
+}
+
+/* The same for the manual page. */
+static bool command_man(struct buf *out)
+{
+    bool ok = true;
+    for (const struct ctl_command *c = commands; ok && c->name != NULL; c++)
+        ok = buf_printf(out, ".TP\n.BR %s%s%s%s\n%s\n", c->name, c->argument != NULL ? " \" \\fI" : "",
+                        c->argument != NULL ? c->argument : "", c->argument != NULL ? "\\fR\"" : "", c->help);
+    return ok;
+}
+
+static const char head[] =
+    "usage: ddpctl [--addr HOST:PORT] [options] COMMAND\n"
+    "\n"
+    "Asks the store of a ddprun job, or a ddp-rendezvous, what it knows. It disturbs nobody, so\n"
+    "it can be used while a job hangs: that is what it is for.\n"
+    "\n"
+    "commands:\n";
+
+static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
+
+bool ctl_options_text(enum ctl_action action, struct buf *out)
+{
+    switch (action) {
+    case CTL_HELP:
+        return buf_printf(out, "%s", head) && command_help(out) && buf_printf(out, "\noptions:\n") &&
+               options_help(table, out) && buf_printf(out, "%s", tail);
+    case CTL_HELP_MAN:
+        return buf_printf(out, ".SH COMMANDS\n") && command_man(out) && buf_printf(out, ".SH OPTIONS\n") &&
+               options_man(table, out);
+    case CTL_VERSION:
+        return buf_printf(out, "ddpctl %s\n", DDP_VERSION);
+    case CTL_ASK:
+        break;
+    }
+    return true;
+}

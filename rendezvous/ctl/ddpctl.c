@@ -1,0 +1,107 @@
+/* ddpctl.c -- ask a running store who is there, who waits, and for what.
+ *
+ * One connection, one CONTROL request, one answer. What is asked and how the answer looks stands in two
+ * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
+#include "base/log.h"
+#include "ctl/ctl_options.h"
+#include "ddp/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { PATIENCE_MS = 1000 }; /* nobody waits longer without a word */
+
+/* Write the text and free it. */
+static int print_text(struct buf *text, bool complete)
+{
+    bool ok = complete && fwrite(text->data, 1, text->len, stdout) == text->len;
+    ok = fflush(stdout) == 0 && ok;
+    buf_free(text);
+    if (!ok)
+        log_error("cannot write the answer");
+    return ok ? EXIT_OK : EXIT_FAILED;
+}
+
+/* IDENTIFY as "ctl": a store that is not ddprun's says no to that, before it is asked anything else. */
+static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
+                              struct ddp_err *err)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "ctl";
+    options.connect_timeout_ms = timeout_ms;
+    options.timeout_ms = o->timeout_ms;
+    return ddp_store_connect(o->addr.host, o->addr.port, &options, store, err);
+}
+
+/* The library tries in silence until its deadline, as it should in a worker that is started before its store.
+ * At a terminal that looks like a hang. A store that does not answer at once is tried again, but not
+ * silently. */
+static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
+{
+    if (o->timeout_ms <= PATIENCE_MS)
+        return connect_for(o, o->timeout_ms, store, err);
+    ddp_status status = connect_for(o, PATIENCE_MS, store, err);
+    if (status != DDP_ERR_TIMEOUT)
+        return status;
+    log_warn("%s; trying for %.1f s more", err->msg, (o->timeout_ms - PATIENCE_MS) / 1000.0);
+    return connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
+}
+
+/* The answer as JSON, malloc'ed. NULL: err says why there is none. */
+static char *ask(const struct ctl_options *o, struct ddp_err *err)
+{
+    ddp_store *store;
+    char *request = ctl_options_request(o), *reply = NULL;
+    if (request == NULL)
+        ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    else if (connect_patiently(o, &store, err) == DDP_OK) {
+        ddp_store_control(store, request, o->timeout_ms, &reply, err);
+        ddp_store_close(store);
+    }
+    free(request);
+    return reply;
+}
+
+/* The exit code says whether the store said yes; its "no" is on stderr, and with --json on stdout as well. */
+static int show(const struct ctl_options *o, const cJSON *answer)
+{
+    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
+    const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"));
+    struct buf text = { 0 };
+    if (!ok)
+        log_error("the store says: %s", error != NULL ? error : "no, and not why");
+    if (o->json) {
+        char *pretty = cJSON_Print(answer);
+        int code = print_text(&text, pretty != NULL && buf_printf(&text, "%s\n", pretty));
+        free(pretty);
+        return ok ? code : EXIT_FAILED;
+    }
+    return ok ? print_text(&text, o->command->format(answer, &text)) : EXIT_FAILED;
+}
+
+/* Exit code 2 is for the command line alone, so that a script can tell a typing error from a store that is
+ * away. */
+int main(int argc, char **argv)
+{
+    struct ctl_options options;
+    struct ddp_err err = { 0 };
+    struct buf text = { 0 };
+    log_setup("ddpctl", LOG_INFO);
+    if (ctl_options_parse(argc, argv, getenv, &options, &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_USAGE;
+    }
+    if (options.action != CTL_ASK)
+        return print_text(&text, ctl_options_text(options.action, &text));
+    char *reply = ask(&options, &err);
+    if (reply == NULL) {
+        log_error("%s", err.msg);
+        return EXIT_FAILED;
+    }
+    cJSON *answer = cJSON_Parse(reply);
+    int exit_code = show(&options, answer);
+    cJSON_Delete(answer);
+    free(reply);
+    return exit_code;
+}

@@ -1,0 +1,236 @@
+/* clients.c -- see clients.h.
+ *
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send; on_end ->
+ * hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
+ *
+ * It can go wrong when
+ *   - the peer speaks nonsense: the hub calls clients_close; the client flushes and lingers until the peer has closed
+ *     too, at most ENDING_MS;
+ *   - the peer does not read, or writing fails: conn_send says so in the middle of a call of the hub, when the hub must
+ *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off by
+ *     clients_settle right after that call.
+ *
+ * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is kept small: it is what an idle
+ * connection costs, beside the hub's session. */
+#include "server/clients.h"
+
+#include "base/endpoint.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ENDING_MS = 5000 }; /* a client that we told to go has so long to read its replies and close */
+
+enum place { SERVED, DOOMED, ENDING };
+
+struct client {
+    struct conn conn; /* first: the callbacks get its address */
+    struct clients *clients;
+    conn_id id;
+    TAILQ_ENTRY(client) link;
+    uint64_t ending_until_ms; /* ENDING */
+    uint8_t place;            /* enum place: which list it is in */
+    uint8_t trouble;          /* DOOMED: enum conn_sent, why */
+    struct sockaddr_in6 peer; /* has room for IPv4 too */
+};
+
+static uint64_t now_ms(const struct clients *clients)
+{
+    return uv_now(clients->host.loop); /* of this turn of the loop: no system call */
+}
+
+/* --- words --------------------------------------------------------------------------------------------- */
+
+/* It is we who end the connection: somebody may wonder why. */
+static void log_dropped(struct client *c, const char *why)
+{
+    struct clients *clients = c->clients;
+    char peer[ENDPOINT_TEXT_MAX];
+    unsigned left_out = 0;
+    if (!clients->log_peers && !gate_pass(&clients->dropped, now_ms(clients), &left_out))
+        return;
+    endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
+    if (left_out > 0)
+        log_warn("%s: dropped: %s (and %u others since the last such line)", peer, why, left_out);
+    else
+        log_warn("%s: dropped: %s", peer, why);
+}
+
+/* Ordinary coming and going, for those who asked for it. */
+static void log_peer(struct client *c, const char *what)
+{
+    char peer[ENDPOINT_TEXT_MAX];
+    if (c->clients->log_peers)
+        log_info("%s: %s", endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer), what);
+}
+
+/* --- a client's end ------------------------------------------------------------------------------------ */
+
+static void move_to(struct client *c, enum place place)
+{
+    struct client_list *const list[] = { [DOOMED] = &c->clients->doomed, [ENDING] = &c->clients->ending };
+    if (c->place != SERVED)
+        TAILQ_REMOVE(list[c->place], c, link);
+    c->place = (uint8_t)place;
+    if (place != SERVED)
+        TAILQ_INSERT_TAIL(list[place], c, link);
+}
+
+/* All get the same time, so the list stays sorted by itself. */
+static void start_ending(struct client *c)
+{
+    c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
+    move_to(c, ENDING);
+}
+
+/* The one place where a client is freed. */
+static void on_closed(struct conn *conn)
+{
+    struct client *c = (struct client *)conn;
+    struct clients *clients = c->clients;
+    move_to(c, SERVED);
+    idmap_remove(&clients->map, c->id);
+    free(c);
+    clients->freed(clients->user);
+}
+
+/* The hub hears of it at once, although replies may still be flushed: whoever waits for this member must not wait for
+ * its socket. */
+static void on_end(struct conn *conn, const char *why)
+{
+    struct client *c = (struct client *)conn;
+    log_peer(c, why);
+    start_ending(c);
+    hub_disconnect(c->clients->hub, c->id, now_ms(c->clients));
+    c->clients->stepped(c->clients->user);
+}
+
+/* Without a farewell: flushing is just what failed. */
+static void cut_off(struct client *c)
+{
+    struct hub *hub = c->clients->hub;
+    if (c->trouble == CONN_SLOW)
+        hub_count(hub, HUB_CUT_OFF_SLOW_READER);
+    log_dropped(c, c->trouble == CONN_SLOW ? "it does not read its replies, too many are queued"
+                                           : "its replies cannot be written");
+    move_to(c, SERVED);
+    conn_abort(&c->conn);
+    hub_disconnect(hub, c->id, now_ms(c->clients));
+}
+
+void clients_settle(struct clients *clients)
+{
+    struct client *c;
+    while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
+        cut_off(c); /* others may be doomed by what its leaving tells them */
+}
+
+uint64_t clients_deadline(const struct clients *clients)
+{
+    const struct client *oldest = TAILQ_FIRST(&clients->ending);
+    return oldest != NULL ? oldest->ending_until_ms : UINT64_MAX;
+}
+
+void clients_tick(struct clients *clients, uint64_t now)
+{
+    while (clients_deadline(clients) <= now) {
+        struct client *c = TAILQ_FIRST(&clients->ending);
+        move_to(c, SERVED); /* out of the list; conn swallows what may still be sent */
+        conn_abort(&c->conn);
+    }
+}
+
+void clients_end_all(struct clients *clients)
+{
+    struct client *c;
+    for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
+        start_ending(c);
+        conn_finish(&c->conn, false);
+    }
+}
+
+/* Nobody leaves the map here, only in on_closed: so walking over it is safe. */
+void clients_abort_all(struct clients *clients)
+{
+    struct client *c;
+    for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;)
+        conn_abort(&c->conn);
+}
+
+/* --- what the hub wishes ------------------------------------------------------------------------------- */
+
+/* NULL when there is no such client, or when it is on its way out. */
+static struct client *listening(const struct clients *clients, conn_id id)
+{
+    struct client *c = idmap_get(&clients->map, id);
+    return c != NULL && c->place == SERVED ? c : NULL;
+}
+
+void clients_send(struct clients *clients, conn_id id, struct slice bytes)
+{
+    struct client *c = listening(clients, id);
+    if (c == NULL)
+        return;
+    c->trouble = (uint8_t)conn_send(&c->conn, bytes);
+    if (c->trouble != CONN_SENT)
+        move_to(c, DOOMED);
+}
+
+void clients_close(struct clients *clients, conn_id id, const char *why)
+{
+    struct client *c = listening(clients, id);
+    if (c == NULL)
+        return;
+    log_dropped(c, why);
+    start_ending(c);
+    conn_finish(&c->conn, true);
+}
+
+/* --- clients come and speak ---------------------------------------------------------------------------- */
+
+/* The hot path: one read, this call, one write. */
+static void on_bytes(struct conn *conn, struct slice bytes)
+{
+    struct client *c = (struct client *)conn;
+    struct clients *clients = c->clients;
+    hub_feed(clients->hub, c->id, bytes, now_ms(clients));
+    clients->stepped(clients->user);
+}
+
+/* When conn_open or hub_connect fails the connection is closing already, and ends like any other in on_closed; the hub
+ * is never asked to forget somebody it does not know. */
+bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer)
+{
+    char text[ENDPOINT_TEXT_MAX];
+    struct client *c = calloc(1, sizeof(*c));
+    if (c == NULL || (c->id = idmap_put(&clients->map, c)) == 0) {
+        free(c);
+        close(fd);
+        return false;
+    }
+    c->clients = clients;
+    memcpy(&c->peer, peer, peer->sa_family == AF_INET6 ? sizeof(c->peer) : sizeof(struct sockaddr_in));
+    endpoint_of_sockaddr(peer, text);
+    if (conn_open(&c->conn, &clients->host, fd) && !hub_connect(clients->hub, c->id, text, now_ms(clients)))
+        conn_abort(&c->conn);
+    log_peer(c, "connected");
+    clients->stepped(clients->user);
+    return true;
+}
+
+void clients_init(struct clients *clients)
+{
+    TAILQ_INIT(&clients->doomed);
+    TAILQ_INIT(&clients->ending);
+    clients->host.on_bytes = on_bytes;
+    clients->host.on_end = on_end;
+    clients->host.on_closed = on_closed;
+}
+
+void clients_free(struct clients *clients)
+{
+    assert(clients->map.count == 0); /* whoever is in there has an open handle */
+    idmap_free(&clients->map);
+}

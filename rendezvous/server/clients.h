@@ -1,0 +1,52 @@
+/* clients.h -- the clients of a store server: each one ties a connection (bytes) to a number in the hub (meaning). */
+#ifndef RENDEZVOUS_CLIENTS_H
+#define RENDEZVOUS_CLIENTS_H
+
+#include "base/gate.h"
+#include "server/conn.h"
+#include "core/hub.h"
+#include "server/idmap.h"
+
+#include <netinet/in.h>
+#include <sys/queue.h>
+
+struct client;
+TAILQ_HEAD(client_list, client);
+
+struct clients {
+    struct hub *hub; /* borrowed */
+    struct conn_host host;
+    struct idmap map;          /* conn_id -> struct client */
+    struct client_list doomed; /* their replies could not be sent; clients_settle cuts them off */
+    struct client_list ending; /* flushing or lingering, the oldest first */
+    struct gate dropped;       /* for the log */
+    bool log_peers;
+    void *user;
+    void (*stepped)(void *user); /* something has happened: settle, and look at the deadlines again */
+    void (*freed)(void *user);   /* one client less */
+};
+
+/* The rest of the struct is filled by the caller: hub, host.loop, host.max_queue_bytes, log_peers, user, stepped, freed. */
+void clients_init(struct clients *clients);
+/* There must be no client left (clients_end_all, and the loop has run). */
+void clients_free(struct clients *clients);
+
+/* A new client; `fd` is taken over. False: it was closed at once, and freed() is not called for it. */
+bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer);
+
+/* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. */
+void clients_send(struct clients *clients, conn_id id, struct slice bytes);
+void clients_close(struct clients *clients, conn_id id, const char *why);
+
+/* Cut off the doomed. Call it after each call of the hub. */
+void clients_settle(struct clients *clients);
+
+/* When the oldest ending client has had its time; UINT64_MAX = none. clients_tick aborts those whose time is over. */
+uint64_t clients_deadline(const struct clients *clients);
+void clients_tick(struct clients *clients, uint64_t now_ms);
+
+/* Flush and close all, none of them waits for its peer. clients_abort_all: at once. */
+void clients_end_all(struct clients *clients);
+void clients_abort_all(struct clients *clients);
+
+#endif

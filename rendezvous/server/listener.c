@@ -1,0 +1,118 @@
+/* listener.c -- see listener.h.
+ *
+ * We make the socket ourselves instead of leaving it to libuv because of SO_REUSEADDR, which libuv always
+ * sets: between bind and listen it lets another user bind the same port on a more special address. We set it
+ * only for a port that was asked for by number, where a restarted daemon must not wait for old connections in
+ * TIME_WAIT, and listen right behind bind. */
+#include "server/listener.h"
+
+#include "base/endpoint.h"
+#include "server/port_holder.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A descriptor, or -errno. */
+static int listen_on(const struct addrinfo *at, bool reuse)
+{
+    const int yes = 1, no = 0;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (reuse)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (at->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+    /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients come with two connections
+     * each, all at once, and try again only after a second. */
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 65535) == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
+        return fd;
+    }
+    int error = errno;
+    close(fd);
+    return -error;
+}
+
+/* The first of `list` that works; -errno of the last try otherwise. A port in use ends the search: another
+ * address of the same name would be a different service for half of the clients. */
+static int listen_on_first(const struct addrinfo *list, bool reuse)
+{
+    int fd = -EADDRNOTAVAIL;
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
+        fd = listen_on(at, reuse);
+        if (fd >= 0 || fd == -EADDRINUSE || fd == -EACCES)
+            break;
+    }
+    return fd;
+}
+
+/* IPv6 first, because its socket takes IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's clients
+ * try IPv6 first, so one family only would cost each of them a failed attempt. */
+static int listen_everywhere(int port)
+{
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    struct addrinfo second = { .ai_family = AF_INET, .ai_addr = (void *)&v4, .ai_addrlen = sizeof(v4) };
+    struct addrinfo first = { .ai_family = AF_INET6, .ai_addr = (void *)&v6, .ai_addrlen = sizeof(v6) };
+    first.ai_next = &second;
+    return listen_on_first(&first, port != 0);
+}
+
+/* What went wrong, and what to do about it. */
+static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
+{
+    char at[ENDPOINT_TEXT_MAX], who[160];
+    struct port_holder holder = { 0 };
+    endpoint_print(host[0] != '\0' ? host : "*", port, at);
+    if (error == EADDRINUSE && port != 0) {
+        port_holder_find(port, &holder);
+        return ddp_fail(err, DDP_ERR_IO,
+                        "cannot listen on %s: port %d is in use by %s; stop it or choose another port", at,
+                        port, port_holder_words(&holder, who, sizeof(who)));
+    }
+    const char *remedy = error == EADDRNOTAVAIL
+                             ? "; this machine has no such address ('ip address' lists its own)"
+                         : error == EACCES ? "; choose a port from 1024 up"
+                                           : "";
+    return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
+}
+
+static ddp_status describe(int fd, struct listener *out)
+{
+    struct sockaddr_storage addr = { 0 };
+    socklen_t len = sizeof(addr);
+    getsockname(fd, (struct sockaddr *)&addr, &len);
+    out->fd = fd;
+    out->port = ntohs(addr.ss_family == AF_INET ? ((struct sockaddr_in *)&addr)->sin_port
+                                                : ((struct sockaddr_in6 *)&addr)->sin6_port);
+    endpoint_of_sockaddr((struct sockaddr *)&addr, out->address);
+    return DDP_OK;
+}
+
+ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    struct addrinfo *list = NULL;
+    char service[16];
+    int fd;
+    if (host == NULL || host[0] == '\0') {
+        host = "";
+        fd = listen_everywhere(port);
+    } else {
+        snprintf(service, sizeof(service), "%d", port);
+        int rc = getaddrinfo(host, service, &hints, &list);
+        if (rc != 0)
+            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': its address cannot be found: %s", host,
+                            rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+        fd = listen_on_first(list, port != 0);
+        freeaddrinfo(list);
+    }
+    return fd >= 0 ? describe(fd, out) : explain(host, port, -fd, err);
+}

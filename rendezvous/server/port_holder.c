@@ -1,0 +1,96 @@
+/* port_holder.c -- see port_holder.h.
+ *
+ * The kernel's tables name a socket by its inode, and every process shows its descriptors as links like
+ * "socket:[inode]". The second part works for our own processes only, unless we are root, which is why the words of
+ * port_table.h have grades. A socket that is bound but does not listen is in no table: then nothing is known. */
+#include "server/port_holder.h"
+
+#include "base/buf.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The whole of a file of /proc, with a NUL; the caller frees `text`. */
+static bool read_file(const char *path, struct buf *text)
+{
+    enum { STEP = 64 * 1024 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = -1;
+    while (fd >= 0 && buf_reserve(text, STEP) != NULL && (n = read(fd, text->data + text->len, STEP)) > 0)
+        text->len += (size_t)n;
+    if (fd >= 0)
+        close(fd);
+    return n == 0 && buf_append(text, "", 1);
+}
+
+static bool in_table(const char *path, int port, struct port_holder *out)
+{
+    struct buf text = { 0 };
+    *out = (struct port_holder){ 0 };
+    bool found = read_file(path, &text) && port_table_find((const char *)text.data, port, out);
+    buf_free(&text);
+    return found;
+}
+
+/* Does this process hold it? Of a process we may not look into the directory cannot be opened: then no. */
+static bool has_socket(const char *pid, const char *link_wanted)
+{
+    char path[64], target[64];
+    snprintf(path, sizeof(path), "/proc/%.20s/fd", pid);
+    DIR *dir = opendir(path);
+    bool found = false;
+    struct dirent *entry;
+    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
+        ssize_t len = readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1);
+        target[len > 0 ? len : 0] = '\0';
+        found = strcmp(target, link_wanted) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
+static void name_process(struct port_holder *out)
+{
+    char path[64];
+    struct buf text = { 0 };
+    snprintf(path, sizeof(path), "/proc/%d/comm", out->pid);
+    if (read_file(path, &text))
+        snprintf(out->name, sizeof(out->name), "%.*s", (int)strcspn((char *)text.data, "\n"),
+                 (char *)text.data);
+    buf_free(&text);
+}
+
+/* Slow (every descriptor of every process), but it is done once, on the way to an error message. */
+static void find_process(struct port_holder *out)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof(wanted), "socket:[%lu]", out->inode);
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    while (proc != NULL && out->pid == 0 && (entry = readdir(proc)) != NULL)
+        if (isdigit((unsigned char)entry->d_name[0]) && has_socket(entry->d_name, wanted))
+            out->pid = atoi(entry->d_name);
+    if (proc != NULL)
+        closedir(proc);
+    if (out->pid > 0)
+        name_process(out);
+}
+
+bool port_holder_find(int port, struct port_holder *out)
+{
+    if (!in_table("/proc/net/tcp", port, out)) {
+        bool leftover = out->leftover;
+        if (!in_table("/proc/net/tcp6", port, out)) {
+            out->leftover |= leftover;
+            return false;
+        }
+    }
+    find_process(out);
+    return true;
+}

@@ -1,0 +1,52 @@
+/* port_table.c -- see port_table.h. */
+#include "server/port_table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STATE_LISTEN = 0x0a };
+
+/* One line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ..." */
+static bool parse_line(const char *line, int *port, unsigned *state, struct port_holder *out)
+{
+    unsigned local_port = 0;
+    int n = sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u %*s %lu", &local_port,
+                   state, &out->uid, &out->inode);
+    *port = (int)local_port;
+    return n == 4;
+}
+
+/* The connections of a listener have its port too, and may come first; so a line is kept only until a better one. */
+bool port_table_find(const char *table, int port, struct port_holder *out)
+{
+    *out = (struct port_holder){ 0 };
+    for (const char *line = table; line != NULL && *line != '\0';) {
+        struct port_holder row = { 0 };
+        unsigned state;
+        int row_port;
+        const char *end = strchr(line, '\n');
+        if (parse_line(line, &row_port, &state, &row) && row_port == port) {
+            if (row.inode == 0)
+                out->leftover = out->inode == 0; /* TIME_WAIT and the like */
+            else if (out->inode == 0 || state == STATE_LISTEN)
+                *out = row;
+            if (state == STATE_LISTEN)
+                break;
+        }
+        line = end != NULL ? end + 1 : NULL;
+    }
+    return out->inode != 0;
+}
+
+char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
+{
+    if (holder->pid > 0)
+        snprintf(text, size, "%s (pid %d)", holder->name, holder->pid);
+    else if (holder->inode != 0)
+        snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
+    else if (holder->leftover)
+        snprintf(text, size, "old connections that are still closing (a minute at most)");
+    else
+        snprintf(text, size, "a process that cannot be seen from here");
+    return text;
+}

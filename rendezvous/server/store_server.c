@@ -1,0 +1,280 @@
+/* store_server.c -- see store_server.h.
+ *
+ * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer and one
+ * wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could not be done while
+ * the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one timer, not one for
+ * each feature.
+ *
+ * The happy path: store_server_start binds and listens on the caller's thread, so that its errors are the caller's,
+ * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients -> the
+ * last one's freed() closes the timer -> the loop has no handle left and uv_run returns -> joined, freed.
+ *
+ * It can go wrong when
+ *   - there are no descriptors left: see acceptor.c; counted and logged here;
+ *   - a client does not take its last bytes while we stop: after STOPPING_MS all that are left are aborted. */
+#include "server/store_server.h"
+
+#include "server/acceptor.h"
+#include "base/log.h"
+#include "server/clients.h"
+#include "server/listener.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20 };
+
+struct store_server {
+    uv_loop_t loop;
+    uv_async_t stop_request; /* the one thing another thread may touch */
+    uv_timer_t timer;
+    uint64_t timer_at_ms; /* UINT64_MAX = not set */
+    bool stopping;
+    uint64_t force_at_ms; /* when stopping becomes forceful; UINT64_MAX = not, or already */
+    struct listener listener;
+    struct acceptor acceptor;
+    struct clients clients;
+    struct hub *hub; /* owned */
+    struct gate short_of_fds;
+    uv_thread_t thread;
+};
+
+/* --- time ---------------------------------------------------------------------------------------------- */
+
+static void on_time(uv_timer_t *timer);
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t next_deadline(const struct store_server *s)
+{
+    uint64_t clients_or_force = earlier(clients_deadline(&s->clients), s->force_at_ms);
+    return earlier(clients_or_force, earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+}
+
+/* After everything that happened. While thousands of commands come in, the nearest deadline mostly moves away, and then
+ * the timer is left alone. */
+static void step(void *user)
+{
+    struct store_server *s = user;
+    clients_settle(&s->clients);
+    uint64_t at_ms = next_deadline(s), now_ms = uv_now(&s->loop);
+    if (at_ms >= s->timer_at_ms)
+        return; /* it rings early enough; ringing for nothing costs less than setting it anew for every command */
+    s->timer_at_ms = at_ms;
+    uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct store_server *s = timer->data;
+    uint64_t now_ms = uv_now(&s->loop);
+    s->timer_at_ms = UINT64_MAX;
+    clients_tick(&s->clients, now_ms);
+    acceptor_tick(&s->acceptor, now_ms);
+    if (hub_deadline(s->hub) <= now_ms)
+        hub_tick(s->hub, now_ms);
+    if (s->force_at_ms <= now_ms) {
+        s->force_at_ms = UINT64_MAX;
+        clients_abort_all(&s->clients);
+    }
+    step(s);
+}
+
+/* --- events -------------------------------------------------------------------------------------------- */
+
+/* The hub's sink. */
+static void on_send(void *user, conn_id id, struct slice bytes)
+{
+    struct store_server *s = user;
+    clients_send(&s->clients, id, bytes);
+}
+
+static void on_close(void *user, conn_id id, const char *why)
+{
+    struct store_server *s = user;
+    clients_close(&s->clients, id, why);
+}
+
+static void on_log(void *user, const char *line)
+{
+    const struct store_server *s = user;
+    log_line(s->clients.log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
+}
+
+/* The acceptor's two events. */
+static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
+{
+    struct store_server *s = a->user;
+    if (!clients_add(&s->clients, fd, peer))
+        acceptor_put_back(a);
+}
+
+static void on_short(struct acceptor *a, unsigned waiting, const char *why)
+{
+    struct store_server *s = a->user;
+    unsigned left_out;
+    hub_count(s->hub, HUB_REFUSED_NO_FD);
+    if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
+        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
+                 "'ulimit -n' raises the limit",
+                 why, a->open, waiting);
+}
+
+/* The timer is the last handle: without it the loop ends. */
+static void end_if_empty(struct store_server *s)
+{
+    if (s->stopping && s->clients.map.count == 0)
+        uv_close((uv_handle_t *)&s->timer, NULL);
+}
+
+static void on_freed(void *user)
+{
+    struct store_server *s = user;
+    acceptor_put_back(&s->acceptor);
+    end_if_empty(s);
+}
+
+/* The hub is not told that its clients leave: it would tell those who wait in a barrier that the others are lost. */
+static void on_stop(uv_async_t *async)
+{
+    struct store_server *s = async->data;
+    s->stopping = true;
+    s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
+    uv_close((uv_handle_t *)async, NULL);
+    acceptor_close(&s->acceptor, NULL);
+    clients_end_all(&s->clients);
+    step(s);
+    end_if_empty(s);
+}
+
+/* --- start and stop ------------------------------------------------------------------------------------ */
+
+/* The thread. */
+static void run(void *user)
+{
+    struct store_server *s = user;
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    int left = uv_loop_close(&s->loop);
+    assert(left == 0); /* a handle that nobody closed is a bug here */
+    (void)left;
+}
+
+/* Signals are the caller's business: none is delivered on our thread, SIGPIPE neither (write then says EPIPE). */
+static int start_thread(struct store_server *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = uv_thread_create(&s->thread, run, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+    (void)unused;
+    uv_close(handle, NULL);
+}
+
+/* For when there is no thread that would do it on its way out. */
+static void close_handles(struct store_server *s)
+{
+    uv_walk(&s->loop, close_handle, NULL);
+    run(s);
+}
+
+/* 0 when the thread runs, or a libuv error; the loop is closed then. */
+static int serve(struct store_server *s)
+{
+    int rc = uv_loop_init(&s->loop);
+    if (rc != 0)
+        return rc;
+    uv_timer_init(&s->loop, &s->timer);
+    rc = uv_async_init(&s->loop, &s->stop_request, on_stop);
+    s->timer.data = s->stop_request.data = s;
+    if (rc == 0)
+        rc = acceptor_open(&s->acceptor, &s->loop, s->listener.fd);
+    if (rc == 0)
+        rc = start_thread(s);
+    if (rc != 0)
+        close_handles(s);
+    return rc;
+}
+
+/* The hub goes before the clients' map: it may still want to say something, to nobody. */
+static void server_free(struct store_server *s)
+{
+    if (s == NULL)
+        return;
+    if (s->hub != NULL)
+        hub_free(s->hub);
+    clients_free(&s->clients);
+    free(s);
+}
+
+/* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
+ * server's inside. */
+static struct store_server *server_new(const struct store_server_options *o)
+{
+    struct store_server *s = calloc(1, sizeof(*s));
+    const struct hub_sink sink = { .user = s, .send = on_send, .close = on_close, .log = on_log };
+    if (s == NULL || (s->hub = hub_new(&o->limits, &sink)) == NULL) {
+        free(s);
+        return NULL;
+    }
+    s->timer_at_ms = s->force_at_ms = UINT64_MAX;
+    s->acceptor.user = s->clients.user = s;
+    s->acceptor.on_client = on_client;
+    s->acceptor.on_short = on_short;
+    s->clients.hub = s->hub;
+    s->clients.host.loop = &s->loop;
+    s->clients.host.max_queue_bytes = o->max_queue_bytes > 0 ? o->max_queue_bytes : DEFAULT_QUEUE_BYTES;
+    s->clients.log_peers = o->log_peers;
+    s->clients.stepped = step;
+    s->clients.freed = on_freed;
+    clients_init(&s->clients);
+    return s;
+}
+
+ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
+                              struct ddp_err *err)
+{
+    struct store_server *s = server_new(options);
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the store: out of memory");
+    ddp_status status = listener_open(options->host, options->port, &s->listener, err);
+    int rc = status == DDP_OK ? serve(s) : 0;
+    if (rc != 0) {
+        close(s->listener.fd);
+        status = ddp_fail(err, DDP_ERR_IO, "cannot start the store: %s", uv_strerror(rc));
+    }
+    if (status == DDP_OK)
+        *out = s;
+    else
+        server_free(s);
+    return status;
+}
+
+int store_server_port(const struct store_server *server)
+{
+    return server->listener.port;
+}
+
+const char *store_server_address(const struct store_server *server)
+{
+    return server->listener.address;
+}
+
+void store_server_stop(struct store_server *server)
+{
+    if (server == NULL)
+        return;
+    uv_async_send(&server->stop_request);
+    uv_thread_join(&server->thread);
+    server_free(server);
+}

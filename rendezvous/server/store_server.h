@@ -1,0 +1,38 @@
+/* store_server.h -- the store on a TCP port: libuv moves the bytes, hub.h decides.
+ *
+ * The server runs on a thread and a libuv loop of its own, so the caller may block. All functions here are
+ * called from the thread that started it. The thread takes no signals. Starting raises this process's soft
+ * limit of descriptors to the hard limit; a caller that starts programs may want to give them the old one
+ * back. */
+#ifndef RENDEZVOUS_STORE_SERVER_H
+#define RENDEZVOUS_STORE_SERVER_H
+
+#include "ddp/error.h"
+#include "core/hub.h"
+
+struct store_server;
+
+struct store_server_options {
+    const char *host; /* NULL or "" = all addresses (IPv6 and IPv4); a name or a literal otherwise */
+    int port;         /* 0 = any free one */
+    struct hub_limits limits;
+    uint64_t max_queue_bytes; /* a peer with more unread reply bytes than this is cut off; 0 = 32 MiB */
+    bool log_peers;           /* log connects and disconnects (base/log.h, level info) */
+};
+
+/* Bind, listen and start serving. DDP_OK: *out is running, stop it with store_server_stop.
+ * DDP_ERR_IO: err says why; for a port in use, who holds it (pid and name, where they can be seen). */
+ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
+                              struct ddp_err *err);
+
+/* The port it listens on (the real one when 0 was asked for). */
+int store_server_port(const struct store_server *server);
+
+/* "HOST:PORT" as bound, for messages: "127.0.0.1:29400", "[::]:29400". Borrowed, valid until the stop. */
+const char *store_server_address(const struct store_server *server);
+
+/* Flush (for a second at most), close every connection, join the thread, free. NULL is allowed. A torch 1.13
+ * client does not survive the loss of its store: end the workers first. */
+void store_server_stop(struct store_server *server);
+
+#endif

@@ -129,16 +129,20 @@ static void take_bytes(struct stream *s, struct slice bytes)
 /* --- streams -------------------------------------------------------------------------------------------- */
 
 /* Idle is told once, from whatever came last: a pipe's end, or the writer's. */
+static void look_for_failures(struct output *o);
+
+/* A write may fail as the last thing that happens. So when all seems to be written we look for failures once more, and
+ * what is said about them has to be written, too. */
 static void look_for_idle(struct output *o)
 {
+    if (o->draining && o->open_pipes == 0 && sinks_empty(o->sinks))
+        look_for_failures(o);
     if (!o->draining || o->open_pipes > 0 || !sinks_empty(o->sinks))
         return;
     o->draining = false;
     o->options.idle(o->options.user);
 }
 
-/* The one place where it is all freed: libuv may still look at a handle until its close callback
- * has run. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;

@@ -24,6 +24,7 @@ struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
     uv_timer_t heartbeat;
+    uv_prepare_t before_poll;
     uv_connect_t connect;
     uv_write_t write;
     struct buf out;     /* not yet handed to libuv */
@@ -54,6 +55,7 @@ void store_link_close(struct store_link *link)
     link->closing = true;
     uv_close((uv_handle_t *)&link->tcp, handle_closed);
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
+    uv_close((uv_handle_t *)&link->before_poll, handle_closed);
 }
 
 /* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
@@ -97,6 +99,13 @@ static void on_written(uv_write_t *write, int status)
 }
 
 /* Lengths are little-endian on the wire, whatever machine this is. */
+/* All that one turn of the loop had to tell goes out at once: to start 256 workers would otherwise wake the store 256
+ * times, while they need the processor themselves. */
+static void on_before_poll(uv_prepare_t *prepare)
+{
+    flush(prepare->data);
+}
+
 static void put_u64(struct buf *out, uint64_t value)
 {
     uint8_t bytes[LENGTH_BYTES];
@@ -105,7 +114,7 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* Queue one request that consists of a JSON object; `json` is freed. */
+/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. */
 static void request(struct store_link *link, enum op_id op, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
@@ -119,7 +128,6 @@ static void request(struct store_link *link, enum op_id op, cJSON *json)
     put_u64(&link->out, strlen(text));
     buf_append(&link->out, text, strlen(text));
     cJSON_free(text);
-    flush(link);
 }
 
 static cJSON *control(const char *op)
@@ -288,7 +296,6 @@ static void on_connected(uv_connect_t *connect, int status)
     uv_tcp_nodelay(&link->tcp, 1);
     uv_read_start((uv_stream_t *)&link->tcp, on_alloc, on_read);
     uv_timer_start(&link->heartbeat, on_heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
-    flush(link);
 }
 
 /* Only literals: the store has told us the address that it listens on, and a name server may take
@@ -309,10 +316,13 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
     link->options = *options;
-    link->tcp.data = link->heartbeat.data = link->connect.data = link->write.data = link;
+    link->tcp.data = link->heartbeat.data = link->before_poll.data = link;
+    link->connect.data = link->write.data = link;
     uv_tcp_init(options->loop, &link->tcp);
     uv_timer_init(options->loop, &link->heartbeat);
-    link->open_handles = 2;
+    uv_prepare_init(options->loop, &link->before_poll);
+    uv_prepare_start(&link->before_poll, on_before_poll);
+    link->open_handles = 3;
     introduce(link);
     int rc = uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
     if (rc == 0) {

@@ -92,8 +92,8 @@ struct cli {
 
 /* Read defaults, then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
  * (NULL-terminated, as main gets it). DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
- * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right, and nothing needs to be
- * freed. */
+ * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right. DDP_ERR_NOMEM: memory is
+ * short. After either nothing needs to be freed. */
 ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                      struct ddp_err *err);
 void cli_free(struct cli *cli);

@@ -35,9 +35,12 @@ static void keep_standard_fds(void)
 }
 
 /* 2, as argparse and the shells do it, so that scripts can tell a typing error from a failed job. */
-static int usage_error(const struct ddp_err *err)
+/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is short). */
+static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);
+    if (err->code != DDP_ERR_ARG)
+        return EXIT_CODE_DDPRUN;
     fprintf(stderr, "Try 'ddprun --help'.\n");
     return EXIT_CODE_USAGE;
 }
@@ -94,13 +97,8 @@ static int run(const struct cli *cli)
                                       .host = host,
                                       .nonce = nonce,
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
-    ddp_status status = plan_make(&plan, cli, &facts, &err);
-    if (status == DDP_ERR_ARG)
-        return usage_error(&err);
-    if (status != DDP_OK) {
-        log_error("%s", err.msg);
-        return EXIT_CODE_DDPRUN;
-    }
+    if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
+        return cannot_begin(&err);
     int exit_code = cli->dry_run ? print_plan(&plan) : guardian_run(agent_run, &plan);
     plan_free(&plan);
     return exit_code;
@@ -114,7 +112,7 @@ int main(int argc, char **argv)
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
     if (cli_parse(&cli, argc, argv, environ, &err) != DDP_OK)
-        return usage_error(&err);
+        return cannot_begin(&err);
     int exit_code = cli.help || cli.version || cli.print_man ? print_info(&cli) : run(&cli);
     cli_free(&cli);
     return exit_code;

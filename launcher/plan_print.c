@@ -45,6 +45,20 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
+/* With port 0 no worker will ever see this value: the store finds a free port, and the start puts that in. */
+static bool is_open_port(const char *entry)
+{
+    return strcmp(entry, "MASTER_PORT=0") == 0;
+}
+
+/* A shell comment, so that pasting still works. */
+static bool print_variable(struct buf *out, const char *entry)
+{
+    return buf_printf(out, "        ") && shell_word(out, entry) &&
+           buf_printf(out, is_open_port(entry) ? "  # stands for the free port that is found at the start\n"
+                                               : "\n");
+}
+
 /* Only what we set: the inherited rest is the user's own and long. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
@@ -53,7 +67,7 @@ static bool print_environment(struct buf *out, const struct plan *plan, int loca
         return false;
     bool ok = buf_printf(out, "    environment:\n");
     for (size_t i = 0; i < env.n_ours; i++)
-        ok = ok && buf_printf(out, "        ") && shell_word(out, env.block[i]) && buf_append(out, "\n", 1);
+        ok = ok && print_variable(out, env.block[i]);
     worker_env_free(&env);
     return ok;
 }
@@ -117,13 +131,13 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* One "KEY=VALUE" as a member. */
+/* One "KEY=VALUE" as a member; null where the value is not known yet. */
 static bool add_variable(cJSON *object, const char *entry)
 {
     size_t len = strcspn(entry, "=");
     struct buf name = { 0 };
     bool ok = utf8_clean(&name, slice_of(entry, len)) && buf_append(&name, "", 1) &&
-              json_add_text(object, (const char *)name.data, entry + len + 1);
+              json_add_text(object, (const char *)name.data, is_open_port(entry) ? NULL : entry + len + 1);
     buf_free(&name);
     return ok;
 }
@@ -158,11 +172,16 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
            json_add_text(o, "error_file", w->error_file) && add_environment(o, plan, w->local_rank);
 }
 
+/* null = any free one, found at the start. */
+static bool add_port(cJSON *o, int port)
+{
+    return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
+}
+
 static bool add_job(cJSON *o, const struct plan *plan)
 {
     return json_add_text(o, "job", plan->job) && json_add_text(o, "host", plan->facts->host) &&
-           json_add_text(o, "master_addr", plan->master_addr) &&
-           json_add_number(o, "master_port", plan->master_port) &&
+           json_add_text(o, "master_addr", plan->master_addr) && add_port(o, plan->master_port) &&
            json_add_number(o, "world_size", plan->world_size) && json_add_number(o, "nnodes", plan->nnodes) &&
            json_add_number(o, "node_rank", plan->node_rank) &&
            json_add_number(o, "gpus_visible", plan->gpus.n) &&

@@ -231,3 +231,20 @@ Test(plan, is_also_json, .fini = tear_down)
     cJSON_Delete(o);
     buf_free(&out);
 }
+
+/* Nobody shall paste a port 0 into a worker's environment and wonder why it cannot connect. */
+Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
+{
+    struct buf text = { 0 }, json = { 0 };
+    PLAN("--master_port=0", "p");
+    cr_assert(plan_print(&plan, &text) && buf_append(&text, "", 1));
+    cr_assert(plan_print_json(&plan, &json) && buf_append(&json, "", 1));
+    cr_expect_not_null(strstr((char *)text.data, "MASTER_PORT=0  # stands for"), "%s", (char *)text.data);
+    cJSON *o = cJSON_Parse((char *)json.data);
+    cJSON *w = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "workers"), 0);
+    cr_expect(cJSON_IsNull(cJSON_GetObjectItem(o, "master_port")));
+    cr_expect(cJSON_IsNull(cJSON_GetObjectItem(cJSON_GetObjectItem(w, "environment"), "MASTER_PORT")));
+    cJSON_Delete(o);
+    buf_free(&text);
+    buf_free(&json);
+}

@@ -56,8 +56,8 @@ ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 bin  = $(patsubst %.c,$(BUILD)/%,$(1))
-# Suites whose path contains $(T): `make test T=store`.
-pick = $(if $(T),$(foreach t,$(1),$(if $(findstring $(T),$(t:$(BUILD)/%=%)),$(t))),$(1))
+# Suites whose path contains a word of $(T): `make test T=store`, `make test T="wire hub"`.
+pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t:$(BUILD)/%=%)))),$(t))),$(1))
 
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
@@ -150,7 +150,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(PRODU
 
 test-programs: all $(TEST_BIN) $(PROG_BIN)
 
-test: test-programs ## build and run all tests; `make test T=store` for those with "store" in their path
+test: test-programs ## build and run all tests; `make test T="store cli"` for those with a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
 
 # -O1 and frame pointers keep the sanitizers' stacks readable. What gcc believes to be uninitialized is wrong in code that

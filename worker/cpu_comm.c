@@ -50,6 +50,14 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
+/* The others may wait in the first barrier already: let them know at once. */
+static void give_up_start(struct cpu_comm *cpu, ddp_status status, const struct ddp_err *err)
+{
+    if (cpu->control != NULL)
+        shm_abort(cpu->control, status, err->msg);
+    cpu_close(&cpu->comm);
+}
+
 static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
 {
     struct cpu_comm *cpu = calloc(1, sizeof(*cpu));
@@ -72,7 +80,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
     if (status == DDP_OK)
         status = first_barrier(cpu, setup, err);
     if (status != DDP_OK)
-        cpu_close(&cpu->comm);
+        give_up_start(cpu, status, err);
     else
         *out = &cpu->comm;
     return status;

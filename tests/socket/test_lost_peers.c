@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { N = 100000 };
@@ -268,6 +269,27 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 30)
     ranks_expect_error(&run, second, DDP_ERR_MISMATCH,
                        (const char *const[]){ "rank 1 has joined already", "is a rank started twice", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 2", NULL });
+    ranks_free(&run);
+}
+
+/* Rank 1 gets its connection and its page, but no descriptor to watch the third peer with. */
+static void too_few_descriptors(struct rank *me)
+{
+    int next = dup(0);
+    close(next);
+    struct rlimit limit = { (rlim_t)next + 3, (rlim_t)next + 3 };
+    if (me->rank == 1)
+        setrlimit(RLIMIT_NOFILE, &limit);
+    init_with_short_time(me);
+}
+
+Test(lost_peers, a_rank_that_runs_out_of_descriptors_tells_everybody, .timeout = 30)
+{
+    struct ranks run = ranks_run(4, too_few_descriptors, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 4; r++)
+        ranks_expect_error(
+            &run, r, DDP_ERR_IO,
+            (const char *const[]){ "watching rank 3", "raise the limit with `ulimit -n`", NULL });
     ranks_free(&run);
 }
 

@@ -1,7 +1,13 @@
 /* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
  *
  * Happy path: read the environment -> connect to the store -> the backend brings the ranks together ->
- * calls -> finalize, a last barrier, and everything is freed. A world of one skips the store. */
+ * calls -> finalize, a last barrier, and everything is freed. A world of one skips the store.
+ *
+ * It goes wrong when: the environment is incomplete (DDP_ERR_ENV), nobody answers or a rank does not come
+ * in time (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then nothing is left
+ * behind and the words are in ddp_last_error(). Later, an error that means "ranks are out of step" is
+ * kept in the context, and every further collective returns it without waiting, so a program that
+ * overlooks one error does not hang in the next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"

@@ -1,5 +1,9 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the other
- * files. */
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the
+ * other files.
+ *
+ * A call goes one of four ways: nothing to move (a barrier alone), a world of one (a copy), small (one
+ * step through the slots), or large, where the marks decide between working in place and the slots. All
+ * ranks choose the same, because they look only at what they have compared. */
 #include "cpu_comm.h"
 
 #include "bootstrap.h"

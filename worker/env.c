@@ -1,4 +1,8 @@
-/* env.c -- see env.h. The tables there are expanded into rows here; one loop reads them all. */
+/* env.c -- see env.h.
+ *
+ * The tables there are expanded into rows here, with the place of each field in the struct; one loop
+ * reads them all. So a new variable is one line in env.h. What a table cannot say, how values depend on
+ * each other, comes at the end. */
 #include "env.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 /* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and
- * run. */
+ * run.
+ *
+ * The table in call.h knows who passes which buffer and how big it is, so there is nothing to be said
+ * here for each of them but how its arguments are named. */
 #include "ddp/group.h"
 
 #include "ctx.h"

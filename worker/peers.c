@@ -1,4 +1,6 @@
-/* peers.c -- see peers.h. */
+/* peers.c -- see peers.h.
+ *
+ * kill(pid, 0) would not do: it succeeds for a zombie, and for a stranger who has got the number since. */
 #include "peers.h"
 
 #include <errno.h>

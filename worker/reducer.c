@@ -1,6 +1,11 @@
-/* reducer.c -- see include/ddp/reducer.h. The plan is made in buckets.c; here gradients are counted in and
- * full buckets reduced, strictly in the plan's order, which is what keeps ranks from ever meeting in
- * different buckets. */
+/* reducer.c -- see include/ddp/reducer.h. The plan is made in buckets.c; here gradients are counted in
+ * and full buckets reduced, strictly in the plan's order, which is what keeps ranks from ever meeting in
+ * different buckets.
+ *
+ * A step: every parameter goes from "not ready" to "ready" once; a bucket is reduced when all of its
+ * parameters are ready and all buckets before it are reduced; finish wants all of them reduced, and
+ * begins the next step. Gradients are never copied: ddp_reducer_grad points into the arena, and the
+ * reduction works there on all ranks' arenas at once. */
 #include "ddp/reducer.h"
 
 #include "buckets.h"

@@ -1,4 +1,9 @@
-/* shm_segment.c -- see shm_segment.h. */
+/* shm_segment.c -- see shm_segment.h.
+ *
+ * Why not shm_open: its names stay in /dev/shm when all ranks are killed before somebody unlinks them.
+ * Why not a descriptor sent through a Unix socket: that needs a socket with a name or an inherited one,
+ * so it would not work under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each
+ * other, which they must anyway. */
 #include "shm_segment.h"
 
 #include <errno.h>

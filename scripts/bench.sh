@@ -13,8 +13,8 @@ BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
 [ $# -gt 0 ] || set -- launch torn store all_reduce
 bench=$BUILD/tests/bench
-lines=$BUILD/bench.lines
-: >"$lines"
+lines=$(mktemp -d)
+trap 'rm -rf "$lines"' EXIT
 
 machine() {
     local cpu
@@ -56,7 +56,7 @@ all_sections() {
     machine
     for name in "$@"; do
         echo
-        section "$name" 3>>"$lines" || { echo "| $name | failed |"; bad=1; }
+        section "$name" 3>"$lines/$name" || { echo "| $name | failed |"; bad=1; }
     done
     return "$bad"
 }
@@ -65,8 +65,7 @@ status=0
 all_sections "$@" | tee "$BUILD/bench.md" || status=1
 {
     echo '['
-    sed '$!s/$/,/' "$lines"
+    cat "$lines"/* | sed '$!s/$/,/'
     echo ']'
 } >"$BUILD/bench.json"
-rm -f "$lines"
 exit "$status"

@@ -35,7 +35,7 @@ static struct timed run_ddprun(const char *ddprun, int workers)
 {
     char option[64];
     snprintf(option, sizeof(option), "--nproc_per_node=%d", workers);
-    char *argv[] = { (char *)ddprun, option, worker[0], NULL };
+    char *argv[] = { (char *)ddprun, "--standalone", option, worker[0], NULL };
     return timed_run(argv, -1, LIMIT_MS);
 }
 

@@ -173,7 +173,7 @@ static void on_signal(uv_signal_t *handle, int sig)
     struct node *n = handle->data;
     if (sig == SIGCHLD)
         reap(n);
-    else if (sig == SIGTSTP) /* an orphaned process group ignores SIGTSTP, and each worker leads one */
+    else if (sig == SIGTSTP) /* not SIGTSTP itself: a worker may ignore that, and would go on alone */
         descendants_signal(SIGSTOP);
     else if (sig == SIGCONT)
         descendants_signal(SIGCONT);

@@ -1,6 +1,6 @@
 /* proc.h -- find a program and start one worker.
  *
- * A worker gets: its own session (kill(-pid) reaches its helpers, a terminal's Ctrl-C does not),
+ * A worker gets: its own process group (kill(-pid) reaches its helpers, and nobody else),
  * SIGKILL as parent-death signal, default signals, an empty signal mask, three descriptors and no
  * other. */
 #ifndef LAUNCHER_PROC_H

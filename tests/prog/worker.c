@@ -173,7 +173,7 @@ static void do_stdin(const char *unused)
     do_say(n >= 0 ? text : strerror(errno));
 }
 
-/* Signals that are ignored or blocked, session, and descriptors above 2: what a launcher may leak. */
+/* Signals that are ignored or blocked, process group, and descriptors above 2: what a launcher may leak. */
 static void do_state(const char *unused)
 {
     char line[256];
@@ -189,7 +189,7 @@ static void do_state(const char *unused)
     for (int fd = 3; fd < 1024; fd++)
         n_fds += fcntl(fd, F_GETFD) >= 0;
     snprintf(line, sizeof(line), "blocked=%d ignored=%d fds=%d leader=%d", n_blocked, n_ignored, n_fds,
-             getsid(0) == getpid());
+             getpgrp() == getpid());
     do_say(line);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "descendants.h"
+#include "exit_codes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CANNOT_START = 1, SWEEP_LIMIT_MS = 5000, SIGNAL_BASE = 128 };
+enum { SWEEP_LIMIT_MS = 5000 };
 
 struct guardian {
     pid_t agent;
@@ -108,7 +109,7 @@ static int watch_over(struct guardian *g)
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     say_agent_died(g->agent, WTERMSIG(status));
-    return SIGNAL_BASE + WTERMSIG(status);
+    return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 
 int guardian_run(guardian_body body, void *arg)
@@ -117,7 +118,7 @@ int guardian_run(guardian_body body, void *arg)
     watch_signals(&g.watched);
     if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC) != 0 || (g.agent = fork()) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
-        return CANNOT_START;
+        return EXIT_CODE_DDPRUN;
     }
     if (g.agent == 0)
         return become_agent(&g, body, arg);
@@ -127,5 +128,5 @@ int guardian_run(guardian_body body, void *arg)
 int guardian_is_gone(void)
 {
     sweep();
-    return SIGNAL_BASE + SIGKILL;
+    return EXIT_CODE_SIGNAL + SIGKILL;
 }

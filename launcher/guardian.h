@@ -13,8 +13,8 @@
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch over it. Returns twice: in the agent with what `body` returned, in the
- * guardian with the agent's exit code, or 128 + n after signal n ended the agent. Call it before
- * there are threads. */
+ * guardian with the agent's exit code, or 128 + n after signal n ended the agent. 125 when there is no
+ * second process to be had. Call it before there are threads. */
 int guardian_run(guardian_body body, void *arg);
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */

@@ -1,6 +1,12 @@
 /* cli_help.c -- --help, --version and the manual page, printed from the same tables that parse, set the
  * environment and define the exit codes, so that they cannot disagree.
  *
+ *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
+ *     exit_codes.h  -> exit status                                 examples[]   -> both texts
+ *
+ * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
+ * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
+ *
  * Each option is shown with underscores, as torchrun's users type it. */
 #include "cli_table.h"
 
@@ -146,6 +152,7 @@ static bool man_option(struct buf *out, const struct cli_row *row)
     return ok && buf_printf(out, "\n");
 }
 
+/* The sections of --help, in the same order: who knows one finds his way in the other. */
 static bool man_options(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH OPTIONS\n");

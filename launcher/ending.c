@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* "SIGSEGV". Real-time signals have no names of their own; they are counted from the first, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
     const char *abbrev = sigabbrev_np(sig);
@@ -43,6 +44,7 @@ static void start_error_text(char out[ENDING_MAX], int error)
         snprintf(out, ENDING_MAX, "could not be started: error %d", error);
 }
 
+/* The verdict decides what is known of a worker: only one that ran has an exit. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {
@@ -63,6 +65,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
     }
 }
 
+/* As a shell would report it, so that `ddprun ...; echo $?` needs no explanation. */
 int ending_code(const struct agent_worker *worker)
 {
     if (worker->verdict == WORKER_NOT_STARTED)
@@ -70,6 +73,7 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
+/* Read by scripts in events and report.json: these words do not change. */
 const char *verdict_name(enum worker_verdict verdict)
 {
     static const char *const names[] = {

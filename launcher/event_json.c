@@ -36,6 +36,7 @@ static bool add_who(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
+/* Everything a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event("started", t_ms);
@@ -56,6 +57,7 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                     json_add_text(o, "gpu", who->gpu));
 }
 
+/* `kind` lets a reader put together again what was too long for one event, and draw a progress bar over itself. */
 bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -69,6 +71,8 @@ bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                     json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
 }
 
+/* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
+ * exit(137) from SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {

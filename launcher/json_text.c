@@ -10,7 +10,8 @@
 #include <stdlib.h>
 
 /* Length of the valid UTF-8 sequence at `p`, 0 when there is none: no overlong forms, no surrogates, nothing
- * above U+10FFFF. */
+ * above U+10FFFF. The table of the Unicode standard (3-7) in code: only the second byte's range depends on the first.
+ * A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     uint8_t low = 0x80, high = 0xbf; /* what the second byte may be */
@@ -41,6 +42,7 @@ static size_t sequence(const uint8_t *p, size_t len)
     return need;
 }
 
+/* Good bytes are copied in runs; worker output is nearly always good, and each line of --json comes through here. */
 bool utf8_clean(struct buf *out, struct slice bytes)
 {
     const uint8_t *p = bytes.data, *end = p + bytes.len;
@@ -59,6 +61,7 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
+/* The item is taken over in both cases. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
@@ -92,6 +95,7 @@ bool json_add_bool(struct cJSON *object, const char *name, bool value)
     return json_add(object, name, cJSON_CreateBool(value));
 }
 
+/* The object is gone afterwards, also when memory was short: then `out` is as it was before. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented)
 {
     char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);

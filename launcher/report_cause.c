@@ -55,6 +55,7 @@ static bool not_permitted(const struct report *r, const char *program, struct bu
         program);
 }
 
+/* The path is shown as the user wrote it: that is what will be corrected. */
 bool cause_not_started(const struct report *r, const struct agent_worker *worker, struct buf *out)
 {
     const char *program = r->plan->workers[0].argv[0];
@@ -108,6 +109,7 @@ static bool failed_headline(const struct report *r, int first, struct buf *out)
                       r->plan->nproc > 1 ? " first" : "", how, after);
 }
 
+/* Three stories, in the order of what a reader wants to know first: what broke, who stopped it, all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     int first = agent_first_failure(r->agent);
@@ -157,6 +159,8 @@ static size_t visible_lines(const struct tail *tail, struct buf *out)
     return ok ? n : 0;
 }
 
+/* stdout only when stderr is silent: most programs that fail say so there, and one
+ * that only prints its log to stdout has its reason there. */
 size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out, bool *from_stdout)
 {
     size_t n = r->stderr_tails != NULL ? visible_lines(&r->stderr_tails[local_rank], out) : 0;
@@ -168,6 +172,7 @@ size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out,
 
 /* --- rank sets ------------------------------------------------------------------------------------------ */
 
+/* "0-2,5,7-9": with 256 ranks a plain list would hide the headline. Cut at `max` bytes, behind a whole entry. */
 bool cause_ranks(const struct report *r, bool (*belongs)(const struct agent_worker *w, const void *arg),
                  const void *arg, size_t max, struct buf *out)
 {

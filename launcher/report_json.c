@@ -43,6 +43,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
+/* In the array from the start: whatever fails later, the root's cJSON_Delete finds it. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = cJSON_CreateObject();
@@ -83,6 +84,7 @@ static bool add_headline(cJSON *o, const struct report *r)
     return ok;
 }
 
+/* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     char stop[ENDING_MAX];

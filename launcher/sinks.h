@@ -2,8 +2,8 @@
  *
  * stdout and stderr have a thread each, so that one of them can be stuck without the other; when
  * both are the same terminal, pipe or file they share one, so that their lines cannot tear each
- * other. All log files share a third. A sink that cannot be written is told of once; its bytes are
- * counted, and the job goes on. */
+ * other. All log files share a third. A sink that cannot be written is told of once; what comes
+ * for it is thrown away, and the job goes on. */
 #ifndef LAUNCHER_SINKS_H
 #define LAUNCHER_SINKS_H
 

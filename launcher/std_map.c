@@ -72,6 +72,7 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     return !has_twins(items, *n);
 }
 
+/* The whole map or nothing: after an error the array is still in the struct, and cli_free takes it. */
 ddp_status cli_value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;

@@ -1,5 +1,12 @@
-/* tail.c -- see tail.h. The ring grows like a plain buffer until it has its full size, and only then begins
- * to wrap: a worker that writes three lines costs three lines. */
+/* tail.c -- see tail.h.
+ *
+ * The ring grows like a plain buffer until it has its full size, and only then begins to wrap: a worker that writes
+ * three lines costs three lines, and 512 streams that write nothing cost nothing.
+ *
+ *     growing:   ring [abcd....]  start 0, len 4         more room behind, no byte has to move
+ *     full:      ring [efgdabcX]  start 4, len 8         new bytes go over the oldest ones
+ *
+ * Bytes are kept, not lines: how they are cut into lines is asked once, for the one worker that failed first. */
 #include "tail.h"
 
 #include <stdlib.h>
@@ -20,6 +27,8 @@ static bool grow(struct tail *t, size_t need)
     return true;
 }
 
+/* At most two copies a call, one to the end of the ring and one from its beginning; of more bytes than the ring holds
+ * only the last ones are looked at. Short of memory the old words stay: they are better than none. */
 void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -57,6 +66,8 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
+/* From the end backwards, since only that is known to be the end of a line; the oldest line of a full ring may
+ * have lost its beginning. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);

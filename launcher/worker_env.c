@@ -1,4 +1,8 @@
-/* worker_env.c -- see worker_env.h. The same for all workers is sorted out once per node; a worker's own
+/* worker_env.c -- see worker_env.h.
+ *
+ *     --env K=V   >   rows of the table   >   what ddprun inherited        the first that has a name wins
+ *
+ * The same for all workers is sorted out once per node; a worker's own
  * block is then some twenty formatted texts and an array of pointers, which matters when 256 of them are
  * started. */
 #include "worker_env.h"
@@ -65,6 +69,8 @@ static bool is_listed(const struct env_base *base, const char *entry)
     return false;
 }
 
+/* What the user said comes first, the inherited rest last. The lookups are quadratic, but they are made once per
+ * node, over some hundred names. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

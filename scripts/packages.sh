@@ -2,7 +2,8 @@
 #
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
-# format = `make format`, bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh.
+# format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
+# root = scripts/fresh-root.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -16,6 +17,8 @@ build   libopenblas-dev     library:openblas        matrix products
 test    libcriterion-dev    header:criterion/criterion.h    unit tests
 test    pkg-config          command:pkg-config      the test of the installed library
 test    binutils            command:nm              the checks of symbols
+test    groff-base          command:groff           the check of the manual pages
+torch   python3-torch       python:torch            tests against a genuine PyTorch, skipped without it
 fuzz    clang               command:clang           libFuzzer
 fuzz    libclang-rt-dev     fuzzer:clang            the run-time of libFuzzer
 format  clang-format        command:clang-format    make format
@@ -54,6 +57,10 @@ ddp_probe() {
         else
             compgen -G "/usr/lib/*/lib$what.so" >/dev/null
         fi
+        ;;
+    python:*)
+        /usr/bin/python3 -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)' \
+            "$what" 2>/dev/null
         ;;
     fuzzer:*)
         local out

@@ -22,12 +22,6 @@ check() {
     fi
 }
 
-# skip SENTENCE WHY
-skip() {
-    count=$((count + 1))
-    echo "ok $count - $1 # SKIP skipped, because $2"
-}
-
 # The last line of a test script.
 finish() {
     echo "1..$count"

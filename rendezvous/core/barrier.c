@@ -8,12 +8,11 @@
  * its struct, and after a failure the report and the bitmaps, for those who come late. */
 #include "core/barrier.h"
 
-#include "core/encode.h"
+#include "core/barrier_report.h"
 #include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TEN_YEARS_MS \
     (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
@@ -56,60 +55,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 };
 /* clang-format on */
 
-/* --- one barrier ---------------------------------------------------------------------------------------- */
-
-static bool bit(const uint8_t *bits, uint32_t rank)
-{
-    return bits[rank / 8] >> rank % 8 & 1;
-}
-
-static void set_bit(uint8_t *bits, uint32_t rank)
-{
-    bits[rank / 8] |= (uint8_t)(1u << rank % 8);
-}
-
-static void clear_bit(uint8_t *bits, uint32_t rank)
-{
-    bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
-}
-
-bool barrier_needs(const struct barrier *barrier, uint32_t rank)
-{
-    return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
-}
-
-bool barrier_has(const struct barrier *barrier, uint32_t rank)
-{
-    return barrier->has_arrived != NULL && rank < barrier->world_size && bit(barrier->has_arrived, rank);
-}
-
-static size_t bitmap_bytes(uint32_t world_size)
-{
-    return (world_size + 7) / 8;
-}
-
-static uint64_t cost(struct slice name)
-{
-    return sizeof(struct barrier) + name.len;
-}
-
-static void drop_bitmaps(struct barriers *b, struct barrier *barrier)
-{
-    if (barrier->is_member != NULL)
-        quota_give(b->quota, 2 * bitmap_bytes(barrier->world_size));
-    free(barrier->is_member);
-    barrier->is_member = barrier->has_arrived = NULL;
-}
-
-/* The one place that frees a barrier. */
-static void drop(struct barriers *b, struct barrier *barrier)
-{
-    drop_bitmaps(b, barrier);
-    quota_give(b->quota, cost(barrier_name(barrier)) + barrier->report.cap);
-    buf_free(&barrier->report);
-    table_remove(&b->by_name, &barrier->node);
-    free(barrier);
-}
+/* --- by name -------------------------------------------------------------------------------------------- */
 
 static struct barrier *find(const struct barriers *b, struct slice name)
 {
@@ -117,51 +63,21 @@ static struct barrier *find(const struct barriers *b, struct slice name)
     return node ? TABLE_ENTRY(node, struct barrier, node) : NULL;
 }
 
-/* Both blocks or none. */
-static struct barrier *alloc_barrier(struct barriers *b, const struct barrier_call *call)
+static struct barrier *make(struct barriers *b, const struct barrier_call *call)
 {
-    size_t bitmap = bitmap_bytes(call->world_size);
-    uint64_t bytes = cost(call->name) + 2 * bitmap;
-    if (!quota_take(b->quota, bytes))
-        return NULL;
-    struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
-    uint8_t *bits = calloc(2, bitmap);
-    if (barrier == NULL || bits == NULL) {
-        quota_give(b->quota, bytes);
-        free(barrier);
-        free(bits);
-        return NULL;
-    }
-    barrier->is_member = bits;
-    barrier->has_arrived = bits + bitmap;
+    struct barrier *barrier = barrier_new(b->quota, call);
+    if (barrier != NULL)
+        table_put(&b->by_name, &barrier->node);
     return barrier;
 }
 
-static struct barrier *make(struct barriers *b, const struct barrier_call *call)
+static void drop(struct barriers *b, struct barrier *barrier)
 {
-    struct barrier *barrier = alloc_barrier(b, call);
-    if (barrier == NULL)
-        return NULL;
-    if (call->name.len > 0)
-        memcpy(barrier->name, call->name.data, call->name.len);
-    barrier->node = (struct table_node){ .key = barrier->name,
-                                         .key_len = (uint32_t)call->name.len,
-                                         .hash = table_hash(call->name) };
-    barrier->world_size = call->world_size;
-    list_init(&barrier->open);
-    list_init(&barrier->seats);
-    table_put(&b->by_name, &barrier->node);
-    return barrier;
+    table_remove(&b->by_name, &barrier->node);
+    barrier_free(b->quota, barrier);
 }
 
 /* --- how it ends ---------------------------------------------------------------------------------------- */
-
-/* The seat is free before its owner hears of it: it may sit down elsewhere in the very next request. */
-static void stand_up(struct barrier_seat *seat)
-{
-    list_remove(&seat->node);
-    seat->barrier = NULL;
-}
 
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
@@ -175,7 +91,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     close_barrier(b, barrier);
     while (!list_is_empty(&barrier->seats)) {
         struct barrier_seat *seat = LIST_ENTRY(barrier->seats.next, struct barrier_seat, node);
-        stand_up(seat);
+        barrier_stand_up(seat);
         b->env.answer(b->env.user, seat, outcome, buf_slice(&barrier->report));
     }
 }
@@ -206,7 +122,7 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
 static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 {
     answer_all(b, barrier, BARRIER_RELEASED);
-    drop_bitmaps(b, barrier);
+    barrier_forget_roll(b->quota, barrier);
     return BARRIER_PASSED;
 }
 
@@ -224,31 +140,6 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
 {
     (void)b, (void)event;
     return barrier->state;
-}
-
-static void sit_down(struct barrier *barrier, struct barrier_seat *seat, uint32_t rank)
-{
-    seat->barrier = barrier;
-    seat->rank = rank;
-    list_insert(&barrier->seats, &seat->node);
-    set_bit(barrier->has_arrived, rank);
-    barrier->arrived++;
-}
-
-static uint32_t member_at(const struct barrier_call *call, size_t i)
-{
-    return get_u32((const uint8_t *)call->members.data + 4 * i);
-}
-
-/* An empty list means the whole world. Naming a rank twice changes nothing. */
-static void take_members(struct barrier *barrier, const struct barrier_call *call)
-{
-    size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
-    for (size_t i = 0; i < all; i++) {
-        uint32_t rank = n == 0 ? (uint32_t)i : member_at(call, i);
-        barrier->members += !bit(barrier->is_member, rank);
-        set_bit(barrier->is_member, rank);
-    }
 }
 
 /* Deadlines mostly grow, so the place is near the end. */
@@ -277,56 +168,35 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
     snprintf(because, sizeof(because), "cannot complete: rank %" PRIu32 " %s", rank,
              ok ? (const char *)words.data : "has ended");
     buf_free(&words);
-    if (bit(barrier->has_arrived, rank)) {
-        clear_bit(barrier->has_arrived, rank);
-        barrier->arrived--;
-    }
+    barrier_strike_out(barrier, rank);
     return fail(b, barrier, BARRIER_LOST, because);
 }
 
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    take_members(barrier, event->call);
+    barrier_take_members(barrier, event->call);
     open_barrier(b, barrier, event->call);
-    sit_down(barrier, event->seat, event->call->rank);
+    barrier_sit_down(barrier, event->seat, event->call->rank);
     for (uint32_t rank = 0; rank < barrier->world_size; rank++)
-        if (bit(barrier->is_member, rank) && b->env.has_ended(b->env.user, rank))
+        if (barrier_needs(barrier, rank) && b->env.has_ended(b->env.user, rank))
             return lose(b, barrier, rank);
-    return barrier->arrived == barrier->members ? pass(b, barrier) : BARRIER_OPEN;
-}
-
-/* A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared
- * while counting how many different ones the list has, and set again. */
-static bool has_same_members(const struct barrier *barrier, const struct barrier_call *call)
-{
-    size_t n = call->members.len / 4;
-    uint32_t distinct = n == 0 ? call->world_size : 0;
-    for (size_t i = 0; i < n; i++)
-        if (!bit(barrier->is_member, member_at(call, i)))
-            return false;
-    for (size_t i = 0; i < n; i++) {
-        distinct += bit(barrier->is_member, member_at(call, i));
-        clear_bit(barrier->is_member, member_at(call, i));
-    }
-    for (size_t i = 0; i < n; i++)
-        set_bit(barrier->is_member, member_at(call, i));
-    return distinct == barrier->members;
+    return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     const struct barrier_call *call = event->call;
     const char *why = NULL;
-    if (!has_same_members(barrier, call))
+    if (!barrier_has_same_members(barrier, call))
         why = "is misused: other ranks have joined it with other members";
-    else if (bit(barrier->has_arrived, call->rank))
+    else if (barrier_has(barrier, call->rank))
         why = "is misused: this rank is in it already, on another connection";
     if (why != NULL) {
         answer_misuse(b, event->seat, call->name, why);
         return BARRIER_OPEN;
     }
-    sit_down(barrier, event->seat, call->rank);
-    return barrier->arrived == barrier->members ? pass(b, barrier) : BARRIER_OPEN;
+    barrier_sit_down(barrier, event->seat, call->rank);
+    return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
@@ -344,7 +214,7 @@ static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier
         answer_misuse(b, event->seat, event->call->name,
                       "is misused: it has failed before, and a name is good for one use");
     } else {
-        set_bit(barrier->has_arrived, rank);
+        barrier_tick_off(barrier, rank);
         b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
     }
     return barrier->state;
@@ -352,9 +222,8 @@ static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier
 
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    clear_bit(barrier->has_arrived, event->seat->rank);
-    barrier->arrived--;
-    stand_up(event->seat);
+    barrier_strike_out(barrier, event->seat->rank);
+    barrier_stand_up(event->seat);
     if (!list_is_empty(&barrier->seats))
         return BARRIER_OPEN;
     close_barrier(b, barrier);
@@ -402,9 +271,9 @@ static const char *find_misuse(const struct barrier_call *call)
     if (call->members.len % 4 != 0)
         return "is misused: the list of members is cut off";
     for (size_t i = 0; i < call->members.len / 4; i++) {
-        if (member_at(call, i) >= call->world_size)
+        if (barrier_member_at(call, i) >= call->world_size)
             return "is misused: a member is outside the world";
-        is_member = is_member || member_at(call, i) == call->rank;
+        is_member = is_member || barrier_member_at(call, i) == call->rank;
     }
     return is_member ? NULL : "is misused: this rank is not a member";
 }
@@ -481,7 +350,7 @@ void barriers_clear(struct barriers *b)
         next = table_next(&b->by_name, node);
         struct barrier *barrier = TABLE_ENTRY(node, struct barrier, node);
         while (!list_is_empty(&barrier->seats))
-            stand_up(LIST_ENTRY(barrier->seats.next, struct barrier_seat, node));
+            barrier_stand_up(LIST_ENTRY(barrier->seats.next, struct barrier_seat, node));
         list_remove(&barrier->open);
         drop(b, barrier);
     }

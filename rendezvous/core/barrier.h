@@ -14,22 +14,8 @@
 #ifndef RENDEZVOUS_BARRIER_H
 #define RENDEZVOUS_BARRIER_H
 
-#include "base/list.h"
-#include "core/diagnose.h"
-#include "core/quota.h"
-#include "core/table.h"
+#include "core/barrier_roll.h"
 
-#include <stdint.h>
-
-enum barrier_outcome { /* values of the protocol */
-                       BARRIER_RELEASED = 0,
-                       BARRIER_TIMED_OUT = 1,
-                       BARRIER_LOST = 2,
-                       BARRIER_CANCELLED = 3,
-                       BARRIER_MISUSE = 4,
-};
-
-enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 enum barrier_event {
     BARRIER_ARRIVES,
     BARRIER_LEAVES,
@@ -39,54 +25,12 @@ enum barrier_event {
     BARRIER_EVENTS
 };
 
-struct barrier {
-    struct table_node node; /* by name */
-    struct list open;       /* in barriers.open, earliest deadline first */
-    struct list seats;      /* who waits in it */
-    enum barrier_state state;
-    enum barrier_outcome outcome; /* once FAILED */
-    uint32_t world_size;          /* ranks the bitmaps have room for */
-    uint32_t members, arrived;    /* how many */
-    uint8_t *is_member;           /* owned bitmap; NULL once it is not needed any more */
-    uint8_t *has_arrived;         /* the second half of the same memory */
-    uint64_t began_ms, deadline_ms;
-    struct buf report; /* once FAILED: the JSON that every member gets */
-    char name[];
-};
-
-/* Embedded in a connection, zeroed before first use. */
-struct barrier_seat {
-    struct list node;
-    struct barrier *barrier; /* NULL = not seated */
-    uint32_t rank;
-};
-
-struct barrier_env {
-    void *user;
-    /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
-    void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* What is known of a rank of the world. */
-    void (*facts)(void *user, uint32_t rank, struct rank_facts *facts);
-    bool (*has_ended)(void *user, uint32_t rank);
-    void (*log)(void *user, const char *line);
-};
-
 struct barriers {
     struct barrier_env env;
     struct quota *quota; /* borrowed */
     struct table by_name;
     struct list open;
     uint32_t open_count;
-};
-
-/* One call of BARRIER_NAMED. Slices are borrowed. */
-struct barrier_call {
-    struct slice name;
-    int64_t timeout_ms;
-    struct slice members; /* u32 ranks, little-endian; empty = all */
-    uint32_t rank;
-    uint32_t world_size;
-    uint64_t now_ms;
 };
 
 /* False when memory is short. */
@@ -106,17 +50,5 @@ bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uin
 /* When barriers_tick has something to do, UINT64_MAX = never. */
 uint64_t barriers_deadline(const struct barriers *b);
 void barriers_tick(struct barriers *b, uint64_t now_ms);
-
-static inline struct slice barrier_name(const struct barrier *barrier)
-{
-    return slice_of(barrier->name, barrier->node.key_len);
-}
-bool barrier_needs(const struct barrier *barrier, uint32_t rank);
-bool barrier_has(const struct barrier *barrier, uint32_t rank);
-
-/* barrier_report.c: the JSON of an outcome that is not RELEASED, appended to `out`. `because` ends the
- * first line of the message. For a misuse `barrier` is NULL. */
-bool barrier_report(const struct barrier *barrier, struct slice name, const struct barrier_env *env,
-                    enum barrier_outcome outcome, const char *because, struct buf *out);
 
 #endif

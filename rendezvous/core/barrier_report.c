@@ -3,7 +3,7 @@
  *
  * Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of
  * them sent to every rank that came. The counts are always whole. */
-#include "core/barrier.h"
+#include "core/barrier_report.h"
 
 #include "core/json.h"
 #include "base/text.h"

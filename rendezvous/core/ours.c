@@ -5,6 +5,7 @@
  * and the caller is our own code, whose user should read what to do. */
 #include "core/session.h"
 
+#include "core/barrier_report.h"
 #include "core/control.h"
 #include "core/encode.h"
 #include "core/json.h"

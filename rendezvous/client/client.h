@@ -1,10 +1,14 @@
 /* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
  *
- *     store_client.c      the calls of PyTorch's protocol        \
- *     client_ddprun.c     our own: IDENTIFY, barriers, CONTROL    >  each is: begin, put.., send, take.., end
- *     client_connect.c    which dialect, try again, when to stop /
+ *     store_client.c      the calls of PyTorch's protocol       \  each is: begin, put.., send, take.., end
+ *     client_ddprun.c     our own: named barriers, CONTROL      /
+ *     client_handle.c     connect, begin and end a call, close
+ *     client_connect.c    which dialect, try again, when to stop
+ *     client_identify.c   who we are
  *     client_call.c       one request and its reply
- *     client_dial.c, client_resolve.c, client_stream.c, client_turn.c    deadlines for everything that blocks
+ *     client_stream.c, client_turn.c, client_dial.c, client_resolve.c    deadlines for everything that blocks
+ *
+ * Each file uses only those below it.
  *
  * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
  * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */

@@ -1,8 +1,10 @@
-/* client_call.c -- one request and its reply: take the turn, check, encode, send, read, give it back.
+/* client_call.c -- one request and its reply: check, encode, send, read.
  *
- * Happy path: client_begin takes the turn and puts the opcode into store->out, client_put_* add to it,
- * client_send sends it in one go, client_take_* read the reply piece by piece, client_end gives the turn
- * back.
+ * Happy path: client_begin (client_handle.c) has put the opcode into store->out, client_put_* add to it,
+ * client_send sends it in one go, client_take_* read the reply piece by piece. A GET of key 'x':
+ *
+ *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
+ *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
  * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply.
  * So any failure after the first byte went out, except the orderly end of a wait, makes the handle unusable
@@ -21,8 +23,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h promises the limits of ops.h");
 
 enum {
-    KEEP_BYTES = 64 * 1024, /* a request buffer grown beyond this is given back */
-    CANCEL_MS = 5000,       /* for leaving a wait in order; a store that takes longer is as good as gone */
+    CANCEL_MS = 5000, /* for leaving a wait in order; a store that takes longer is as good as gone */
 };
 
 /* --- the first failure counts --------------------------------------------------------------------------- */
@@ -63,22 +64,6 @@ void client_put_op(struct client_call *c, enum op_id op)
                     "the store does not know this request (its torch is older than 2.1)");
     else
         built(c, put_u8(&c->store->out, (uint8_t)code));
-}
-
-void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
-                  uint32_t timeout_ms)
-{
-    const uint64_t now = clock_ms();
-    *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
-    c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
-    c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
-    if (!c->has_turn)
-        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle has not ended in time");
-    else if (store->broken)
-        client_fail(c, DDP_ERR_CLOSED, "an earlier call has failed, the connection is given up");
-    if (client_ok(c) && store->stale)
-        client_connect(store, NULL, c->deadline_ms, &c->err);
-    client_put_op(c, op);
 }
 
 /* --- the request ---------------------------------------------------------------------------------------- */
@@ -215,8 +200,7 @@ void client_resume(struct client_call *c)
 }
 
 /* Dialect A cannot cancel. Its server would answer the forgotten wait some day, in front of the answer to a
- * later request; only a new connection is safe from that. */
-/* Later calls go on with a new one. */
+ * later request; only a new connection is safe from that, and the next call makes one. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
@@ -241,40 +225,4 @@ bool client_cancel_wait(struct client_call *c)
     }
     c->op = OP_WAIT;
     return client_ok(c) && first == 0;
-}
-
-/* --- the end of a call ---------------------------------------------------------------------------------- */
-
-/* "store HOST:PORT: GET 'key', after 12 ms: ..."; a wait says by itself how long it was. */
-static void say_where(struct client_call *c)
-{
-    const bool named = c->subject != NULL;
-    char after[40] = "";
-    if (!op_table[c->op].waits)
-        snprintf(after, sizeof(after), ", after %llu ms", (unsigned long long)(clock_ms() - c->start_ms));
-    ddp_wrap(&c->err, "store %s: %s%s%.120s%s%s", c->store->where, op_table[c->op].name, named ? " '" : "",
-             named ? c->subject : "", named ? "'" : "", after);
-}
-
-/* The one place where a handle becomes unusable in public: its socket is closed at once, so that the server
- * and its diagnosis see this client go. */
-ddp_status client_end(struct client_call *c, struct ddp_err *err)
-{
-    struct ddp_store *s = c->store;
-    const ddp_status code = c->err.code;
-    if (code != DDP_OK && !c->answered)
-        say_where(c);
-    if (err != NULL)
-        *err = c->err;
-    if (!c->has_turn)
-        return code;
-    if (s->broken || code == DDP_ERR_CLOSED || code == DDP_ERR_IO || code == DDP_ERR_CORRUPT) {
-        s->broken = true;
-        client_stream_close(&s->stream);
-    }
-    s->out.len = 0; /* of a request that was given up while it was made */
-    if (s->out.cap > KEEP_BYTES)
-        buf_free(&s->out);
-    client_turn_give(&s->turn);
-    return code;
 }

@@ -16,6 +16,7 @@
 #include "client/client.h"
 
 #include "base/clock.h"
+#include "client/client_dial.h"
 
 #include <ctype.h>
 #include <poll.h>
@@ -23,11 +24,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "client/client_dial.h"
-
 enum {
-    CONNECT_TIMEOUT_MS = 60000,
-    CALL_TIMEOUT_MS = 300000,
     ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
     ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
     FIRST_PAUSE_MS = 20,
@@ -222,79 +219,4 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
         client_stream_close(&store->stream);
     store->stale = store->stale && status != DDP_OK;
     return status;
-}
-
-/* --- the public ends ------------------------------------------------------------------------------------ */
-
-/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our
- * defaults. */
-static ddp_store_options read_options(const ddp_store_options *given)
-{
-    ddp_store_options o = DDP_STORE_OPTIONS_INIT;
-    if (given != NULL)
-        memcpy(&o, given, given->size < sizeof(o) ? given->size : sizeof(o));
-    if (o.connect_timeout_ms == 0)
-        o.connect_timeout_ms = CONNECT_TIMEOUT_MS;
-    if (o.timeout_ms == 0)
-        o.timeout_ms = CALL_TIMEOUT_MS;
-    return o;
-}
-
-/* Not connected yet. NULL when memory is short. */
-static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
-{
-    ddp_store *s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        return NULL;
-    client_turn_init(&s->turn);
-    s->stream.fd = -1;
-    s->timeout_ms = o->timeout_ms;
-    s->rank = o->rank;
-    s->port = port;
-    snprintf(s->host, sizeof(s->host), "%s", host);
-    endpoint_print(host, port, s->where);
-    return s;
-}
-
-ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
-                             struct ddp_err *err)
-{
-    const ddp_store_options o = read_options(options);
-    struct ddp_err words = { 0 };
-    *out = NULL;
-    if (host == NULL || *host == '\0' || strlen(host) >= ENDPOINT_HOST_MAX || port < 1 || port > 65535)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "store '%.64s' port %d: expected a host name and a port from 1 to 65535",
-                        host != NULL ? host : "", port);
-    ddp_store *s = store_new(host, port, &o);
-    if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    client_connect(s, o.role != NULL ? &o : NULL, clock_ms() + o.connect_timeout_ms, &words);
-    if (words.code == DDP_OK) {
-        *out = s;
-    } else {
-        ddp_wrap(&words, "store %s", s->where);
-        ddp_store_close(s);
-    }
-    if (err != NULL)
-        *err = words;
-    return words.code;
-}
-
-/* The server notices by itself; there is nothing to say goodbye to. */
-void ddp_store_close(ddp_store *store)
-{
-    if (store == NULL)
-        return;
-    client_stream_close(&store->stream);
-    buf_free(&store->out);
-    client_turn_destroy(&store->turn);
-    free(store);
-}
-
-char ddp_store_dialect(const ddp_store *store)
-{
-    if (store->ours)
-        return 'D';
-    return store->dialect == DIALECT_C ? 'C' : 'A';
 }

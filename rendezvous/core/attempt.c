@@ -1,4 +1,4 @@
-/* attempt.c -- a job or an attempt of it begins; connections become ranks.
+/* attempt.c -- a job or an attempt of it begins.
  *
  * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old
  * workers are dead, so what still looks like one of them is let go: identified workers are closed at
@@ -19,7 +19,7 @@ static void let_go(struct hub *hub, struct session *s)
         s->era = hub->era;
     if (s->role != ROLE_WORKER)
         return;
-    hub_drop(hub, s, "it belongs to an earlier attempt, a new one begins");
+    session_drop(hub, s, "it belongs to an earlier attempt, a new one begins");
 }
 
 /* All waits are ended at once and silently, before any session is touched. */
@@ -58,26 +58,4 @@ bool attempt_begin(struct hub *hub, const struct job_name *name, bool by_agent)
     hub_log(hub, "attempt %lld of job '%s' begins, %u ranks", (long long)name->attempt, name->job,
             name->world_size);
     return true;
-}
-
-void attempt_attach(struct hub *hub, struct session *s, uint32_t rank)
-{
-    struct member *member = members_at(&hub->members, rank);
-    s->role = ROLE_WORKER;
-    s->rank = rank;
-    list_insert(&member->sessions, &s->by_rank);
-    member->met = true;
-    hub->members.connected++;
-}
-
-/* When it was last heard outlives the connection. */
-void attempt_detach(struct hub *hub, struct session *s)
-{
-    if (list_is_empty(&s->by_rank))
-        return;
-    struct member *member = members_at(&hub->members, s->rank);
-    list_remove(&s->by_rank);
-    if (s->heard_ms > member->heard_ms)
-        member->heard_ms = s->heard_ms;
-    hub->members.connected--;
 }

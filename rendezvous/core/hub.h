@@ -5,7 +5,7 @@
  * (store_server.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
  * connection.
  *
- *     bytes -> hub_feed -> session -> wire -> store | barrier | control -> sink.send(conn, bytes)
+ *     bytes -> hub_feed -> dispatch -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
  * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to
  * *other* connections (a SET that wakes a waiter) it does through the same sink, in the same call. */

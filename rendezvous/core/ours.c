@@ -92,8 +92,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
 {
     if (!join_job(hub, s, &who->job))
         return false;
-    attempt_detach(hub, s);
-    attempt_attach(hub, s, (uint32_t)who->rank);
+    session_detach(hub, s);
+    session_attach(hub, s, (uint32_t)who->rank);
     hub_log(hub, "rank %d (%s, pid %d) connected from %s", (int)who->rank,
             who->host ? who->host : "host unknown", (int)who->pid, s->peer);
     return member_place(members_at(&hub->members, s->rank), who->host, (int)who->pid);
@@ -103,7 +103,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
 {
     if (who->role == ROLE_WORKER)
         return welcome_worker(hub, s, who);
-    attempt_detach(hub, s);
+    session_detach(hub, s);
     s->role = who->role;
     return true;
 }

@@ -2,7 +2,7 @@
  * rules.
  *
  * A handler is a few lines, since everything else has been done: the request is whole and within its
- * limits (wire.c), an earlier wait is over and the connection may ask (session.c). The protocol has no
+ * limits (wire.c), an earlier wait is over and the connection may ask (dispatch.c). The protocol has no
  * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
 #include "core/session.h"
 

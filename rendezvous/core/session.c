@@ -1,32 +1,29 @@
-/* session.c -- see session.h.
+/* session.c -- the life of a session: made when a connection is accepted, tied to what it waits for and to
+ * the rank it speaks for, freed in one place.
  *
- * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
- * Only an unfinished request is copied, into session.in, and only once: later bytes are appended behind it.
- *
- * It ends with a close when: the bytes make no sense (wire.c says why), a request may not be asked here, a
- * handler gives up, or memory is short. A connection that is closed for one request has been answered for
- * those before it. */
+ * A session is known in up to five places: the table by id, the line of unfinished requests (`midway`), the
+ * store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
+ * has to ask whether a session that it holds still lives. Who calls these is above: hub.c for connections
+ * that come and go, the handlers for waits and ranks. */
 #include "core/session.h"
 
-enum {
-    REQUEST_MIN =
-        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
-    IN_KEPT = 256, /* a buffer so small is not given back between requests */
-};
+#include <stdlib.h>
 
-/* After the fact and even past the maximum: the bytes are here. The next request that needs more is
- * refused. */
-static void charge(struct hub *hub, size_t old_cap, size_t new_cap)
+/* --- by id ---------------------------------------------------------------------------------------------- */
+
+/* The id's own bytes are the key, so one kind of table serves ids, keys and names. */
+static struct slice id_key(const conn_id *id)
 {
-    hub->quota.used = hub->quota.used - old_cap + new_cap;
+    return slice_of(id, sizeof(*id));
 }
 
-/* What the request that comes may be long in all. Its own buffer is part of what is used already. */
-static uint64_t request_budget(const struct hub *hub, const struct session *s)
+struct session *session_find(const struct hub *hub, conn_id conn)
 {
-    uint64_t left = quota_left(&hub->quota) + s->in.cap;
-    return left > REQUEST_MIN ? left : REQUEST_MIN;
+    struct table_node *node = table_find(&hub->sessions, id_key(&conn), table_hash(id_key(&conn)));
+    return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
+
+/* --- what it waits for ---------------------------------------------------------------------------------- */
 
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
@@ -44,84 +41,76 @@ void session_leave_wait(struct hub *hub, struct session *s)
     barriers_leave(&hub->barriers, &s->seat);
 }
 
-/* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not
- * wanted. */
-static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
+/* --- the rank it speaks for ----------------------------------------------------------------------------- */
+
+void session_attach(struct hub *hub, struct session *s, uint32_t rank)
 {
-    if (request_handlers[op->id] == NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
-    else if (s->era != hub->era)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
-                 "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
-                 (long long)hub->members.attempt);
-    else
-        return true;
-    return false;
+    struct member *member = members_at(&hub->members, rank);
+    s->role = ROLE_WORKER;
+    s->rank = rank;
+    list_insert(&member->sessions, &s->by_rank);
+    member->met = true;
+    hub->members.connected++;
 }
 
-/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch
- * 1.13 that timed out says nothing, and would read a late answer as that to its next request. */
-static bool apply(struct hub *hub, struct session *s, const struct request *req)
+/* When it was last heard outlives the connection. */
+void session_detach(struct hub *hub, struct session *s)
 {
-    s->has_spoken = true;
-    hub->requests++;
-    list_remove(&s->midway);
+    if (list_is_empty(&s->by_rank))
+        return;
+    struct member *member = members_at(&hub->members, s->rank);
+    list_remove(&s->by_rank);
+    if (s->heard_ms > member->heard_ms)
+        member->heard_ms = s->heard_ms;
+    hub->members.connected--;
+}
+
+/* --- made and freed ------------------------------------------------------------------------------------- */
+
+/* Nothing is known of a connection but where it comes from; the attempt that runs now is the one it
+ * belongs to. */
+bool session_new(struct hub *hub, conn_id conn, const char *peer)
+{
+    struct session *s = calloc(1, sizeof(*s));
+    char *copy = strdup(peer);
+    if (s == NULL || copy == NULL) {
+        free(s);
+        free(copy);
+        return false;
+    }
+    s->id = conn;
+    s->node =
+        (struct table_node){ .key = &s->id, .key_len = sizeof(s->id), .hash = table_hash(id_key(&conn)) };
+    s->peer = copy;
+    s->heard_ms = hub->now_ms;
+    wire_init(&s->wire, hub->limits.dialect_b);
+    list_init(&s->midway);
+    list_init(&s->by_rank);
+    list_init(&s->seat.node);
+    s->era = hub->era;
+    table_put(&hub->sessions, &s->node);
+    return true;
+}
+
+/* The one place that frees a session; whoever else knows of it is told here. */
+void session_free(struct hub *hub, struct session *s)
+{
     session_leave_wait(hub, s);
-    if (!may_ask(hub, s, req->op))
-        return false;
-    request_handler handler = request_handlers[req->op->id];
-    bool ok = handler(hub, s, req);
     store_acted(hub->store, &s->waiter);
-    return ok;
+    session_detach(hub, s);
+    list_remove(&s->midway);
+    quota_give(&hub->quota, s->in.cap);
+    buf_free(&s->in);
+    table_remove(&hub->sessions, &s->node);
+    free(s->peer);
+    free(s);
 }
 
-/* Keep the unfinished request, which lies at the end of `in` already or in the caller's memory. */
-static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
+/* Forgotten first, closed after: the shell may reuse or free its side in the callback. */
+void session_drop(struct hub *hub, struct session *s, const char *why)
 {
-    size_t old_cap = s->in.cap;
-    bool ok = true;
-    if (s->in.len > 0)
-        buf_consume(&s->in, s->in.len - rest.len);
-    else
-        ok = buf_append(&s->in, rest.data, rest.len);
-    if (s->in.len == 0 && s->in.cap > IN_KEPT)
-        buf_free(&s->in);
-    charge(hub, old_cap, s->in.cap);
-    if (s->in.len > 0 && list_is_empty(&s->midway)) {
-        s->midway_since_ms = hub->now_ms;
-        list_insert(&hub->midway[s->has_spoken], &s->midway);
-    }
-    return ok;
-}
-
-/* Put the new bytes behind the unfinished request, if there is one; else they are read where they lie. */
-static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
-{
-    if (s->in.len == 0)
-        return true;
-    size_t old_cap = s->in.cap;
-    bool ok = buf_append(&s->in, bytes->data, bytes->len);
-    charge(hub, old_cap, s->in.cap);
-    *bytes = buf_slice(&s->in);
-    return ok;
-}
-
-/* hub->err without words stands for memory that is short: formatting them needs none, but saying so
- * everywhere does. */
-bool session_feed(struct hub *hub, struct session *s, struct slice bytes)
-{
-    struct request req;
-    size_t used;
-    enum wire_status status;
-
-    hub->err.msg[0] = '\0';
-    if (!collect(hub, s, &bytes))
-        return false;
-    while ((status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err)) ==
-           WIRE_OK) {
-        if (!apply(hub, s, &req))
-            return false;
-        bytes = slice_of((const char *)bytes.data + used, bytes.len - used);
-    }
-    return status == WIRE_MORE && keep_rest(hub, s, bytes);
+    conn_id conn = s->id;
+    hub->closed_by_us++;
+    session_free(hub, s);
+    hub->sink.close(hub->sink.user, conn, why);
 }

@@ -1,9 +1,14 @@
-/* session.h -- one connection's conversation, and the hub it happens in. Private to the server's core.
+/* session.h -- one connection's conversation, and the hub it happens in. Private to the core; the shell knows
+ * hub.h only. From the top down, and each file uses only those below it:
  *
- *     hub.c       connections come and go; time; what goes out
- *     session.c   bytes -> requests -> the handler of each, with what every request has in common
- *     requests.c  the handlers of PyTorch's requests; ours.c: those of our own; control*.c: the JSON calls
- *     attempt.c   jobs and attempts begin, ranks come and go; facts.c: what is known of a rank
+ *     hub.c               connections come and go; bytes come in; time
+ *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
+ *     requests.c, ours.c  the handlers: PyTorch's requests, our own
+ *     control*.c          the JSON calls of agents and operators
+ *     attempt.c           jobs and attempts begin
+ *     facts.c             what is known of a rank
+ *     session.c           a session is made, waits, speaks for a rank, is freed
+ *     hub_out.c           what goes out
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
  * worked off; it returns false, with hub->err saying why, when the connection must be closed. */
@@ -75,12 +80,9 @@ struct hub {
     uint64_t requests, closed_by_us;
 };
 
-/* session.c: work off `bytes`. False: close the connection, hub->err says why. */
-bool session_feed(struct hub *hub, struct session *s, struct slice bytes);
-/* Leave whatever it waits in, silently. */
-void session_leave_wait(struct hub *hub, struct session *s);
-/* It will be answered later. */
-void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
+/* dispatch.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
+ */
+bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
 
 /* requests.c: one per row of ops.h, NULL for a request that is not served. */
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
@@ -92,22 +94,37 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
 bool on_control(struct hub *hub, struct session *s, const struct request *req);
 struct barrier_env ours_barrier_env(struct hub *hub);
 
+/* attempt.c: `name` begins, declared by an agent or by its first worker; the sessions of the attempt before
+ * are let go. False when memory is short: then nothing has changed. */
+bool attempt_begin(struct hub *hub, const struct job_name *name, bool by_agent);
+
 /* facts.c: what is known of a rank now. Texts are valid until the next call. */
 void facts_of_rank(struct hub *hub, uint32_t rank, struct rank_facts *facts);
 /* The n-th key, or the barrier, that a session waits for; false when there are no more. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 
-/* attempt.c: a job or an attempt begins; a connection becomes a rank, or stops being one. */
-bool attempt_begin(struct hub *hub, const struct job_name *name, bool by_agent);
-void attempt_attach(struct hub *hub, struct session *s, uint32_t rank);
-void attempt_detach(struct hub *hub, struct session *s);
+/* session.c: put into hub->sessions, which owns it. False when memory is short. */
+bool session_new(struct hub *hub, conn_id conn, const char *peer);
+/* NULL: a connection that is not known, or not any more. */
+struct session *session_find(const struct hub *hub, conn_id conn);
+/* The connection is gone already; its waits and its place in barriers end. */
+void session_free(struct hub *hub, struct session *s);
+/* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
+void session_drop(struct hub *hub, struct session *s, const char *why);
+/* The answer to `op` will come later. */
+void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
+/* Leave whatever it waits in, silently. */
+void session_leave_wait(struct hub *hub, struct session *s);
+/* It speaks for this rank from now on, or for none any more. */
+void session_attach(struct hub *hub, struct session *s, uint32_t rank);
+void session_detach(struct hub *hub, struct session *s);
 
-/* hub.c: `bytes` to any session, in order with what is in hub->out. */
+/* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 /* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value);
-/* Close a session that is not being fed. */
-void hub_drop(struct hub *hub, struct session *s, const char *why);
+/* What has gathered in hub->out goes to the session being fed. */
+void hub_flush(struct hub *hub);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #endif

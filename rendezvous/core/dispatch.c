@@ -1,0 +1,111 @@
+/* dispatch.c -- bytes become requests, and each goes to its handler.
+ *
+ * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
+ * Only an unfinished request is copied, into session.in, and only once: later bytes are appended behind it.
+ *
+ * It ends with a close when: the bytes make no sense (wire.c says why), a request may not be asked here, a
+ * handler gives up, or memory is short. A connection that is closed for one request has been answered for
+ * those before it. */
+#include "core/session.h"
+
+enum {
+    REQUEST_MIN =
+        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
+    IN_KEPT = 256, /* a buffer so small is not given back between requests */
+};
+
+/* After the fact and even past the maximum: the bytes are here. The next request that needs more is
+ * refused. */
+static void charge(struct hub *hub, size_t old_cap, size_t new_cap)
+{
+    hub->quota.used = hub->quota.used - old_cap + new_cap;
+}
+
+/* What the request that comes may be long in all. Its own buffer is part of what is used already. */
+static uint64_t request_budget(const struct hub *hub, const struct session *s)
+{
+    uint64_t left = quota_left(&hub->quota) + s->in.cap;
+    return left > REQUEST_MIN ? left : REQUEST_MIN;
+}
+
+/* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not
+ * wanted. */
+static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
+{
+    if (request_handlers[op->id] == NULL)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
+    else if (s->era != hub->era)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
+                 "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
+                 (long long)hub->members.attempt);
+    else
+        return true;
+    return false;
+}
+
+/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch
+ * 1.13 that timed out says nothing, and would read a late answer as that to its next request. */
+static bool apply(struct hub *hub, struct session *s, const struct request *req)
+{
+    s->has_spoken = true;
+    hub->requests++;
+    list_remove(&s->midway);
+    session_leave_wait(hub, s);
+    if (!may_ask(hub, s, req->op))
+        return false;
+    request_handler handler = request_handlers[req->op->id];
+    bool ok = handler(hub, s, req);
+    store_acted(hub->store, &s->waiter);
+    return ok;
+}
+
+/* Keep the unfinished request, which lies at the end of `in` already or in the caller's memory. */
+static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
+{
+    size_t old_cap = s->in.cap;
+    bool ok = true;
+    if (s->in.len > 0)
+        buf_consume(&s->in, s->in.len - rest.len);
+    else
+        ok = buf_append(&s->in, rest.data, rest.len);
+    if (s->in.len == 0 && s->in.cap > IN_KEPT)
+        buf_free(&s->in);
+    charge(hub, old_cap, s->in.cap);
+    if (s->in.len > 0 && list_is_empty(&s->midway)) {
+        s->midway_since_ms = hub->now_ms;
+        list_insert(&hub->midway[s->has_spoken], &s->midway);
+    }
+    return ok;
+}
+
+/* Put the new bytes behind the unfinished request, if there is one; else they are read where they lie. */
+static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
+{
+    if (s->in.len == 0)
+        return true;
+    size_t old_cap = s->in.cap;
+    bool ok = buf_append(&s->in, bytes->data, bytes->len);
+    charge(hub, old_cap, s->in.cap);
+    *bytes = buf_slice(&s->in);
+    return ok;
+}
+
+/* hub->err without words stands for memory that is short: formatting them needs none, but saying so
+ * everywhere does. */
+bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
+{
+    struct request req;
+    size_t used;
+    enum wire_status status;
+
+    hub->err.msg[0] = '\0';
+    if (!collect(hub, s, &bytes))
+        return false;
+    while ((status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err)) ==
+           WIRE_OK) {
+        if (!apply(hub, s, &req))
+            return false;
+        bytes = slice_of((const char *)bytes.data + used, bytes.len - used);
+    }
+    return status == WIRE_MORE && keep_rest(hub, s, bytes);
+}

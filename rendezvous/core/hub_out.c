@@ -1,0 +1,65 @@
+/* hub_out.c -- what goes out: bytes to connections, lines to the log.
+ *
+ * While one connection's bytes are worked off (`feeding`) its answers gather in `out` and leave in one piece
+ * at the end; whatever goes to others in between (a SET that wakes) leaves at once. So each connection gets
+ * its bytes in order, and a pipeline of a hundred requests costs one send:
+ *
+ *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
+ *                                         to A: value of x, value of y        (one send, at the end)
+ *
+ * Everything that answers stands on this file; it knows nobody above it. */
+#include "core/session.h"
+
+#include "core/encode.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum {
+    OUT_DIRECT = 64 << 10, /* a value this big goes out from where it lies, and gathered answers leave when
+                            * they pile up so high */
+    OUT_KEPT = 1 << 20,    /* an output buffer grown beyond this is given back */
+};
+
+/* The buffer is kept for the next call unless a big answer has blown it up. */
+void hub_flush(struct hub *hub)
+{
+    if (hub->out.len > 0)
+        hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out));
+    hub->out.len = 0;
+    if (hub->out.cap > OUT_KEPT)
+        buf_free(&hub->out);
+}
+
+/* To the one being fed: first what has gathered for it. */
+void hub_send(struct hub *hub, struct session *s, struct slice bytes)
+{
+    if (s == hub->feeding)
+        hub_flush(hub);
+    hub->sink.send(hub->sink.user, s->id, bytes);
+}
+
+bool hub_reply_blob(struct hub *hub, struct slice value)
+{
+    if (!put_u64(&hub->out, value.len))
+        return false;
+    if (hub->out.len >= OUT_DIRECT || value.len >= OUT_DIRECT)
+        hub_flush(hub);
+    if (value.len < OUT_DIRECT)
+        return buf_append(&hub->out, value.data, value.len);
+    hub_send(hub, hub->feeding, value);
+    return true;
+}
+
+/* On the stack, cut when it is longer: a log line is no reason to fail. */
+void hub_log(struct hub *hub, const char *fmt, ...)
+{
+    char line[1024];
+    if (hub->sink.log == NULL)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    hub->sink.log(hub->sink.user, line);
+}

@@ -17,6 +17,8 @@ static int open_pidfd(int32_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+/* A peer that has ended and was waited for is found here; one that is still a zombie opens like a living one, and
+ * the first look at the peers finds it. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     peers->fds[rank] = (struct pollfd){ .fd = open_pidfd(pid), .events = POLLIN };

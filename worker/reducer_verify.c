@@ -2,7 +2,15 @@
  *
  * Normally one all_gather of a count and a hash says that all is well. Only when it does not, rank 0's
  * list is gone through card by card to find who differs where. Cards have a fixed size: no rank allocates
- * by a number that another one sent. */
+ * by a number that another one sent.
+ *
+ *     all_gather  (count, hash)           equal everywhere: done, the usual case
+ *     broadcast   card 0, 1, 2 ...        rank 0's list; each rank keeps the first that it has otherwise
+ *     all_gather  that card               the lowest rank with a difference is the one that is named
+ *     broadcast   rank 0's card for it    so that all ranks can say both sides
+ *
+ * All ranks take the same way, because all of them see the same summaries: a check that only some ranks make would
+ * hang the others, which is the very error it is there to find. */
 #include "reducer_verify.h"
 
 #include "ctx.h"
@@ -26,6 +34,7 @@ struct card {
 
 enum { NONE = -1 };
 
+/* Not against an attacker, against a mistake: 64 bits are plenty for that. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const unsigned char *p = data;

@@ -1,5 +1,8 @@
-/* dataset.c -- see dataset.h. Both files are checked here once and completely, so that nothing later needs
- * to. */
+/* dataset.c -- see dataset.h.
+ *
+ * Both files are checked here once and completely (sizes, that they belong together, every label), so that nothing
+ * later needs to: a label of 10 would otherwise be an index behind the end of an array in every step. Every rank
+ * reads the whole set. At 47 MB that is cheaper than handing parts around, and any rank may need any sample. */
 #include "dataset.h"
 
 #include <inttypes.h>

@@ -1,5 +1,11 @@
 /* idx.c -- see idx.h.
  *
+ *     offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
+ *     offset 4   00 00 ea 60       60 000 pictures, big endian
+ *     offset 8   00 00 00 1c       28 rows
+ *     offset 12  00 00 00 1c       28 columns
+ *     offset 16  the values, one byte each; then the file ends
+ *
  * The header is checked before anything behind it is read, and memory grows with bytes that have really
  * arrived: a header that promises gigabytes, or a gzip stream that unpacks to them, costs nothing. zlib's gz
  * functions pass plain files through, so there is one path for both. */
@@ -29,6 +35,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
+/* For make-data: written by the module that reads it, so the two cannot drift apart. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -144,6 +151,7 @@ static ddp_status read_all(struct idx *idx, gzFile file, int dims, struct ddp_er
     return status;
 }
 
+/* The path stands in front of every message; the offsets behind it count unpacked bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     *idx = (struct idx){ 0 };

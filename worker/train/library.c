@@ -1,4 +1,7 @@
-/* library.c -- see library.h. */
+/* library.c -- see library.h.
+ *
+ * libddp keeps its words per thread and puts "rank N: " in front; this program puts the rank in front of every
+ * error itself, in main.c, so here the library's is taken off again. */
 #include "library.h"
 
 #include "ddp/context.h"

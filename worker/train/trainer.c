@@ -1,4 +1,17 @@
-/* trainer.c -- see trainer.h: steps, epochs, the end. */
+/* trainer.c -- see trainer.h: steps, epochs, the end.
+ *
+ * A step, on every rank at once:
+ *
+ *     forward and backward on my part of the batch     gradient.c, writes into the reducer's shared memory
+ *     ready, ready ... finish                          ddp/reducer.h, now all hold the average
+ *     Adam                                             every rank for itself, and all come to the same bits
+ *
+ * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
+ * size, and an average of averages would then depend on the number of ranks.
+ *
+ * Whatever decides how the run goes on (the loss, the limit of steps) is the same number on all ranks. A decision
+ * from anything else would leave the others waiting in a collective. Where there is none, as with a full disk on
+ * rank 0, the error ends the rank, and main.c frees the others with ddp_abort. */
 #include "trainer.h"
 
 #include "library.h"

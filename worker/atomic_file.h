@@ -2,6 +2,8 @@
  *
  *     atomic_open -> atomic_write ... -> atomic_commit     or, at any point after open, atomic_discard
  *
+ * A device or a pipe (--summary /dev/stdout) is written to directly: there is no whole or not at all for it.
+ *
  * The bytes go to PATH.tmp beside the target, so that the final rename stays inside one file system. One
  * writer per path: a left-over PATH.tmp of a killed run is removed by the next. */
 #ifndef WORKER_ATOMIC_FILE_H
@@ -13,8 +15,8 @@
 
 struct atomic_file {
     int fd;
-    char *path; /* both ours until commit or discard */
-    char *temporary;
+    char *path;      /* both ours until commit or discard */
+    char *temporary; /* NULL: `path` is no plain file and is written to as it is */
 };
 
 /* On an error there is nothing to discard. `path` is copied. */

@@ -4,11 +4,13 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/ddp-e2e-train-XXXXXX";
@@ -361,6 +363,31 @@ Test(train, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     cr_expect_neq(access(in_dir("ckpt/train.ckpt.tmp"), F_OK), 0, "the attempt was left behind");
     free(before);
     free(after);
+}
+
+/* A rename onto a device would put a plain file in its place, for the whole machine. (So all names here are links
+ * of our own: should this ever fail, only they are lost.) */
+Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
+{
+    struct stat after;
+    make_data("data", "500", NULL);
+    cr_assert_eq(symlink("/proc/self/fd/1", in_dir("stdout")), 0);
+    cr_assert_eq(symlink("/dev/full", in_dir("full")), 0);
+    struct run_result r = run_line(1, "--data @/data --epochs 1 --quiet --summary @/stdout");
+    cr_expect_not_null(strstr(r.out, "param_hash"), "%s", r.out);
+    run_free(&r);
+    train_fails(1, "--data @/data --epochs 1 --summary @/full", 1, "/full: write: No space left");
+    cr_assert_eq(mkfifo(in_dir("fifo"), 0600), 0);
+    int fd = open(in_dir("fifo"), O_RDONLY | O_NONBLOCK);
+    train(1, "--data @/data --epochs 1 --summary @/fifo");
+    close(fd);
+    cr_expect(lstat(in_dir("fifo"), &after) == 0 && S_ISFIFO(after.st_mode), "the pipe was replaced");
+    cr_assert_eq(symlink("target", in_dir("link")), 0);
+    FILE *f = fopen(in_dir("target"), "w");
+    fclose(f);
+    train(1, "--data @/data --epochs 1 --summary @/link");
+    cr_expect(lstat(in_dir("link"), &after) == 0 && S_ISLNK(after.st_mode), "the link was replaced");
+    cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
 /* --- what is refused -------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "announce.h"
 #include "descendants.h"
 #include "exit_codes.h"
+#include "exits.h"
 #include "final_report.h"
 #include "guardian.h"
 #include "logdir.h"
@@ -64,6 +65,7 @@ struct node {
     size_t done;
     bool pumping;
 
+    struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     bool alone;  /* no child is left */
     uint64_t store_deadline_ms;
@@ -84,6 +86,13 @@ static void feed(struct node *n, struct agent_event event)
     const struct agent_wish *wishes = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->wishes, wishes, count * sizeof(*wishes)))
         abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
+}
+
+/* Only output is left, somebody does not read it, and the user has told us to stop. */
+static void leave_output(struct node *n)
+{
+    log_warn("stopped before all output was written");
+    finish(n, n->exit_code);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -147,7 +156,10 @@ static void reap(struct node *n)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = exits_next(&n->exits)) > 0)
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            child_ended(n, pid, status);
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) /* adopted orphans, and whom nobody watched */
         child_ended(n, pid, status);
     n->alone = pid < 0 && errno == ECHILD;
     if (n->alone)
@@ -157,9 +169,8 @@ static void reap(struct node *n)
 /* The first request is graceful, the second means now: the core counts them. */
 static void stop_asked(struct node *n, int sig)
 {
-    if (agent_state(n->agent) == AGENT_DONE) { /* only output is left, and somebody does not read it */
-        log_warn("stopped before all output was written");
-        finish(n, n->exit_code);
+    if (agent_state(n->agent) == AGENT_DONE) {
+        leave_output(n);
         return;
     }
     announce_stop(&n->announce, sig, agent_stop_signal(n->agent) == 0);
@@ -228,6 +239,7 @@ static void spawn(struct node *n, int local_rank)
         announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
         return;
     }
+    exits_watch(&n->exits, pid);
     n->pids[local_rank] = pid;
     n->alone = false;
     store_link_started(n->link, rank_of(n, local_rank), local_rank, pid);
@@ -415,6 +427,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = output_new(&output, &n->output, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     spawner_init(&n->spawner, n->plan, n->output);
+    exits_open(&n->exits);
     if (status == DDP_OK)
         status = store_host_start(n->plan, &n->store, n->port_note, err);
     return status == DDP_OK ? connect_store(n, err) : status;
@@ -428,14 +441,17 @@ static void close_node(struct node *n)
     buf_free(&n->wishes);
     free(n->pids);
     spawner_close(&n->spawner);
+    exits_close(&n->exits);
 }
 
 int agent_run(void *plan, int lifeline)
 {
     struct ddp_err err;
-    struct node n = {
-        .plan = plan, .started_ms = clock_ms(), .alone = true, .store_deadline_ms = UINT64_MAX
-    };
+    struct node n = { .plan = plan,
+                      .started_ms = clock_ms(),
+                      .exits.epoll = -1,
+                      .alone = true,
+                      .store_deadline_ms = UINT64_MAX };
     if (uv_loop_init(&n.loop) != 0) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;

@@ -17,7 +17,7 @@
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
-    FDS_PER_WORKER = 6, /* two pipes while it is started, two files, some room */
+    FDS_PER_WORKER = 7, /* two pipes while it is started, two files, its pidfd */
 };
 
 /* As far as the hard limit allows; if that is not enough the first worker without a pipe says so. */

@@ -56,6 +56,37 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
     run_free(&r);
 }
 
+/* Both end while the agent looks elsewhere, so it finds them at once; the elder is not the first for that. */
+Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    cr_assert(run_until_output(p, "[0] ready\n", 20000) && run_until_output(p, "[1] ready\n", 20000));
+    pid_t agent = job_child(run_pid(p), 0), first = job_child(agent, 1), second = job_child(agent, 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(agent, SIGSTOP);
+    cr_assert(job_until_state(agent, 'T'));
+    kill(first, SIGKILL);
+    cr_assert(job_until_state(first, 'Z'));
+    kill(second, SIGUSR1);
+    cr_assert(job_until_state(second, 'Z'));
+    kill(agent, SIGCONT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 137);
+    SAYS(r, "rank 1 (local rank 1");
+    run_free(&r);
+}
+
+Test(ddprun_exit, without_descriptors_it_is_ddprun_that_failed)
+{
+    char script[512];
+    snprintf(script, sizeof(script), "ulimit -n 4; exec %s --standalone /bin/true", bin("ddprun"));
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", script, NULL }, NULL);
+    EXPECT(r, 125);
+    SAYS(r, "Too many open files");
+    run_free(&r);
+}
+
 Test(ddprun_exit, the_report_has_the_last_words_of_the_failed_worker)
 {
     struct run_result r =

@@ -120,6 +120,43 @@ int job_count(const char *text, const char *line)
     return n;
 }
 
+pid_t job_child(pid_t of, int n)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
+    FILE *f = fopen(path, "re");
+    for (int i = 0; f != NULL && i <= n; i++)
+        if (fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+    if (f != NULL)
+        fclose(f);
+    return pid;
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return '?';
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1)
+        state = '?';
+    fclose(f);
+    return state;
+}
+
+bool job_until_state(pid_t pid, char state)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (state_of(pid) == state)
+            return true;
+        poll(NULL, 0, 10);
+    }
+    return false;
+}
+
 void job_witness_open(struct job_witness *w)
 {
     w->dir = job_dir();

@@ -54,6 +54,14 @@ static void stop_for_a_while(const struct guardian *g)
     kill(g->agent, SIGCONT);
 }
 
+/* An agent that somebody has stopped would not hear it, and the user would wait for ever. */
+static void forward(const struct guardian *g, int sig)
+{
+    kill(g->agent, sig);
+    if (sig != SIGCONT)
+        kill(g->agent, SIGCONT);
+}
+
 /* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
  * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
  * come before we began to wait. */
@@ -66,7 +74,7 @@ static int watch_agent(const struct guardian *g)
         if (sig == SIGTSTP)
             stop_for_a_while(g);
         else if (sig > 0 && sig != SIGCHLD)
-            kill(g->agent, sig);
+            forward(g, sig);
     }
 }
 

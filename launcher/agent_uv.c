@@ -38,6 +38,7 @@ enum {
     WISHES_PER_TURN = 32,
     DRAIN_MS = 1000,         /* for output that somebody outside the job may still hold */
     STORE_ANSWER_MS = 60000, /* without --timeout */
+    UNREAD_MS = 2000,        /* after the user's stop: for output that the reader of ours leaves unread */
     SIGNALS = 7
 };
 
@@ -69,6 +70,7 @@ struct node {
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     bool alone;  /* no child is left */
     uint64_t store_deadline_ms;
+    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;
 };
 
@@ -103,6 +105,8 @@ static void set_timer(struct node *n)
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
     if (n->store_deadline_ms < at)
         at = n->store_deadline_ms;
+    if (n->unread_deadline_ms < at)
+        at = n->unread_deadline_ms;
     if (at == UINT64_MAX || n->ended)
         uv_timer_stop(&n->timer);
     else
@@ -115,6 +119,10 @@ static void on_timer(uv_timer_t *timer)
     if (clock_ms() >= n->store_deadline_ms) {
         log_error("the store on port %d did not answer in time (--timeout)", n->plan->master_port);
         finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    if (clock_ms() >= n->unread_deadline_ms) {
+        leave_output(n);
         return;
     }
     feed(n, (struct agent_event){ .type = AGENT_TICK });
@@ -285,6 +293,8 @@ static void carry_out(struct node *n, struct agent_wish wish)
         break;
     case WISH_FINISH:
         n->exit_code = wish.exit_code;
+        if (agent_stop_signal(n->agent) != 0)
+            n->unread_deadline_ms = clock_ms() + UNREAD_MS;
         output_drain(n->output, DRAIN_MS);
         break;
     }
@@ -336,6 +346,14 @@ static void report(struct node *n)
                                         .path = path });
 }
 
+/* A closed handle gives its signal the default action back, and one more Ctrl-C would cut the report in two. */
+static void block_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+}
+
 /* Close every handle; the loop then ends by itself. */
 static void finish(struct node *n, int exit_code)
 {
@@ -343,6 +361,7 @@ static void finish(struct node *n, int exit_code)
         return;
     n->ended = true;
     n->exit_code = exit_code;
+    block_signals();
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
     uv_close((uv_handle_t *)&n->lifeline, NULL);
@@ -451,7 +470,8 @@ int agent_run(void *plan, int lifeline)
                       .started_ms = clock_ms(),
                       .exits.epoll = -1,
                       .alone = true,
-                      .store_deadline_ms = UINT64_MAX };
+                      .store_deadline_ms = UINT64_MAX,
+                      .unread_deadline_ms = UINT64_MAX };
     if (uv_loop_init(&n.loop) != 0) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;

@@ -24,6 +24,14 @@ static void until_ready(struct run_process *p, int workers)
     }
 }
 
+static pid_t the_agent(struct run_process *p)
+{
+    pid_t agent = job_child(run_pid(p), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    return agent;
+}
+
 /* --- signals ---------------------------------------------------------------------------------------------------- */
 
 ParameterizedTestParameters(ddprun_stop, one_signal_stops_gracefully)
@@ -76,6 +84,34 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
     run_free(&r);
+}
+
+Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    until_ready(p, 2);
+    pid_t agent = the_agent(p);
+    kill(agent, SIGSTOP);
+    cr_assert(job_until_state(agent, 'T'));
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    run_free(&r);
+}
+
+/* Whoever reads our output may be stopped, or be waiting for us; the user's word counts more than the rest of it. */
+Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
+{
+    char *dir = job_dir(), script[1024];
+    snprintf(script, sizeof(script),
+             "mkfifo %s/out; exec 3<>%s/out; %s -q --standalone --nproc_per_node=2 yes >&3 & "
+             "sleep 1; kill -TERM $!; wait $!",
+             dir, dir, bin("ddprun"));
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", script, NULL }, NULL);
+    EXPECT(r, 143);
+    cr_expect_not_null(strstr(r.err, "before all output was written"), "%s", r.err);
+    run_free(&r);
+    job_dir_remove(dir);
 }
 
 /* --- nothing is left -------------------------------------------------------------------------------------------- */
@@ -134,17 +170,6 @@ static pid_t the_guardian(struct run_process *p)
     return run_pid(p);
 }
 
-static pid_t the_agent(struct run_process *p)
-{
-    char path[64], text[32] = "";
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)run_pid(p), (int)run_pid(p));
-    FILE *f = fopen(path, "re");
-    if (f == NULL || fgets(text, sizeof(text), f) == NULL)
-        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    fclose(f);
-    return atoi(text);
-}
-
 Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_guardian)
 {
     struct run_result r;
@@ -191,8 +216,8 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     cr_assert_eq(pipe2(stuck, O_CLOEXEC), 0);
     char command[1024];
     snprintf(command, sizeof(command),
-             "exec '%s' --standalone --nproc_per_node=2 '%s' long:1000000 err:done >/dev/fd/%d", bin("ddprun"),
-             bin("tests/prog/worker"), stuck[1]);
+             "exec '%s' --standalone --nproc_per_node=2 '%s' long:1000000 err:done >/dev/fd/%d",
+             bin("ddprun"), bin("tests/prog/worker"), stuck[1]);
     fcntl(stuck[1], F_SETFD, 0);
     struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL }, NULL);
     close(stuck[1]);

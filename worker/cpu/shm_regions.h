@@ -6,7 +6,7 @@
 #ifndef WORKER_SHM_REGIONS_H
 #define WORKER_SHM_REGIONS_H
 
-#include "shm_control.h"
+#include "cpu/shm_control.h"
 
 struct region {
     struct segment segment; /* base NULL: a free place in the table */

@@ -3,7 +3,7 @@
 #ifndef WORKER_SHM_WORDS_H
 #define WORKER_SHM_WORDS_H
 
-#include "shm_control.h"
+#include "cpu/shm_control.h"
 
 /* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)" */
 ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err);

@@ -3,7 +3,7 @@
  * Rank 0 makes the memory file and describes it in the control page; barrier; the others map it and vote
  * whether they could; barrier; only when all could, the block exists. So lack of memory on one rank is an
  * ordinary error on all of them, after which the job may go on. */
-#include "cpu_comm.h"
+#include "cpu/cpu.h"
 
 #include <string.h>
 

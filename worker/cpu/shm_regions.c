@@ -1,5 +1,5 @@
 /* shm_regions.c -- see shm_regions.h. */
-#include "shm_regions.h"
+#include "cpu/shm_regions.h"
 
 #include <stdlib.h>
 

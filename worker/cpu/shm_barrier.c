@@ -1,9 +1,9 @@
 /* shm_barrier.c -- see shm_barrier.h. */
-#include "shm_barrier.h"
+#include "cpu/shm_barrier.h"
 
 #include "base/clock.h"
-#include "futex.h"
-#include "shm_words.h"
+#include "cpu/futex.h"
+#include "cpu/shm_words.h"
 
 #include <sched.h>
 

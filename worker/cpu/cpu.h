@@ -1,4 +1,4 @@
-/* cpu_comm.h -- the insides of the cpu backend, shared by its files:
+/* cpu.h -- the insides of the cpu backend, shared by its files, from the top down:
  *
  *     cpu_comm.c    opens, closes, takes a call and chooses the way
  *     cpu_direct.c  buffers lie in shared memory: work on them where they are
@@ -6,12 +6,12 @@
  *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free
  *
  * One host only: ranks on several hosts are told so when they meet. */
-#ifndef WORKER_CPU_COMM_H
-#define WORKER_CPU_COMM_H
+#ifndef WORKER_CPU_H
+#define WORKER_CPU_H
 
 #include "comm.h"
-#include "shm_barrier.h"
-#include "shm_regions.h"
+#include "cpu/shm_barrier.h"
+#include "cpu/shm_regions.h"
 
 struct cpu_comm {
     struct comm comm; /* first */

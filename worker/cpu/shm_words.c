@@ -1,7 +1,7 @@
 /* shm_words.c -- see shm_words.h. */
-#include "shm_words.h"
+#include "cpu/shm_words.h"
 
-#include "peers.h"
+#include "cpu/peers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* shm_control.c -- see shm_control.h. */
-#include "shm_control.h"
+#include "cpu/shm_control.h"
 
-#include "futex.h"
+#include "cpu/futex.h"
 
 #include <stdio.h>
 

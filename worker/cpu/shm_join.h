@@ -3,7 +3,7 @@
 #define WORKER_SHM_JOIN_H
 
 #include "bootstrap.h"
-#include "shm_control.h"
+#include "cpu/shm_control.h"
 
 /* Collective, through the store. DDP_OK: *out holds the control page and the slots, pids filled in.
  * DDP_ERR_UNSUPPORTED names two ranks on different hosts. */

@@ -17,7 +17,7 @@
 #define WORKER_SHM_CONTROL_H
 
 #include "call.h"
-#include "shm_segment.h"
+#include "cpu/shm_segment.h"
 
 #include <stdatomic.h>
 

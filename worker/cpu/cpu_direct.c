@@ -5,7 +5,7 @@
  * shared out: each rank combines its part of the elements from all inputs, and writes the result into all
  * outputs. The others just copy what they want out of a peer's input. The barrier that follows keeps
  * inputs alive until all have read them. */
-#include "cpu_comm.h"
+#include "cpu/cpu.h"
 
 #include "reduce.h"
 

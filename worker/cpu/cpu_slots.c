@@ -17,7 +17,7 @@
  *
  * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
  * combines everything for himself. */
-#include "cpu_comm.h"
+#include "cpu/cpu.h"
 
 #include "reduce.h"
 
@@ -158,6 +158,12 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 }
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
+
+bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call)
+{
+    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
+    return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
+}
 
 static const struct plan plans[CALL_KINDS] = {
     /*                       give        combine       take               give at root, take at root, world */

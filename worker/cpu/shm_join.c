@@ -3,7 +3,7 @@
  * Rank 0 gathers the cards of all ranks, looks whether they can share memory at all, makes the page and
  * gives its description to the others through the store. When it cannot, it gives them the reason instead,
  * so that everybody fails at once and with the same words, and nobody by time-out. */
-#include "shm_join.h"
+#include "cpu/shm_join.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #ifndef WORKER_SHM_BARRIER_H
 #define WORKER_SHM_BARRIER_H
 
-#include "peers.h"
-#include "shm_control.h"
+#include "cpu/peers.h"
+#include "cpu/shm_control.h"
 
 struct shm_barrier {
     struct shm_control *control; /* borrowed */

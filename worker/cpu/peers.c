@@ -1,7 +1,7 @@
 /* peers.c -- see peers.h.
  *
  * kill(pid, 0) would not do: it succeeds for a zombie, and for a stranger who has got the number since. */
-#include "peers.h"
+#include "cpu/peers.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -4,7 +4,7 @@
  * Why not a descriptor sent through a Unix socket: that needs a socket with a name or an inherited one,
  * so it would not work under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each
  * other, which they must anyway. */
-#include "shm_segment.h"
+#include "cpu/shm_segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

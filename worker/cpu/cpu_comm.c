@@ -1,13 +1,13 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu_comm.h for the
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu.h for the
  * other files.
  *
  * A call goes one of four ways: nothing to move (a barrier alone), a world of one (a copy), small (one
  * step through the slots), or large, where the marks decide between working in place and the slots. All
  * ranks choose the same, because they look only at what they have compared. */
-#include "cpu_comm.h"
+#include "cpu/cpu.h"
 
 #include "bootstrap.h"
-#include "shm_join.h"
+#include "cpu/shm_join.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,12 +104,6 @@ void cpu_begin(struct cpu_comm *cpu, const struct call *call)
         .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, cpu->rank, cpu->world)),
     };
     barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
-}
-
-bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call)
-{
-    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
-    return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
 /* A single rank is its own result, whatever the collective. */

@@ -35,6 +35,10 @@ struct child {
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
+/* The child leaves these functions by execve, not by return, so what AddressSanitizer marks on their stack would stay
+ * marked when the memory is an ordinary part of our stack again. So nothing is marked there. */
+#define IN_CHILD __attribute__((no_sanitize_address))
+
 /* As the kernel has it, 8 bytes of mask. */
 struct kernel_sigaction {
     void (*handler)(int);
@@ -46,7 +50,7 @@ struct kernel_sigaction {
 /* execve brings caught signals back to default by itself; until then our handlers must not run in
  * borrowed memory. These are bare system calls because a library may keep its own record of
  * handlers (ThreadSanitizer does), and that record is our parent's. */
-static void default_signals(void)
+IN_CHILD static void default_signals(void)
 {
     static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT };
     const struct kernel_sigaction dfl = { 0 };
@@ -62,7 +66,7 @@ static void default_signals(void)
 }
 
 /* Put the three descriptors in place; every other one closes at execve. */
-static bool place_fds(const int fds[3])
+IN_CHILD static bool place_fds(const int fds[3])
 {
     for (int i = 0; i < 3; i++)
         if (fds[i] != i && dup2(fds[i], i) < 0)
@@ -75,7 +79,7 @@ static bool place_fds(const int fds[3])
  * A group and not a session, as one might expect: there is no terminal to get away from, the agent has left it already.
  * And Linux gives each session a share of the processor of its own (autogroup). A start that moves into a new share has
  * to wait for its turn there, while we wait for its execve: on a busy machine 64 workers took half as long again. */
-static bool become_worker(const struct child *c)
+IN_CHILD static bool become_worker(const struct child *c)
 {
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->spec->fds))
         return false;
@@ -90,7 +94,7 @@ static bool become_worker(const struct child *c)
     return true;
 }
 
-static int child_main(void *arg)
+IN_CHILD static int child_main(void *arg)
 {
     struct child *c = arg;
     if (become_worker(c))

@@ -35,7 +35,9 @@ typedef enum ddp_dtype {
 #undef X
 } ddp_dtype;
 
-/* AVG divides the sum by the world size: exactly for floats' rounding rules, towards zero for integers. */
+/* AVG divides the sum by the world size: floats with one correctly rounded division (f16 and bf16 still in f32),
+ * integers towards zero. Integer sums and products wrap around; the sum inside an AVG of u8 does not. MIN and MAX
+ * of a NaN and anything are NaN. */
 /* name, in words */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \

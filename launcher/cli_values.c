@@ -192,7 +192,7 @@ ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
-/* 0 would mean that nobody can ever join. */
+/* The form is that of --grace, but 0 would mean that nobody can ever join. */
 ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

@@ -78,6 +78,7 @@ static uint64_t since_start(const struct output *o)
 
 /* A line becomes text, or an event, behind those of the same read. Writing each by itself would
  * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
+/* A line goes into the batch, not to the sink: one read may hold a thousand of them, and each put takes a lock. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct stream *s = user;
@@ -108,6 +109,8 @@ static void on_update_time(uv_timer_t *timer)
 
 /* Bytes go to the file as they are, and to the console as lines. The tail gets them in any case:
  * the last words of a failed worker belong into the report, even when nobody looked at the console. */
+/* Three want the same bytes: the report (the last ones), the log file (exactly as they came, \r and all) and the
+ * console (whole lines). */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     struct output *o = s->o;
@@ -183,6 +186,7 @@ static void stream_end(struct stream *s)
 }
 
 /* The limit is for a sink's whole queue, not for a stream's share: memory is what is bounded. */
+/* A stream is as slow as the slower of its two sinks. */
 static bool is_over(struct stream *s, uint64_t limit)
 {
     struct sinks *sinks = s->o->sinks;
@@ -267,6 +271,7 @@ static void wake_loop(void *user)
 /* --- starting ------------------------------------------------------------------------------------------- */
 
 /* NO_COLOR is a convention (no-color.org): any value but the empty one means no. */
+/* NO_COLOR is the convention of no-color.org: set and not empty means none. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     char *const *environ_block = plan->facts->environ_block;
@@ -417,6 +422,7 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* Bytes that were not read yet are lost here. That is for pipes that somebody outside the job keeps
  * open. */
+/* Also what has not been read yet is lost here: after the drain time, or when ddprun ends early. */
 static void end_all(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++)

@@ -1,4 +1,7 @@
-/* buf.c -- see buf.h. */
+/* buf.c -- see buf.h.
+ *
+ * The three fields are enough because nothing is ever taken from the middle: a connection appends what it has read and
+ * consumes whole requests from the front, an answer only grows. */
 #include "buf.h"
 
 #include <stdarg.h>
@@ -7,6 +10,7 @@
 
 enum { BUF_MIN = 256 };
 
+/* The half of SIZE_MAX keeps the doubling below from running over, whatever `more` is. */
 void *buf_reserve(struct buf *b, size_t more)
 {
     if (more > SIZE_MAX / 2 - b->len)
@@ -37,6 +41,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
+/* Twice, first only to learn the length: there is no limit to guess, and nothing is cut. The NUL that vsnprintf writes
+ * lies behind `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     va_list ap, again;

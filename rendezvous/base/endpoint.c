@@ -46,6 +46,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
+/* Here the colons inside are the address, only the one behind the bracket separates. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -75,6 +76,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
+/* The colons of an IPv6 address would run into the port, hence the brackets. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;
@@ -83,6 +85,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
+/* A socket for both families shows IPv4 peers as ::ffff:10.0.0.2; operators know them as 10.0.0.2. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "?";

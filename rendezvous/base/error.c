@@ -1,10 +1,16 @@
-/* error.c -- the texts behind include/ddp/error.h. */
+/* error.c -- the texts behind include/ddp/error.h.
+ *
+ * An error is made where it is noticed, by the code that knows the value, and each caller on the way up may put in front
+ * where it was: "checkpoint 'a.ckpt': ", "rank 3: ". So the finished sentence reads from the outside in. The text has a
+ * fixed size and lives with the caller: reporting that memory is short must not need any. */
 #include "ddp/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Switches without a default, so that the compiler names a row that is missing; numbers from a newer library still get
+ * an answer. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -29,6 +35,7 @@ const char *ddp_status_text(ddp_status status)
     return "unknown status";
 }
 
+/* Returns the code so that noticing and leaving are one statement: return ddp_fail(err, ...). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     if (err == NULL)
@@ -41,6 +48,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
+/* Built aside, because the old text is one of the parts. When both do not fit it is the end that is cut: the front says
+ * where to look. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -1,10 +1,14 @@
-/* log.c -- see log.h. */
+/* log.c -- see log.h.
+ *
+ * The line is put together on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork would
+ * copy, no memory. What is longer than the line is cut, since a log line is no reason to fail. */
 #include "log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
+/* The one global of this folder: set once before any thread starts, only read after that. */
 static struct {
     const char *program;
     enum log_level level;

@@ -1,5 +1,11 @@
-/* options.c -- see options.h. Not getopt_long, because its table knows neither help texts nor where values go, and it
- * prints its errors itself. */
+/* options.c -- see options.h.
+ *
+ * Not getopt_long, because its table knows neither help texts nor where values go, and it prints
+ * its errors itself. A row is all there is of an option, for example of ddp-rendezvous:
+ *
+ *     { "listen", "HOST:PORT", "where to listen", set_listen }
+ *
+ * gives --listen A, --listen=A, its lines in --help and in the manual page, and errors that begin "--listen: ". */
 #include "options.h"
 
 #include <stdio.h>
@@ -37,6 +43,7 @@ static ddp_status parse_one(const struct option_row *table, int argc, char *cons
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "--%s", row->name);
 }
 
+/* A lone "-" is an argument by custom (standard input), and "--" ends the options even before one that looks like it. */
 ddp_status options_parse(const struct option_row *table, int argc, char *const argv[], void *into, int *rest,
                          struct ddp_err *err)
 {

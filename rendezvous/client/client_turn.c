@@ -1,8 +1,12 @@
-/* client_turn.c -- see client_turn.h. */
+/* client_turn.c -- see client_turn.h.
+ *
+ * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition gives it back
+ * while they sleep. The turn itself may be held for minutes, by a thread that waits for a key. */
 #include "client/client_turn.h"
 
 #include <time.h>
 
+/* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */
 void client_cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -44,6 +48,8 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     return mine;
 }
 
+/* One is woken: only one can have it. Who took the turn in between, without waiting, is no harm: the woken one looks at
+ * the flag again. */
 void client_turn_give(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);

@@ -1,5 +1,8 @@
 /* encode.h -- the numbers and blobs of the wire, for both ends.
  *
+ *     put_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
+ *     put_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
+ *
  * Integers are little-endian whatever the machine is; a blob is a u64 length and that many bytes. The put_
  * functions append to a buffer and return false when memory is short (the buffer may then hold half a
  * message: drop it). The get_ functions read from memory that the caller has checked. */
@@ -10,6 +13,7 @@
 
 #include <stdint.h>
 
+/* Byte by byte, because places on the wire are not aligned; compilers make one store of it. */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
@@ -59,6 +63,7 @@ static inline bool put_i64(struct buf *out, int64_t value)
     return put_u64(out, (uint64_t)value);
 }
 
+/* Two appends: a failure of the second leaves a length without its bytes, see above. */
 static inline bool put_blob(struct buf *out, struct slice bytes)
 {
     return put_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);

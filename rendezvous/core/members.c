@@ -47,12 +47,14 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
     return true;
 }
 
+/* The name of an attempt is all three: the same job with another world size is another job to its ranks. */
 bool members_is_same(const struct members *m, const struct job_name *name)
 {
     return m->known && strcmp(m->job, name->job) == 0 && m->attempt == name->attempt &&
            m->world_size == name->world_size;
 }
 
+/* Also the bounds check for ranks that come from a peer. */
 struct member *members_at(const struct members *m, uint32_t rank)
 {
     return rank < m->world_size ? &m->member[rank] : NULL;
@@ -74,6 +76,7 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
+/* What the table alone knows; facts.c adds what the open connections show. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];

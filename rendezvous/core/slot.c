@@ -9,6 +9,7 @@
 
 enum { VALUE_MIN = 24 }; /* holds any counter, so ADD never allocates after the first time */
 
+/* The key may live without a value: a slot is also where people wait, and where a queue is. See slot_is_there. */
 struct slot *slot_find(const struct slots *slots, struct slice key)
 {
     struct table_node *node = table_find(&slots->table, key, table_hash(key));
@@ -78,7 +79,8 @@ static void mark_existing(struct slots *slots, struct slot *slot)
 bool slot_set(struct slots *slots, struct slot *slot, struct slice value)
 {
     uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
-    bool too_small = slot->cap<cap, wasteful = slot->cap / 4> cap;
+    bool too_small = cap > slot->cap;
+    bool wasteful = cap < slot->cap / 4;
     if ((too_small || wasteful) && !resize(slots, slot, cap))
         return false;
     if (value.len > 0)
@@ -138,6 +140,7 @@ bool slot_push(struct slots *slots, struct slot *slot, struct slice value)
     return true;
 }
 
+/* The item is the caller's, so that its bytes can be sent before they are freed. */
 struct queue_item *slot_pop(struct slot *slot)
 {
     struct queue_item *item = slot->pop_end;

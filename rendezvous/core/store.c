@@ -165,6 +165,7 @@ bool store_delete(struct store *s, struct slice key)
     return true;
 }
 
+/* What GETNUMKEYS returns; kept up to date, see mark_existing in slot.c. */
 uint64_t store_count(const struct store *s)
 {
     return s->slots.existing;
@@ -201,6 +202,7 @@ static uint32_t count_missing(const struct store *s, struct slice keys)
     return missing;
 }
 
+/* Ends at the first missing key: a poll of 1,000 keys that are not there yet costs one look-up. */
 bool store_check(const struct store *s, struct slice keys)
 {
     for (struct slice key; wire_next(&keys, &key);)
@@ -328,6 +330,7 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
     return pushed ? STORE_OK : STORE_FULL;
 }
 
+/* The length before tells the client an empty queue from an empty item. */
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before)
 {
     struct slot *slot = slot_find(&s->slots, queue);

@@ -1,6 +1,13 @@
 /* ctl_format.c -- see ctl_format.h.
  *
- * Which field stands in which column is a table for each list; ctl_table.c does the rest. */
+ * Which field stands in which column is a table for each list; ctl_table.c does the rest.
+ *
+ *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
+ *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
+ *        1  disconnected  n1     72     40.0 s
+ *
+ * The store may be older or younger than this program: a field that is missing leaves its cell empty, one
+ * that is not known is not shown. Nobody debugging a job that hangs is helped by "version mismatch". */
 #include "ctl/ctl_format.h"
 
 #include "ctl/ctl_table.h"
@@ -92,6 +99,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
+/* Powers of 1024, as --max-bytes takes them. */
 static bool put_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };

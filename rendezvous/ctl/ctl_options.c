@@ -1,4 +1,9 @@
-/* ctl_options.c -- see ctl_options.h. Pure: no printing, no exit, the environment is passed in. */
+/* ctl_options.c -- see ctl_options.h. Pure: no printing, no exit, the environment is passed in.
+ *
+ *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
+ *
+ * A command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a
+ * new question to the store is a row here, one in core/control.c, and a table of columns in ctl_format.c. */
 #include "ctl/ctl_options.h"
 
 #include "ctl/ctl_format.h"
@@ -71,6 +76,7 @@ static ddp_status set_timeout(void *into, const char *value, struct ddp_err *err
     return DDP_OK;
 }
 
+/* Options that ask for a text need neither a command nor a store; ctl_options_parse ends where one is met. */
 #define SET_ACTION(name, wanted)                                               \
     static ddp_status name(void *into, const char *value, struct ddp_err *err) \
     {                                                                          \
@@ -150,6 +156,8 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
+/* Options that the command does not use are sent all the same; the store ignores fields that it does not
+ * know, so no table of "which option with which command" is needed. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -167,6 +175,7 @@ char *ctl_options_request(const struct ctl_options *options)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
+/* In the same two columns as options_help, which prints what follows. */
 static bool command_help(struct buf *out)
 {
     bool ok = true;
@@ -196,6 +205,7 @@ static const char head[] =
     "\n"
     "commands:\n";
 
+/* As with grep and diff: 1 is an answer, 2 a mistake in the question, so that scripts can tell them apart. */
 static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
 
 bool ctl_options_text(enum ctl_action action, struct buf *out)

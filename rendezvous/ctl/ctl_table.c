@@ -19,6 +19,7 @@ bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
     return text == NULL || buf_append(out, text, strlen(text));
 }
 
+/* JSON knows only doubles; up to 2^53, which no count here reaches, they are exact integers. */
 bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);

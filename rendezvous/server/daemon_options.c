@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The port alone is a habit from other daemons; endpoint_parse leaves the host empty then: every address. */
 static ddp_status set_listen(void *into, const char *value, struct ddp_err *err)
 {
     struct daemon_options *o = into;

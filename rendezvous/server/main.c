@@ -22,6 +22,7 @@ static int print_text(enum daemon_action action)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
+/* SIGPIPE too: a peer that has gone is an error of write, not the end of the store. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -31,6 +32,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
+/* The line on stdout is for programs: with port 0 it is the only way to learn the port, and it comes when
+ * connections are accepted already. The warning goes to stderr. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     const char *host = o->listen.host;
@@ -79,6 +82,7 @@ static int serve(const struct daemon_options *o)
     return EXIT_OK;
 }
 
+/* The log has a name before the options are read, since they may be wrong. */
 int main(int argc, char **argv)
 {
     struct daemon_options options;

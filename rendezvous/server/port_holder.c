@@ -82,6 +82,7 @@ static void find_process(struct port_holder *out)
         name_process(out);
 }
 
+/* A socket for IPv6 may block the port for IPv4 as well, and stands in the other table only. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

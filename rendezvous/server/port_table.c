@@ -1,4 +1,12 @@
-/* port_table.c -- see port_table.h. */
+/* port_table.c -- see port_table.h.
+ *
+ * A listener and an old connection, as /proc/net/tcp shows them (addresses in the host's byte order, all in hex but the
+ * uid and the inode):
+ *
+ *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
+ *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
+ *
+ * Inode 0 means that no process has it any more: the kernel waits for stray packets (TIME_WAIT). */
 #include "server/port_table.h"
 
 #include <stdio.h>
@@ -38,6 +46,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
     return out->inode != 0;
 }
 
+/* The best that is known comes first; each line is one grade less certain. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)

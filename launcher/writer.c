@@ -157,13 +157,14 @@ static bool start_thread(struct writer *w)
 }
 
 /* The caller is the event loop, so this never waits for the file: at worst for the lock, which
- * nobody holds for long. */
+ * nobody holds for long. Only where there is no room for a thread (ulimit -u) it does, because to be slow is
+ * better than to lose what a worker has said. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
     struct slot *s = w->slots[slot];
     if (!start_thread(w))
-        s->error = EAGAIN;
+        s->error = s->error != 0 ? s->error : write_all(s->fd, bytes.data, bytes.len);
     else if (!buf_append(&s->waiting, bytes.data, bytes.len))
         s->error = ENOMEM;
     else

@@ -1,6 +1,8 @@
 /* test_writer.c -- the writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
 #include "writer.h"
 
+#include "procstat.h"
+
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 TestSuite(writer, .timeout = 20);
@@ -142,4 +145,26 @@ Test(writer, without_bytes_there_is_no_thread)
     struct writer *w = writer_new(on_progress, NULL);
     writer_add(w, STDOUT_FILENO, false);
     writer_free(w);
+}
+
+/* No address space is left for a thread's stack. */
+Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
+{
+    struct rlimit before, none = { 0 };
+    char got[16] = "";
+    if (procstat_is_sanitized(getpid()))
+        cr_skip_test("skipped, because a sanitizer needs address space of its own");
+    struct writer *w = writer_new(on_progress, NULL);
+    int slot = writer_add(w, pipe_fds[1], true);
+    getrlimit(RLIMIT_AS, &before);
+    none.rlim_max = before.rlim_max;
+    setrlimit(RLIMIT_AS, &none);
+    writer_put(w, slot, slice_str("hello\n"));
+    setrlimit(RLIMIT_AS, &before);
+    cr_expect_eq(writer_error(w, slot), 0);
+    cr_expect_eq(writer_queued(w), 0);
+    cr_expect_eq(read_n(got, 6), 6);
+    cr_expect_str_eq(got, "hello\n");
+    writer_free(w);
+    close(pipe_fds[0]);
 }

@@ -16,10 +16,18 @@ enum { PATH_SHOWN = 120, TIME_MAX = 32 };
 
 /* --- why it could not be started ------------------------------------------------------------------------ */
 
-/* ENOENT: the program, or what the kernel needs to run it. */
-static bool not_found(const struct report *r, const char *program, struct buf *out)
+/* The search in PATH found nothing. A file of that name may well be in this directory: then nobody executed it, and
+ * what the look at it saw is no cause. */
+static bool not_in_path(const struct report *r, const char *program, struct buf *out)
 {
     const char *path = r->path != NULL ? r->path : "which is not set";
+    return buf_printf(out, "%s: not found in PATH (%.*s%s); a program in this directory is written ./%s",
+                      program, PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "", program);
+}
+
+/* The program, or what the kernel needs to run it. */
+static bool not_found(const struct report *r, const char *program, struct buf *out)
+{
     if (r->look == LOOK_FILE && r->interpreter != NULL)
         return buf_printf(out, "%s is there, but its interpreter '%s' (its first line) is not", program,
                           r->interpreter);
@@ -27,10 +35,7 @@ static bool not_found(const struct report *r, const char *program, struct buf *o
         return buf_printf(out,
                           "%s is there, but the loader that it needs is not: it was built for another system",
                           program);
-    if (strchr(program, '/') != NULL)
-        return buf_printf(out, "%s: no such file", program);
-    return buf_printf(out, "%s: not found in PATH (%.*s%s); a program in this directory is written ./%s",
-                      program, PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "", program);
+    return buf_printf(out, "%s: no such file", program);
 }
 
 /* EACCES: what the shell saw decides which advice helps. */
@@ -62,6 +67,7 @@ bool cause_not_started(const struct report *r, const struct agent_worker *worker
     const char *words = strerrordesc_np(worker->error);
     switch (worker->error) {
     case ENOENT:
+        return strchr(program, '/') != NULL ? not_found(r, program, out) : not_in_path(r, program, out);
     case ELIBACC: /* what spawner.c makes of the ENOENT of a program that is there: 126, not 127 */
         return not_found(r, program, out);
     case EACCES:

@@ -162,7 +162,7 @@ Test(report, is_silent_about_success_but_can_say_it, .fini = tear_down)
     expect("ddprun: all workers ended with 0 after 8.5 s\n");
 }
 
-Test(report, says_why_a_program_cannot_be_started, .fini = tear_down)
+Test(report, says_why_a_program_cannot_be_started)
 {
     static const struct {
         int error;
@@ -209,14 +209,21 @@ Test(report, says_why_a_program_cannot_be_started, .fini = tear_down)
         expect(golden);
         tear_down();
     }
-    start(1, NULL);
-    plan.workers[0].argv[0] = "train";
-    report.look = LOOK_MISSING;
-    step(AGENT_SPAWN_FAILED, 1000, 0, ENOENT);
-    expect("ddprun: rank 0 could not be started: train: not found in PATH (/usr/bin:/bin); a program in this "
-           "directory is "
-           "written ./train\n"
-           "  ddprun exits with 127.\n");
+}
+
+Test(report, a_program_in_this_directory_is_not_in_path)
+{
+    const enum program_look looks[] = { LOOK_MISSING, LOOK_FILE };
+    for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++) {
+        start(1, NULL);
+        plan.workers[0].argv[0] = "train";
+        report.look = looks[i];
+        step(AGENT_SPAWN_FAILED, 1000, 0, ENOENT);
+        expect("ddprun: rank 0 could not be started: train: not found in PATH (/usr/bin:/bin); a program in "
+               "this directory is written ./train\n"
+               "  ddprun exits with 127.\n");
+        tear_down();
+    }
 }
 
 Test(report, never_has_more_than_forty_lines, .fini = tear_down)

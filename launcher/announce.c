@@ -32,6 +32,8 @@ void announce_job(const struct announce *a, const char *note)
         output_note(a->output, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         output_note(a->output, "%s", note);
+    if (plan->cli->verbose && !plan->cli->json) /* ddpctl is given this address */
+        output_note(a->output, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->json)
         put_event(a, event_started(&event, since_start(a), plan), &event);
 }

@@ -230,6 +230,7 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
     run_free(&r);
     r = JOB("--verbose", "--nproc_per_node=2", WORKER);
     EXPECT(r, 0);
+    SAYS(r, ", store at 127.0.0.1:");
     SAYS(r, "rank 1 started");
     SAYS(r, "rank 1: exit 0");
     run_free(&r);

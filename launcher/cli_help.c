@@ -215,5 +215,5 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_examples(out) &&
-           buf_printf(out, ".SH SEE ALSO\n.BR ddp\\-rendezvous (1),\n.BR ddpctl (1)\n");
+           buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 rows=$(ddp_missing "$@")
 [ -n "$rows" ] || exit 0
 {
-    echo "missing for 'make' (group: $*):"
+    echo "missing (for: $*):"
     awk '{ p = $1; what = $2; $1 = $2 = ""; sub(/^ +/, ""); sub(/^[a-z]*:/, "", what)
            printf "  %-18s looked for %s: %s\n", p, what, $0 }' <<<"$rows"
     echo "Install: $(ddp_install_command "$(awk '{ print $1 }' <<<"$rows" | sort -u | xargs)")"

@@ -163,11 +163,29 @@ static size_t distance_to(const char *name, const char *option)
     return cut < whole ? cut : whole;
 }
 
+/* Whoever comes from torchrun should not look for a slip of the finger where there is none. */
+static bool is_torchruns(const char *name)
+{
+    static const char *const names[] = {
+        "rdzv_backend", "rdzv_endpoint", "rdzv_conf",          "max_restarts",      "monitor_interval",
+        "start_method", "role",          "event_log_handler",  "run_path",          "local_addr",
+        "logs_specs",   "numa_binding",  "local_ranks_filter", "signals_to_handle", "virtual_local_rank",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
 static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
     const char *nearest = NULL;
+    if (is_torchruns(name))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%.*s: this version does not have that option of torchrun; leave it out", SHOWN_MAX,
+                        spelled);
     for (int i = 0; i < OPTIONS; i++) {
         size_t d = distance_to(name, cli_rows[i].name);
         if (d < best) {

@@ -325,9 +325,17 @@ Test(cli, the_nearest_option_is_suggested)
     REFUSED("unknown option --nprocs_per_node; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
     REFUSED("unknown option --nprocs=2; did you mean --nproc_per_node?", "--nprocs=2", "prog");
     REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
-    REFUSED("unknown option --role=x; ddprun --help lists them", "--role=x", "prog");
     REFUSED("unknown option --xylophone; ddprun --help lists them", "--xylophone", "prog");
     REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
+}
+
+Test(cli, an_option_that_only_torchrun_has_is_no_typing_error)
+{
+    REFUSED("--role=x: this version does not have that option of torchrun; leave it out", "--role=x", "prog");
+    REFUSED("--max-restarts: this version does not have that option of torchrun; leave it out",
+            "--max-restarts", "3", "prog");
+    REFUSED("--rdzv_backend=c10d: this version does not have that option of torchrun; leave it out",
+            "--rdzv_backend=c10d", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)

@@ -17,7 +17,10 @@ if [ "${1:-}" = -d ]; then
     dir=$2
     shift 2
 fi
-[ $# -gt 0 ] || { echo "usage: scripts/fresh-root.sh [-d DIR] COMMAND..." >&2; exit 2; }
+case "${1:-}" in
+-h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
+'' | -*) echo "usage: scripts/fresh-root.sh [-d DIR] COMMAND..." >&2; exit 2 ;;
+esac
 [ "$(id -u)" -eq 0 ] || { echo "fresh-root.sh: chroot and mount need root" >&2; exit 2; }
 ddp_install root
 mkdir -p "$dir"

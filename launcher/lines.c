@@ -15,6 +15,8 @@
 
 #include <stdio.h>
 
+#define ERASE_ROW "\033[K"
+
 enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line made bigger is given back */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
@@ -67,9 +69,21 @@ static void add_text(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* \r: the segment may be drawn over from now on. An empty one draws over nothing. */
+/* A newline moved the cursor: nothing can be drawn over it any more. */
+static void forget_update(struct lines *l)
+{
+    empty(&l->update);
+    l->update_shown = false;
+}
+
+/* \r: the segment may be drawn over from now on. An empty one draws over nothing; one that only erases the row
+ * leaves nothing to show. */
 static void end_update(struct lines *l)
 {
+    if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
+        empty(&l->text);
+        forget_update(l);
+    }
     if (l->text.len == 0)
         return;
     struct buf old = l->update;
@@ -77,13 +91,6 @@ static void end_update(struct lines *l)
     l->text = old;
     l->update_shown = false;
     empty(&l->text);
-}
-
-/* A newline moved the cursor: nothing can be drawn over it any more. */
-static void forget_update(struct lines *l)
-{
-    empty(&l->update);
-    l->update_shown = false;
 }
 
 /* The line that ends here is its last segment, or the update before it when nothing was drawn over that. */
@@ -170,4 +177,24 @@ bool line_format(struct buf *out, const char *prefix, struct slice text, enum li
         return true;
     out->len = before;
     return false;
+}
+
+const char *line_row_wipe(struct line_row *row)
+{
+    const char *wipe = row->drawn ? "\r" ERASE_ROW : "";
+    row->drawn = false;
+    return wipe;
+}
+
+bool line_show(struct buf *out, struct line_row *row, const char *prefix, struct slice text,
+               enum line_kind kind)
+{
+    const char *wipe = line_row_wipe(row);
+    if (!buf_append(out, wipe, strlen(wipe)) || !line_format(out, prefix, text, kind))
+        return false;
+    if (row->terminal && kind == LINE_UPDATE) {
+        out->len--; /* the newline: the next line shall come over this one */
+        row->drawn = true;
+    }
+    return true;
 }

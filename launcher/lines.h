@@ -8,6 +8,7 @@
  * - A lone \r ends an update: what a progress bar draws over. Updates are not lines: only the latest is kept,
  * and shown when lines_show_update is called (from a timer, about once a second) or when nothing followed it:
  * by \n or the end.
+ * - An update that is only ESC [ K (erase the row) takes back the one before it.
  * - A last line without \n is delivered by lines_finish.
  * - Text over the limit is delivered in pieces of that size, marked LINE_CUT: memory stays bounded.
  *
@@ -54,6 +55,20 @@ void lines_finish(struct lines *l);
 /* "[3] ", in the rank's colour when `colour`; the text lives in `out`. */
 enum { LINE_PREFIX_MAX = 32 };
 void line_prefix(char out[LINE_PREFIX_MAX], int rank, bool colour);
+
+/* The last row of a terminal, where an update stays without a newline until the next line is drawn over it. A
+ * zeroed struct is something that has no such row (a file, a pipe): updates are lines there. */
+struct line_row {
+    bool terminal;
+    bool drawn; /* an update stands there now */
+};
+
+/* What makes the row empty for a line of any other origin: "" when no update stands there. */
+const char *line_row_wipe(struct line_row *row);
+
+/* Append a line as it shall appear on `row`, as line_format does elsewhere. */
+bool line_show(struct buf *out, struct line_row *row, const char *prefix, struct slice text,
+               enum line_kind kind);
 
 /* Append prefix, text, a mark when it is LINE_CUT, and a newline. False when memory is short, nothing is
  * appended then. */

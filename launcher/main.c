@@ -95,6 +95,7 @@ static int run(const struct cli *cli)
                                       .physical_gpus = gpu_count(),
                                       .cpus = cpu_count(),
                                       .host = host,
+                                      .terminal = isatty(STDERR_FILENO),
                                       .nonce = nonce,
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)

@@ -27,7 +27,8 @@ enum {
     READ_BYTES = 64 * 1024,
     HIGH_WATER = 4 << 20, /* bytes in a sink's queue that stop us reading */
     LOW_WATER = 1 << 20,  /* ... and let us go on */
-    UPDATE_MS = 1000,     /* how often a progress bar is shown */
+    UPDATE_MS = 1000,     /* how often a progress bar becomes a line of a log */
+    REDRAW_MS = 100,      /* ... and is drawn anew on a terminal */
     NO_SINK = -1
 };
 
@@ -41,6 +42,7 @@ struct stream {
     bool raw;    /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
     int local_rank, which; /* STD_OUT or STD_ERR */
     int console, file;     /* sinks, NO_SINK when it does not go there */
+    struct line_row *row;  /* where its console lines appear */
     struct lines lines;
     char prefix[LINE_PREFIX_MAX];
     struct tail tail;
@@ -51,6 +53,8 @@ struct output {
     struct sinks *sinks;
     struct stream *streams; /* two for each worker */
     struct tail *tails;     /* collected for output_tails */
+    struct line_row screen; /* the terminal, where progress bars are drawn */
+    struct line_row plain;  /* everything else */
     struct buf batch;       /* lines made from one read, so that they are queued at once */
     char *chunk;            /* what libuv reads into; used up within the callback */
     uv_async_t progress;
@@ -78,7 +82,6 @@ static uint64_t since_start(const struct output *o)
 
 /* A line becomes text, or an event, behind those of the same read. Writing each by itself would
  * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
-/* A line goes into the batch, not to the sink: one read may hold a thousand of them, and each put takes a lock. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct stream *s = user;
@@ -87,7 +90,7 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
     if (plan->cli->json)
         event_output(&o->batch, since_start(o), &plan->workers[s->local_rank], s->which, text, kind);
     else
-        line_format(&o->batch, s->prefix, text, kind);
+        line_show(&o->batch, s->row, s->prefix, text, kind);
 }
 
 static void queue_batch(struct output *o, int sink)
@@ -107,10 +110,8 @@ static void on_update_time(uv_timer_t *timer)
             queue_batch(o, o->streams[i].console);
 }
 
-/* Bytes go to the file as they are, and to the console as lines. The tail gets them in any case:
- * the last words of a failed worker belong into the report, even when nobody looked at the console. */
-/* Three want the same bytes: the report (the last ones), the log file (exactly as they came, \r and all) and the
- * console (whole lines). */
+/* Three want the same bytes: the report (the last ones, even when nobody looked at the console), the
+ * log file (exactly as they came, \r and all) and the console (whole lines). */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     struct output *o = s->o;
@@ -126,7 +127,7 @@ static void take_bytes(struct stream *s, struct slice bytes)
     lines_feed(&s->lines, bytes);
     queue_batch(o, s->console);
     if (s->lines.update.len > 0 && !uv_is_active((uv_handle_t *)&o->update))
-        uv_timer_start(&o->update, on_update_time, UPDATE_MS, 0);
+        uv_timer_start(&o->update, on_update_time, s->row->terminal ? REDRAW_MS : UPDATE_MS, 0);
 }
 
 /* --- streams -------------------------------------------------------------------------------------------- */
@@ -179,14 +180,15 @@ static void stream_end(struct stream *s)
     s->o->open_pipes--;
     if (!s->raw && s->console != NO_SINK) {
         lines_finish(&s->lines);
+        buf_printf(&s->o->batch, "%s", s->row == &s->o->screen ? line_row_wipe(s->row) : "");
         queue_batch(s->o, s->console);
     }
     uv_close((uv_handle_t *)&s->pipe, pipe_closed);
     look_for_idle(s->o);
 }
 
-/* The limit is for a sink's whole queue, not for a stream's share: memory is what is bounded. */
-/* A stream is as slow as the slower of its two sinks. */
+/* A stream is as slow as the slower of its two sinks. The limit is for a sink's whole queue, not for a
+ * stream's share: memory is what is bounded. */
 static bool is_over(struct stream *s, uint64_t limit)
 {
     struct sinks *sinks = s->o->sinks;
@@ -270,13 +272,18 @@ static void wake_loop(void *user)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* NO_COLOR is a convention (no-color.org): any value but the empty one means no. */
+/* Can the cursor be moved there? */
+static bool is_screen(const struct plan *plan, int fd)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
 /* NO_COLOR is the convention of no-color.org: set and not empty means none. */
 static bool has_colour(const struct plan *plan, int fd)
 {
-    char *const *environ_block = plan->facts->environ_block;
-    const char *no_color = env_find(environ_block, "NO_COLOR"), *term = env_find(environ_block, "TERM");
-    return (no_color == NULL || *no_color == '\0') && term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
+    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
+    return (no_color == NULL || *no_color == '\0') && is_screen(plan, fd);
 }
 
 static const struct plan_stream *planned(const struct plan_worker *w, int which)
@@ -294,6 +301,7 @@ static ddp_status stream_init(struct stream *s, struct output *o, int local_rank
     *s = (struct stream){
         .o = o, .local_rank = local_rank, .which = which, .console = NO_SINK, .file = NO_SINK
     };
+    s->row = is_screen(plan, which == STD_OUT ? STDOUT_FILENO : STDERR_FILENO) ? &o->screen : &o->plain;
     s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json;
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
     if (plan->prefix)
@@ -321,6 +329,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     if (o == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' output");
     o->options = *options;
+    o->screen.terminal = true;
     init_handles(o);
     const size_t n = (size_t)n_streams(o);
     o->streams = calloc(n, sizeof(*o->streams));
@@ -408,7 +417,7 @@ void output_note(struct output *o, const char *fmt, ...)
     if (json)
         event_note(&out, since_start(o), text);
     else
-        buf_printf(&out, "ddprun: %s\n", text);
+        buf_printf(&out, "%sddprun: %s\n", line_row_wipe(&o->screen), text);
     sinks_put(o->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
     buf_free(&out);
 }
@@ -420,9 +429,7 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Bytes that were not read yet are lost here. That is for pipes that somebody outside the job keeps
- * open. */
-/* Also what has not been read yet is lost here: after the drain time, or when ddprun ends early. */
+/* That is for pipes that somebody outside the job keeps open. What has not been read yet is lost here: after the drain time, or when ddprun ends early. */
 static void end_all(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++)

@@ -223,6 +223,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .master_port = plan->master_port,
                                .job = plan->job,
                                .error_file = w->error_file,
+                               .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
                                .timeout_ms = plan->cli->timeout_ms };
     env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
     return facts;

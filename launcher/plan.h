@@ -18,6 +18,7 @@ struct plan_facts {
     int physical_gpus;
     int cpus; /* usable by this process */
     const char *host;
+    bool terminal;     /* our stderr is one that can move its cursor */
     const char *nonce; /* random, fit for a file name: made-up job ids and log directories end in it */
     const char
         *tmp_dir; /* parent of the log directory when --tee or --redirects are used without --log_dir */

@@ -35,7 +35,8 @@
     X(DDPRUN_STORE, "%s", "1", true, "the store understands ddprun's own requests")                      \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
-      "how long workers wait for each other at the start (--timeout)")
+      "how long workers wait for each other at the start (--timeout)")                                   \
+    X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr ends on a terminal: progress bars are welcome")
 
 enum worker_env_var {
 #define X(name, ...) ENV_##name,
@@ -54,6 +55,7 @@ struct env_facts {
     const char *nccl_async; /* values of the two variables */
     const char *nccl_async_old;
     bool set_omp;
+    bool terminal;
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };
 

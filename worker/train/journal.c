@@ -1,7 +1,7 @@
 /* journal.c -- see journal.h.
  *
- * Lines go to stdout, where a user redirects them; the bar goes to stderr and only to a terminal, so a log
- * never contains one. In JSON a number that is not finite becomes null, as JSON has no word for it. */
+ * Lines go to stdout, where a user redirects them; the bar goes to a terminal only (our own, or the one
+ * that ddprun tells of and draws on), so a log never contains one. In JSON a number that is not finite becomes null, as JSON has no word for it. */
 #include "journal.h"
 
 #include "ddp/ckpt.h"
@@ -16,11 +16,19 @@
 
 enum { BAR_CELLS = 30 }; /* leaves room for the numbers in 80 columns */
 
+/* The terminal, through the stream of the lines when there is a choice: bar and lines then keep their order. */
+static FILE *bar_stream(void)
+{
+    if (isatty(STDOUT_FILENO))
+        return stdout;
+    return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
+}
+
 /* "e": not inherited by anything that a library may start. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
-    r->bar = r->lines && isatty(STDERR_FILENO);
+    r->bar = r->lines ? bar_stream() : NULL;
     if (!speak || metrics == NULL)
         return DDP_OK;
     r->metrics = fopen(metrics, "we");
@@ -39,11 +47,12 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for people -------------------------------------------------------------------------------------- */
 
-/* Back to the first column and delete to the end: the next line must not stand behind the bar. */
+/* The bar has left the cursor in the first column: delete to the end, the next line must not stand before it. The
+ * \r behind tells ddprun that nothing is left to show. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
-        fputs("\r\033[K", stderr);
+        fputs("\033[K\r", r->bar);
     r->bar_shown = -1;
 }
 
@@ -65,15 +74,15 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 {
     char cells[BAR_CELLS + 1];
     int mille = (int)(done * 1000 / total);
-    if (!r->bar || mille / 10 == r->bar_shown / 10)
+    if (r->bar == NULL || mille / 10 == r->bar_shown / 10)
         return;
     int filled = mille * BAR_CELLS / 1000;
     memset(cells, '#', (size_t)filled);
     memset(cells + filled, '.', (size_t)(BAR_CELLS - filled));
     cells[BAR_CELLS] = '\0';
-    fprintf(stderr, "\repoch %" PRIu64 "/%" PRIu64 " [%s] %" PRIu64 "/%" PRIu64, epoch, epochs, cells, done,
-            total);
-    fflush(stderr);
+    fprintf(r->bar, "epoch %" PRIu64 "/%" PRIu64 " [%s] %" PRIu64 "/%" PRIu64 "\r", epoch, epochs, cells,
+            done, total);
+    fflush(r->bar);
     r->bar_shown = mille;
 }
 

@@ -12,7 +12,7 @@
 
 struct journal {
     bool lines;    /* print */
-    bool bar;      /* draw the progress bar: stderr is a terminal */
+    FILE *bar;     /* where a progress bar is drawn; NULL = nowhere */
     int bar_shown; /* per mille drawn last, -1 = none on the screen */
     FILE *metrics; /* ours; NULL = none */
     const char *metrics_path;

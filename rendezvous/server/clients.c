@@ -107,14 +107,24 @@ static void on_end(struct conn *conn, const char *why)
     c->clients->stepped(c->clients->user);
 }
 
+/* A client that died is no more than one that went: a warning would be the first line that a user reads of a job whose
+ * worker was killed, and lead away from the cause. */
+static void log_trouble(struct client *c)
+{
+    if (c->trouble == CONN_GONE)
+        log_peer(c, "closed by the peer before its reply");
+    else
+        log_dropped(c, c->trouble == CONN_SLOW ? "it does not read its replies, too many are queued"
+                                               : "its replies cannot be written");
+}
+
 /* Without a farewell: flushing is just what failed. */
 static void cut_off(struct client *c)
 {
     struct hub *hub = c->clients->hub;
     if (c->trouble == CONN_SLOW)
         hub_count(hub, HUB_CUT_OFF_SLOW_READER);
-    log_dropped(c, c->trouble == CONN_SLOW ? "it does not read its replies, too many are queued"
-                                           : "its replies cannot be written");
+    log_trouble(c);
     move_to(c, SERVED);
     conn_abort(&c->conn);
     hub_disconnect(hub, c->id, now_ms(c->clients));

@@ -179,6 +179,8 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes)
         return queue(c, bytes); /* keep the order */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
+    if (n == UV_EPIPE || n == UV_ECONNRESET)
+        return CONN_GONE;
     if (n < 0 && n != UV_EAGAIN)
         return CONN_BROKEN;
     size_t done = n > 0 ? (size_t)n : 0;

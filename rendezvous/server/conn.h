@@ -46,14 +46,15 @@ struct conn {
 enum conn_sent {
     CONN_SENT,   /* written, or queued */
     CONN_SLOW,   /* the peer does not read: more than max_queue_bytes would be queued */
-    CONN_BROKEN, /* the socket reports an error, or memory is short */
+    CONN_GONE,   /* the peer has closed or died, and its end has not been read yet */
+    CONN_BROKEN, /* the socket reports another error, or memory is short */
 };
 
 /* Take over `fd` (accepted, non-blocking) and start reading. Whatever happens, on_closed comes in the end;
  * false: it could not be started and is closing already. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write now what the socket takes, queue a copy of the rest. After SLOW or BROKEN a part may have been sent,
+/* Write now what the socket takes, queue a copy of the rest. After SLOW, GONE or BROKEN a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes);
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TestSuite(rendezvous_daemon, .timeout = 60);
@@ -125,6 +127,31 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
     cr_assert(matches(r.err, "127\\.0\\.0\\.1:[0-9]+: connected\n"), "%s", r.err);
     cr_assert(matches(r.err, "warning: 127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s", r.err);
     run_free(&r);
+}
+
+/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the reply meets a
+ * socket that is gone already. Workers that are killed do that all the time. */
+Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
+{
+    const struct linger reset = { .l_onoff = 1 };
+    siginfo_t stopped;
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    int waiter = peer_connect_c(d.port), writer = peer_connect_c(d.port);
+    peer_wait(waiter, "/go");
+    peer_expect_silence(writer, 'C');
+    run_signal(d.process, SIGSTOP);
+    cr_assert_eq(waitid(P_PID, (id_t)run_pid(d.process), &stopped, WSTOPPED), 0);
+    peer_set(writer, "/go", slice_str("1"));
+    setsockopt(waiter, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(waiter);
+    run_signal(d.process, SIGCONT);
+    peer_expect_silence(writer, 'C');
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_assert_eq(r.exit_code, 0);
+    cr_assert_null(strstr(r.err, "warning"), "%s", r.err);
+    run_free(&r);
+    close(writer);
 }
 
 Test(rendezvous_daemon, quiet_is_quiet)

@@ -101,7 +101,7 @@ ddp_install() {
     if [ "$(id -u)" -ne 0 ]; then
         sudo=(sudo)
         if ! command -v sudo >/dev/null; then
-            echo "not root, and there is no sudo. As root: $(ddp_install_command "$packages")" >&2
+            echo "not root, and there is no sudo. Let root do: apt-get install -y --no-install-recommends $packages" >&2
             return 1
         fi
     fi

@@ -338,6 +338,8 @@ Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
     train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
+    train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
+                "--model was mlp, now it is seqnet");
     change_file("ckpt/train.ckpt", 5000, 'x');
     train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1, "/ckpt/train.ckpt: offset ");
 }

@@ -59,15 +59,25 @@ ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct d
                             : ddp_wrap(err, "checkpoint not written, the one before it is untouched");
 }
 
+/* As the user would write it. The value may come from a file and be any number. */
+static const char *fact_words(int fact, int64_t value, char number[24])
+{
+    if (fact == FACT_MODEL && value >= 0 && value < MLP_MODELS)
+        return mlp_model_name[value];
+    snprintf(number, 24, "%" PRId64, value);
+    return number;
+}
+
 /* A run that goes on with another seed, batch or data set would not be the run it claims to be. */
 static ddp_status compare(const char *path, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
+    char was[24], is[24];
     for (int i = 0; i < FACTS; i++) {
         if (facts[i].must_match && theirs[i] != ours[i])
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "%s: %s was %" PRId64 ", now it is %" PRId64
-                            "; give the same, or another --checkpoint directory for a new run",
-                            path, facts[i].text, theirs[i], ours[i]);
+                            "%s: %s was %s, now it is %s; give the same, or another --checkpoint directory "
+                            "for a new run",
+                            path, facts[i].text, fact_words(i, theirs[i], was), fact_words(i, ours[i], is));
     }
     return DDP_OK;
 }

@@ -14,7 +14,7 @@
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
-    X(MODEL, "--model (0 = mlp, 1 = seqnet)", 1)                                  \
+    X(MODEL, "--model", 1)                                                        \
     X(SEED, "--seed", 1)                                                          \
     X(GLOBAL_BATCH, "global batch (--global_batch, or --batch times workers)", 1) \
     X(SAMPLES, "number of training samples", 1)

@@ -59,7 +59,7 @@ trap unmount EXIT
 trap 'exit 130' INT TERM
 
 if [ ! -e "$base/etc/debian_version" ]; then
-    echo "== making a bare Debian 12 in $base"
+    echo "== making a bare Debian 12 in $base (minutes; the log is $dir/debootstrap.log)"
     rm -rf --one-file-system "$base.new"
     debootstrap --variant=minbase bookworm "$base.new" "$(mirror)" >"$dir/debootstrap.log" 2>&1 || {
         tail -n 20 "$dir/debootstrap.log" >&2
@@ -69,6 +69,7 @@ if [ ! -e "$base/etc/debian_version" ]; then
     mv "$base.new" "$base"
 fi
 
+echo "== copying $base to $root"
 unmount
 rm -rf --one-file-system "$root"
 cp -a "$base" "$root"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# What the pages name is there: files, make targets, and options of ddprun.
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
+. "$(dirname "$0")/tap.sh"
+
+pages=(README.md CONTRIBUTING.md launcher/README.md rendezvous/README.md)
+
+# A name may end in a placeholder: `tests/unit/test_<module>.c`.
+named_files_exist() {
+    local name lost=0
+    while IFS= read -r name; do
+        compgen -G "${name%%<*}*" >/dev/null || { echo "$name is nowhere"; lost=1; }
+    done < <(grep -ohE '`(include|launcher|rendezvous|worker|tests|scripts)/[A-Za-z0-9_./<>*-]+`' "${pages[@]}" | tr -d '`')
+    return "$lost"
+}
+
+named_targets_exist() {
+    local name lost=0
+    while IFS= read -r name; do
+        grep -q "^$name:" Makefile || { echo "make $name is nowhere"; lost=1; }
+    done < <(grep -ohE '`make [a-z-]+' "${pages[@]}" | sed 's/.* //' | sort -u)
+    return "$lost"
+}
+
+named_options_exist() {
+    local name lost=0
+    "$BUILD/ddprun" --print_man | tr -d '\\' >"$tmp/page"
+    while IFS= read -r name; do
+        grep -q -e "$name" "$tmp/page" || { echo "ddprun has no $name"; lost=1; }
+    done < <(sed -n '/^| option/,/^$/p' README.md | grep -oE -e '--[a-z_]+' | sort -u)
+    return "$lost"
+}
+
+check "every file that a page names is there" named_files_exist
+check "every make target that a page names is there" named_targets_exist
+check "every option that the README names is ddprun's" named_options_exist
+finish

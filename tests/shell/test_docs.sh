@@ -24,7 +24,7 @@ named_targets_exist() {
 
 named_options_exist() {
     local name lost=0
-    "$BUILD/ddprun" --print_man | tr -d '\\' >"$tmp/page"
+    "$BUILD/ddprun" --print_man | sed 's:[\]::g' >"$tmp/page"
     while IFS= read -r name; do
         grep -q -e "$name" "$tmp/page" || { echo "ddprun has no $name"; lost=1; }
     done < <(sed -n '/^| option/,/^$/p' README.md | grep -oE -e '--[a-z_]+' | sort -u)

@@ -249,8 +249,9 @@ static void look_for_failures(struct output *o)
         if (error == EPIPE && sink < SINK_FILES)
             console_is_closed(o, sink);
         if (sink != SINK_STDERR)
-            output_note(o, "warning: cannot write %s: %s; what comes for it is lost from here on", name,
-                        strerror(error));
+            output_note(o, "warning: cannot write %s: %s; %s", name, strerror(error),
+                        error == EPIPE ? "its reader is gone, and workers that write on get SIGPIPE"
+                                       : "what comes for it is lost from here on");
     }
 }
 

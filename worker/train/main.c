@@ -5,9 +5,11 @@
  * freed, and by whom. */
 #include "trainer.h"
 
+#include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, PATIENCE_S = 5 };
 
 static int exit_code_of(ddp_status status)
 {
@@ -45,11 +47,34 @@ static int train(const struct train_options *options, ddp_ctx *ctx)
     return exit_code;
 }
 
+static void say_waiting(int sig)
+{
+    static const char words[] =
+        "train: still waiting for the other ranks, or for the store that MASTER_ADDR names\n";
+    (void)sig;
+    if (write(STDERR_FILENO, words, sizeof(words) - 1) < 0)
+        return; /* nobody reads it */
+}
+
+/* A rank that never comes is an error only after a minute, and a library does not print: so the program says after
+ * some seconds what it waits for. */
+static ddp_status meet_others(ddp_ctx **ctx)
+{
+    const struct sigaction say = { .sa_handler = say_waiting, .sa_flags = SA_RESTART };
+    struct sigaction before;
+    sigaction(SIGALRM, &say, &before);
+    alarm(PATIENCE_S);
+    ddp_status status = ddp_init_from_env(NULL, ctx);
+    alarm(0);
+    sigaction(SIGALRM, &before, NULL);
+    return status;
+}
+
 /* Before there is a context, and after it is gone, there is nobody to tell. */
 static int run(const struct train_options *options)
 {
     ddp_ctx *ctx;
-    ddp_status status = ddp_init_from_env(NULL, &ctx);
+    ddp_status status = meet_others(&ctx);
     if (status != DDP_OK) {
         fprintf(stderr, "train: %s\n", ddp_last_error());
         return EXIT_FAILED;

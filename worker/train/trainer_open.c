@@ -143,12 +143,12 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     if (status == DDP_OK)
         status = open_reducer(t, err);
     if (status == DDP_OK)
-        journal_line(&t->journal,
-                     "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, batch %" PRIu64
-                     ", %" PRIu64 " steps an epoch",
-                     mlp_model_name[options->model], t->train_set.n, t->test_set.n, options->data,
-                     t->split.world_size, t->split.world_size == 1 ? "" : "s", t->split.global_batch,
-                     t->split.steps);
+        journal_line(
+            &t->journal,
+            "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
+            ", %" PRIu64 " steps an epoch",
+            mlp_model_name[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
+            t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps);
     return status;
 }
 

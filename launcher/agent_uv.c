@@ -441,11 +441,13 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->agent = agent_new(&options);
     if (n->pids == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
-    ddp_status status = logdir_make(n->plan, err);
+    ddp_status status = spawner_init(&n->spawner, n->plan, err);
+    if (status == DDP_OK)
+        status = logdir_make(n->plan, err);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
-    spawner_init(&n->spawner, n->plan, n->output);
+    n->spawner.output = n->output;
     exits_open(&n->exits);
     if (status == DDP_OK)
         status = store_host_start(n->plan, &n->store, n->port_note, err);

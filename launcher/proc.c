@@ -28,6 +28,7 @@ enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127 };
 
 /* What the child reads and writes. It lies on the parent's stack, which stands still meanwhile. */
 struct child {
+    const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent;
     int error; /* written by the child, read by us after it is gone or has become the program */
@@ -65,13 +66,18 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Put the three descriptors in place; every other one closes at execve. */
-IN_CHILD static bool place_fds(const int fds[3])
+/* Until the first call in here the table of descriptors is our parent's. Asked to close everything above
+ * the slots in a table of its own, the kernel copies only what is below: a handful. Where it cannot, all
+ * is copied, and what we opened closes at execve. */
+IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
+    const unsigned above = (unsigned)slots->at[2] + 1;
+    if (close_range(above, UINT32_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0)
+        return false;
     for (int i = 0; i < 3; i++)
-        if (fds[i] != i && dup2(fds[i], i) < 0)
+        if (dup2(slots->at[i], i) < 0)
             return false;
-    return close_range(3, UINT32_MAX, CLOSE_RANGE_CLOEXEC) == 0 || errno == ENOSYS;
+    return close_range(3, UINT32_MAX, 0) == 0 || errno == ENOSYS;
 }
 
 /* The group comes first, so that a signal to ours does not meet a half-made worker.
@@ -81,7 +87,7 @@ IN_CHILD static bool place_fds(const int fds[3])
  * to wait for its turn there, while we wait for its execve: on a busy machine 64 workers took half as long again. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->spec->fds))
+    if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
         return false;
     if (c->spec->nofile != NULL)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
@@ -105,25 +111,63 @@ IN_CHILD static int child_main(void *arg)
 
 /* --- the parent ----------------------------------------------------------------------------------------- */
 
+bool proc_slots_open(struct proc_slots *slots)
+{
+    slots->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        slots->at[i] = slots->null < 0 ? -1 : fcntl(slots->null, F_DUPFD_CLOEXEC, slots->null);
+    return slots->at[2] >= 0;
+}
+
+void proc_slots_close(struct proc_slots *slots)
+{
+    for (int i = 0; i < 3; i++)
+        if (slots->at[i] > STDERR_FILENO)
+            close(slots->at[i]);
+    if (slots->null > STDERR_FILENO)
+        close(slots->null);
+}
+
+/* Lay `fds` into the slots; NULL takes them out again. The numbers themselves stay taken, so that no
+ * other thread's socket can get one. */
+static bool fill_slots(const struct proc_slots *slots, const int fds[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (dup3(fds != NULL ? fds[i] : slots->null, slots->at[i], O_CLOEXEC) < 0)
+            return false;
+    return true;
+}
+
 /* All signals are blocked around the clone: a handler that ran in the child would act on our memory
  * in our name. */
-pid_t proc_spawn(const struct proc_spec *spec, int *error)
+static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
-    struct child c = { .spec = spec, .parent = getpid() };
+    const int flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD;
     sigset_t all, before;
-
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = clone(child_main, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
-    int clone_error = errno;
+    pid_t pid = clone(child_main, stack + sizeof(stack), flags, c);
+    if (pid < 0)
+        c->error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid;
+}
 
-    *error = pid < 0 ? clone_error : c.error;
+pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
+{
+    struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
+    pid_t pid = -1;
+    if (fill_slots(slots, spec->fds))
+        pid = clone_child(&c);
+    else
+        c.error = errno;
+    fill_slots(slots, NULL);
     if (pid > 0 && c.error != 0) {
         waitpid(pid, NULL, 0);
-        return -1;
+        pid = -1;
     }
+    *error = c.error;
     return pid;
 }
 

@@ -8,9 +8,22 @@
 
 #include "report.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+
+/* Descriptor numbers below everything else that this process opens, where the three descriptors of
+ * the next worker are laid down. A worker is born with our table of descriptors and keeps its bottom
+ * only: it would be a waste to copy and close hundreds of pipes of its siblings. */
+struct proc_slots {
+    int null;  /* /dev/null, what lies in the slots between two starts */
+    int at[3]; /* in ascending order */
+};
+
+/* Reserve them, as early as possible. False: no descriptors (errno). */
+bool proc_slots_open(struct proc_slots *slots);
+void proc_slots_close(struct proc_slots *slots);
 
 struct proc_spec {
     const char *path;            /* what is executed, from proc_find */
@@ -27,7 +40,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size);
 
 /* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call
  * it from a thread that lives as long as the workers: the parent-death signal follows the thread. */
-pid_t proc_spawn(const struct proc_spec *spec, int *error);
+pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
 /* What lies at `path`, for the report of a program that could not be started. */
 enum program_look proc_look(const char *path);

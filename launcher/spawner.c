@@ -9,10 +9,8 @@
  * each worker gets the user's limit back. */
 #include "spawner.h"
 
-#include "proc.h"
-
 #include <errno.h>
-#include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -32,17 +30,18 @@ static void raise_fd_limit(struct spawner *s)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
-void spawner_init(struct spawner *s, const struct plan *plan, struct output *output)
+ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err)
 {
-    *s = (struct spawner){ .plan = plan, .output = output };
-    s->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    *s = (struct spawner){ .plan = plan };
     raise_fd_limit(s);
+    if (!proc_slots_open(&s->slots))
+        return ddp_fail(err, DDP_ERR_IO, "cannot open /dev/null: %s", strerror(errno));
+    return DDP_OK;
 }
 
 void spawner_close(struct spawner *s)
 {
-    if (s->null_fd > STDERR_FILENO)
-        close(s->null_fd);
+    proc_slots_close(&s->slots);
 }
 
 /* Find the program once; it is the same for all. The search uses the worker's own PATH, which --env
@@ -70,10 +69,10 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
     const struct proc_spec spec = { .path = s->path,
                                     .argv = s->plan->workers[local_rank].argv,
                                     .envp = env.block,
-                                    .fds = { local_rank == 0 ? STDIN_FILENO : s->null_fd, fds[0], fds[1] },
+                                    .fds = { local_rank == 0 ? STDIN_FILENO : s->slots.null, fds[0], fds[1] },
                                     .nofile = &s->nofile };
     int error = find_program(s, spec.argv[0], env.block);
-    if (error == 0 && (*pid = proc_spawn(&spec, &error)) < 0) {
+    if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
         /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
         error = error == ENOENT ? ELIBACC : error;

@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "plan.h"
+#include "proc.h"
 
 #include <limits.h>
 #include <sys/resource.h>
@@ -12,14 +13,15 @@
 struct spawner {
     const struct plan *plan;
     struct output *output;
-    int null_fd;          /* stdin of all workers but local rank 0 */
+    struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
     const char *failed;   /* the program that could not be started, as found or as named; NULL = none */
 };
 
-/* Plan and output are borrowed. Raises our own descriptor limit to what so many workers need. */
-void spawner_init(struct spawner *s, const struct plan *plan, struct output *output);
+/* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.
+ * The plan is borrowed, and so is `output`, which must be set before the first start. */
+ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid);

@@ -20,8 +20,12 @@ extern char **environ;
 
 static pid_t spawn(const char *path, char *const *argv, int *error)
 {
+    struct proc_slots slots;
     const struct proc_spec spec = { .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 } };
-    return proc_spawn(&spec, error);
+    cr_assert(proc_slots_open(&slots));
+    pid_t pid = proc_spawn(&slots, &spec, error);
+    proc_slots_close(&slots);
+    return pid;
 }
 
 Test(proc, a_name_is_looked_up_along_path)

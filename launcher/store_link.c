@@ -98,7 +98,6 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Lengths are little-endian on the wire, whatever machine this is. */
 /* All that one turn of the loop had to tell goes out at once: to start 256 workers would otherwise wake the store 256
  * times, while they need the processor themselves. */
 static void on_before_poll(uv_prepare_t *prepare)
@@ -106,6 +105,7 @@ static void on_before_poll(uv_prepare_t *prepare)
     flush(prepare->data);
 }
 
+/* Lengths are little-endian on the wire, whatever machine this is. */
 static void put_u64(struct buf *out, uint64_t value)
 {
     uint8_t bytes[LENGTH_BYTES];

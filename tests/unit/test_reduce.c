@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { RANKS = 7, LENGTH = 1031 }; /* not a multiple of a tile or of a vector */
 
@@ -54,7 +55,7 @@ Test(reduce, f32_sums_follow_the_binary_tree_for_every_world_size, .init = fill_
     }
 }
 
-/* In place for 2 and 4 ranks there is a loop of its own: it must give the same bits to everybody. */
+/* For 2 and 4 ranks there is a loop of its own: it must give the same bits to everybody. */
 Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noise)
 {
     for (size_t world = 2; world <= 4; world += 2) {
@@ -73,6 +74,64 @@ Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noi
                              world, op, r);
         }
     }
+}
+
+/* Ranks x[0 .. world) in place, elements [at, at + n), against the tree element by element. What lies around
+ * them must stay. */
+static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at, size_t n, size_t length)
+{
+    const void *in[RANKS];
+    void *out[RANKS];
+    float expected[RANKS][LENGTH], column[RANKS];
+    for (size_t r = 0; r < world; r++) {
+        in[r] = out[r] = x[r];
+        memcpy(x[r], rows[r], length * sizeof(float));
+        memcpy(expected[r], rows[r], length * sizeof(float));
+    }
+    for (size_t i = at; i < at + n; i++) {
+        for (size_t r = 0; r < world; r++)
+            column[r] = rows[r][i];
+        float sum = tree_sum(column, world);
+        for (size_t r = 0; r < world; r++)
+            expected[r][i] = op == DDP_AVG ? sum / (float)world : sum;
+    }
+    reduce_range(DDP_F32, op, in, world, at, n, out, world);
+    for (size_t r = 0; r < world; r++)
+        cr_assert_eq(memcmp(x[r], expected[r], length * sizeof(float)), 0, "world %zu, %s, [%zu, +%zu)",
+                     world, ddp_op_name(op), at, n);
+}
+
+/* Lengths around one strip and two, starts that fit no vector. */
+Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
+{
+    enum { LONGEST = 131, STARTS = 5 };
+    static float copy[RANKS][LONGEST + 2 * STARTS];
+    for (size_t world = 2; world <= 4; world++) {
+        for (size_t n = 0; n <= LONGEST; n++) {
+            for (size_t at = 0; at < STARTS; at++) {
+                /* Every rank's array begins elsewhere within a vector. */
+                float *x[] = { copy[0], copy[1] + 1, copy[2] + 2, copy[3] + 3 };
+                check_in_place(x, world, DDP_SUM, at, n, LONGEST + STARTS);
+                check_in_place(x, world, DDP_AVG, at, n, LONGEST + STARTS);
+            }
+        }
+    }
+}
+
+/* Addresses that the first level cache of some processors takes for the same line: slower at most. */
+Test(reduce, streams_that_collide_in_the_cache_give_the_same_bits, .init = fill_with_noise)
+{
+    const size_t apart[] = { 0, 1u << 27 | 1u << 12, 1u << 26 | 1u << 13, 1u << 25 | 1u << 14 };
+    const size_t bytes = (size_t)1 << 28;
+    char *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float *x[4];
+    cr_assert_neq(base, MAP_FAILED);
+    for (size_t r = 0; r < 4; r++)
+        x[r] = (float *)(base + apart[r]);
+    for (size_t world = 2; world <= 4; world++)
+        check_in_place(x, world, DDP_SUM, 0, LENGTH, LENGTH);
+    munmap(base, bytes);
 }
 
 Test(reduce, a_range_leaves_its_surroundings_alone)

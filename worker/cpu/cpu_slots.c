@@ -75,6 +75,17 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
+/* All but the part that I combine myself: that one I read where it is. */
+static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+{
+    size_t size = ddp_dtype_size(call->dtype), at, n;
+    char *slot = give_slot(cpu, cpu->rank, step);
+    cpu_part(step->n, size, cpu->rank, cpu->world, &at, &n);
+    size_t behind = at + n;
+    copy(slot, in_at(call, step->at), at * size);
+    copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
+}
+
 /* The root fills everybody's slot. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
@@ -106,6 +117,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
     collect_slots(cpu, step, 0);
+    cpu->in[cpu->rank] = in_at(call, step->at);
     cpu->out[0] = take_slot(cpu, cpu->rank, step);
     cpu->out[1] = out_at(call, step->at);
     cpu_part(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
@@ -176,8 +188,8 @@ bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call)
 
 static const struct plan plans[CALL_KINDS] = {
     /*                       give        combine       take               give at root, take at root, world */
-    [CALL_ALL_REDUCE] = { give_own, combine_part, take_parts, false, false, false },
-    [CALL_REDUCE] = { give_own, combine_part, take_parts, false, true, false },
+    [CALL_ALL_REDUCE] = { give_others, combine_part, take_parts, false, false, false },
+    [CALL_REDUCE] = { give_others, combine_part, take_parts, false, true, false },
     [CALL_BROADCAST] = { give_own, NULL, take_root, true, false, false },
     [CALL_ALL_GATHER] = { give_own, NULL, take_all, false, false, false },
     [CALL_GATHER] = { give_own, NULL, take_all, false, true, false },
@@ -190,6 +202,7 @@ static struct plan choose(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
     if (plan.combine != NULL && cpu_is_small(cpu, call)) {
+        plan.give = give_own;
         plan.combine = NULL;
         plan.take = take_combined;
     }

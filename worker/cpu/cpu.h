@@ -27,21 +27,22 @@ struct cpu_comm {
     void **out;      /* likewise */
 };
 
-/* Is the call so small that one barrier beats everything, and each rank may combine all values for itself?
- * Depends on what all ranks have in common alone. */
-bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call);
-
 /* Start the next call: its sequence number, its mark, its time. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Can this call, which all ranks have begun, be done where the buffers lie? Same answer on every rank. */
-bool cpu_direct_possible(const struct cpu_comm *cpu, const struct call *call);
+/* Do the buffers that `rank` passes lie where all can see them? A rank that passes none hides none. True of
+ * our own rank once the call has begun, of all after a barrier; then with the same answers on every rank. */
+bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Do it; a barrier must lie behind, and one must follow. */
+/* Do the call where the buffers lie, all of them in reach; a barrier must lie behind, and one must follow. */
 void cpu_direct_run(struct cpu_comm *cpu, const struct call *call);
 
-/* Do it through the slots. `compared`: a barrier with comparison lies behind already. */
-ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool compared, struct ddp_err *err);
+/* The first step of our own values into the slots; may come before the first barrier of the call. */
+void cpu_slots_give(struct cpu_comm *cpu, const struct call *call);
+
+/* Do the call through the slots, after its first barrier. `given`: before it, every rank that has something
+ * to give has given its first step. */
+ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool given, struct ddp_err *err);
 
 /* The part [*at, *at + *n) of `total` elements that `rank` works on; parts end at cache lines. */
 void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n);

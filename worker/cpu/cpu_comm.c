@@ -1,9 +1,9 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu.h for the
  * other files.
  *
- * A call goes one of four ways: nothing to move (a barrier alone), a world of one (a copy), small (one
- * step through the slots), or large, where the marks decide between working in place and the slots. All
- * ranks choose the same, because they look only at what they have compared. */
+ * A call goes one of four ways: nothing to move (a barrier alone), a world of one (a copy), in place when
+ * all buffers lie in shared memory, or else through the slots. All ranks choose the same, because they look
+ * only at what they have compared. */
 #include "cpu/cpu.h"
 
 #include "bootstrap.h"
@@ -92,9 +92,9 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* The mark says what we are about to do and where our buffers lie. Writing it before the first barrier of
- * the call is safe: the barrier at the end of the previous call is behind everybody who could still read
- * the old one. */
+/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the
+ * previous call, which need not end with a barrier; that of the call before it lies behind a barrier for
+ * everybody, so two places are enough. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     const struct shm_mark mark = {
@@ -114,14 +114,32 @@ static void run_alone(const struct call *call)
         memcpy(call->out, call->in, bytes);
 }
 
-/* After the first barrier every rank has seen every mark, and so all choose the same way. */
-static ddp_status run_large(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+/* How many ranks have buffers in everybody's reach, and how many of those have something to give. */
+static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
+    int count = 0;
+    *with_input = 0;
+    for (int r = 0; r < cpu->world; r++) {
+        if (!cpu_in_reach(cpu, call, r))
+            continue;
+        count++;
+        *with_input += call_in_bytes(call, r, cpu->world) > 0;
+    }
+    return count;
+}
+
+/* After the first barrier every rank has seen every mark, and so all choose the same way. Where some
+ * buffers are private and others not, some have given and some have not: all begin again. */
+static ddp_status run_together(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+{
+    int with_input;
+    if (!cpu_in_reach(cpu, call, cpu->rank))
+        cpu_slots_give(cpu, call);
     ddp_status status = barrier_pass(&cpu->barrier, true, err);
     if (status != DDP_OK)
         return status;
-    if (!cpu_direct_possible(cpu, call))
-        return cpu_slots_run(cpu, call, true, err);
+    if (count_in_reach(cpu, call, &with_input) < cpu->world)
+        return cpu_slots_run(cpu, call, with_input == 0, err);
     cpu_direct_run(cpu, call);
     return barrier_pass(&cpu->barrier, false, err);
 }
@@ -131,17 +149,14 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
 
     cpu_begin(cpu, call);
-    if (call_rules[call->kind].in == AT_NONE)
+    if (call_rules[call->kind].in == AT_NONE || call->n == 0)
         return barrier_pass(&cpu->barrier, true, err);
-    if (cpu->world == 1) {
-        ddp_status status = shm_aborted(cpu->control, err);
-        if (status == DDP_OK)
-            run_alone(call);
-        return status;
-    }
-    if (cpu_is_small(cpu, call))
-        return cpu_slots_run(cpu, call, false, err);
-    return run_large(cpu, call, err);
+    if (cpu->world > 1)
+        return run_together(cpu, call, err);
+    ddp_status status = shm_aborted(cpu->control, err);
+    if (status == DDP_OK)
+        run_alone(call);
+    return status;
 }
 
 static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)

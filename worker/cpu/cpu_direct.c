@@ -12,16 +12,16 @@
 #include <string.h>
 
 /* Where `rank`'s input lies, as its mark says; NULL when it is private or the rank passes none. The mark
- * stays as it is until the barrier at the end of the call. */
+ * stays as it is for this call and the next. */
 static void *input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    return regions_at(&cpu->regions, rank, cpu->control->ranks[rank].mark.in,
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->in,
                       call_in_bytes(call, rank, cpu->world));
 }
 
 static void *output_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    return regions_at(&cpu->regions, rank, cpu->control->ranks[rank].mark.out,
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->out,
                       call_out_bytes(call, rank, cpu->world));
 }
 
@@ -31,18 +31,15 @@ static bool out_of_reach(const void *found, size_t bytes)
     return found == NULL && bytes > 0;
 }
 
-bool cpu_direct_possible(const struct cpu_comm *cpu, const struct call *call)
+bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
     /* Only these write into a peer's output; elsewhere each rank fills its own, which may be private. */
     bool writes_outputs = call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE;
 
-    for (int r = 0; r < cpu->world; r++) {
-        if (out_of_reach(input_of(cpu, call, r), call_in_bytes(call, r, cpu->world)))
-            return false;
-        if (writes_outputs && out_of_reach(output_of(cpu, call, r), call_out_bytes(call, r, cpu->world)))
-            return false;
-    }
-    return true;
+    if (out_of_reach(input_of(cpu, call, rank), call_in_bytes(call, rank, cpu->world)))
+        return false;
+    return !writes_outputs ||
+           !out_of_reach(output_of(cpu, call, rank), call_out_bytes(call, rank, cpu->world));
 }
 
 /* Parts end at SHM_LINE, so that two ranks never write into one cache line. Division first: total * rank

@@ -16,7 +16,10 @@
  * no barrier is needed after the last turn either.
  *
  * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
- * combines everything for himself. */
+ * combines everything for himself.
+ *
+ * The first turn lies before the first barrier of the call, the one that compares marks: a rank with
+ * private buffers knows without the others that the call goes through the slots. */
 #include "cpu/cpu.h"
 
 #include "reduce.h"
@@ -180,7 +183,8 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-bool cpu_is_small(const struct cpu_comm *cpu, const struct call *call)
+/* So small that each rank combines all values for himself. */
+static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
     enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
@@ -201,7 +205,7 @@ static const struct plan plans[CALL_KINDS] = {
 static struct plan choose(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
-    if (plan.combine != NULL && cpu_is_small(cpu, call)) {
+    if (plan.combine != NULL && is_small(cpu, call)) {
         plan.give = give_own;
         plan.combine = NULL;
         plan.take = take_combined;
@@ -212,8 +216,21 @@ static struct plan choose(const struct cpu_comm *cpu, const struct call *call)
 struct pipeline {
     struct cpu_comm *cpu;
     const struct call *call;
+    struct plan plan;
     size_t per_step, steps;
+    size_t depth; /* turns from giving a step to taking it */
 };
+
+static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
+{
+    struct pipeline p = { .cpu = cpu, .call = call, .plan = choose(cpu, call) };
+    p.per_step = shm_slot_bytes(cpu->world) / ddp_dtype_size(call->dtype);
+    if (p.plan.slot_holds_world)
+        p.per_step /= (size_t)cpu->world;
+    p.steps = ((size_t)call->n + p.per_step - 1) / p.per_step;
+    p.depth = p.plan.combine != NULL ? 2 : 1;
+    return p;
+}
 
 /* Which slot of a pair: the parity of the steps done since the start of the job, so it runs on over
  * calls. */
@@ -225,29 +242,35 @@ static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
     stage(p->cpu, p->call, &step);
 }
 
-ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool compared, struct ddp_err *err)
+static void run_turn(const struct pipeline *p, size_t turn)
 {
-    const struct plan plan = choose(cpu, call);
-    bool at_root = cpu->rank == call->root;
-    struct pipeline p = { cpu, call, shm_slot_bytes(cpu->world) / ddp_dtype_size(call->dtype), 1 };
-    size_t depth = plan.combine != NULL ? 2 : 1;
+    const struct plan *plan = &p->plan;
+    bool at_root = p->cpu->rank == p->call->root;
 
-    if (plan.slot_holds_world)
-        p.per_step /= (size_t)cpu->world;
-    if (call->n > 0)
-        p.steps = ((size_t)call->n + p.per_step - 1) / p.per_step;
-    for (size_t s = 0; s < p.steps + depth; s++) {
-        if (s < p.steps && (at_root || !plan.gives_at_root))
-            run_stage(&p, plan.give, s);
-        if (plan.combine != NULL && s >= 1 && s <= p.steps)
-            run_stage(&p, plan.combine, s - 1);
-        if (s >= depth && (at_root || !plan.takes_at_root))
-            run_stage(&p, plan.take, s - depth);
-        if (s + 1 < p.steps + depth) {
-            ddp_status status = barrier_pass(&cpu->barrier, s == 0 && !compared, err);
-            if (status != DDP_OK)
-                return status;
-        }
+    if (turn < p->steps && (at_root || !plan->gives_at_root))
+        run_stage(p, plan->give, turn);
+    if (plan->combine != NULL && turn >= 1 && turn <= p->steps)
+        run_stage(p, plan->combine, turn - 1);
+    if (turn >= p->depth && (at_root || !plan->takes_at_root))
+        run_stage(p, plan->take, turn - p->depth);
+}
+
+void cpu_slots_give(struct cpu_comm *cpu, const struct call *call)
+{
+    const struct pipeline p = make_pipeline(cpu, call);
+    run_turn(&p, 0);
+}
+
+ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool given, struct ddp_err *err)
+{
+    const struct pipeline p = make_pipeline(cpu, call);
+    size_t last = p.steps + p.depth - 1;
+
+    for (size_t turn = given ? 1 : 0; turn <= last; turn++) {
+        run_turn(&p, turn);
+        ddp_status status = turn < last ? barrier_pass(&cpu->barrier, false, err) : DDP_OK;
+        if (status != DDP_OK)
+            return status;
     }
     cpu->turn += p.steps;
     return DDP_OK;

@@ -48,7 +48,7 @@ void barrier_close(struct shm_barrier *barrier)
 
 void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms)
 {
-    barrier->control->ranks[barrier->rank].mark = *mark;
+    barrier->control->ranks[barrier->rank].marks[mark->seq & 1] = *mark;
     barrier->timeout_ms = timeout_ms;
     barrier->deadline_ms = 0;
 }

@@ -33,6 +33,17 @@ void *shm_slot(struct shm_control *control, int world, int rank, unsigned which)
     return (char *)control + shm_control_bytes(world) + number * shm_slot_bytes(world);
 }
 
+const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq)
+{
+    return &control->ranks[rank].marks[seq & 1];
+}
+
+const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank)
+{
+    const struct shm_mark *marks = control->ranks[rank].marks;
+    return &marks[marks[1].seq > marks[0].seq];
+}
+
 /* Claim, write, publish: a reader that sees abort_ready sees whole words. Should the claimant die in
  * between, the others find it dead by themselves and return their own words. */
 void shm_abort(struct shm_control *control, ddp_status code, const char *words)

@@ -45,7 +45,7 @@ struct shm_rank {
     _Alignas(SHM_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
     int32_t pid;                                 /* filled in by rank 0 before the others attach */
     int32_t made, mapped;                        /* shared_alloc: ddp_status of its two steps */
-    struct shm_mark mark;
+    struct shm_mark marks[2];                    /* of calls with even and odd numbers */
 };
 
 struct shm_control {
@@ -73,6 +73,10 @@ size_t shm_total_bytes(int world);
 
 /* Slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
+
+/* The mark of `rank` for call number `seq`, and that of the last call it has begun. */
+const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
+const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
 /* Break off: the first reason wins, all sleepers wake. Any thread, any process. */
 void shm_abort(struct shm_control *control, ddp_status code, const char *words);

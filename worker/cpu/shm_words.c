@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank is doing, or did last: its mark stays until its next call. */
+/* What a rank is doing, or did last: its mark stays for another call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
-    const struct shm_mark *mark = &control->ranks[rank].mark;
+    const struct shm_mark *mark = shm_last_mark(control, rank);
     return call_text(text, &mark->call, mark->seq);
 }
 
@@ -58,9 +58,10 @@ static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 ddp_status words_compare(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
+    const struct shm_mark *mark = shm_last_mark(control, 0);
 
     for (int r = 1; r < world; r++)
-        if (!same_call(&control->ranks[0].mark, &control->ranks[r].mark))
+        if (!same_call(mark, shm_mark_of(control, r, mark->seq)))
             return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank 0 called %s, rank %d called %s",
                             mark_text(first, control, 0), r, mark_text(other, control, r));
     return DDP_OK;

@@ -70,7 +70,7 @@ all: $(PROGRAMS) $(LIBS) ## build everything into build/
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
 # Written only when they say something new, so that their dates mean "the flags have changed" (objects depend on that) and "the
 # list of sources has changed" (libraries do: a removed source must leave them).
-$(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS)
+$(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
 $(BUILD)/flags $(BUILD)/sources: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
@@ -87,14 +87,17 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/tests/%: ALL_CFLAGS += -Itests/lib
-$(call obj,$(TEST_LIB) $(TEST_SRC)): | $(BUILD)/deps-test
+TEST_FLAGS := -Itests/lib
 # The loops over gradients are written for the vectoriser, which works at -O3 and must be free to compare both ways. A call of
 # memcpy in place of a loop over 256 bytes takes twice the time; clang knows no such flag and makes no such call.
-$(BUILD)/obj/worker/reduce.o: ALL_CFLAGS += -O3 -fno-trapping-math \
-	$(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
+REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
 # No square root in Adam looks at errno.
-$(BUILD)/obj/worker/optim.o: ALL_CFLAGS += -O3 -fno-trapping-math -fno-math-errno
+OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
+# Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
+$(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
+$(BUILD)/obj/worker/reduce.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
+$(BUILD)/obj/worker/optim.o: private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(call obj,$(TEST_LIB) $(TEST_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))

@@ -54,11 +54,13 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* The others may wait in the first barrier already: let them know at once. */
-static void give_up_start(struct cpu_comm *cpu, ddp_status status, const struct ddp_err *err)
+/* The others may wait in the first barrier already, or be on their way to the page: let them know at once. */
+static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, const struct ddp_err *err)
 {
     if (cpu->control != NULL)
-        shm_abort(cpu->control, status, err->msg);
+        shm_abort(cpu->control, err->code, err->msg);
+    if (cpu->control != NULL && setup->bootstrap != NULL)
+        shm_take_back(setup->bootstrap, err);
     cpu_close(&cpu->comm);
 }
 
@@ -84,7 +86,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
     if (status == DDP_OK)
         status = first_barrier(cpu, setup, err);
     if (status != DDP_OK)
-        give_up_start(cpu, status, err);
+        give_up_start(cpu, setup, err);
     else
         *out = &cpu->comm;
     return status;

@@ -59,16 +59,22 @@ static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, 
     return status;
 }
 
-/* Everybody else's part. The size of the page is computed, not received. */
+/* Everybody else's part. The size of the page is computed, not received. A page that cannot be had may have
+ * been taken back by a rank 0 that failed meanwhile: then it is its reason that counts. */
 static ddp_status follow(const struct bootstrap *b, struct segment *out, struct ddp_err *err)
 {
     struct segment_offer offer;
+    struct ddp_err refusal;
     ddp_status status = bootstrap_meet(b, NULL, err);
     if (status == DDP_OK)
         status = bootstrap_take(b, key, &offer, sizeof(offer), err);
     if (status != DDP_OK)
         return status;
-    return segment_attach(out, &offer, shm_total_bytes(b->world_size), err);
+    status = segment_attach(out, &offer, shm_total_bytes(b->world_size), err);
+    if (status == DDP_OK || bootstrap_take(b, key, &offer, sizeof(offer), &refusal) == DDP_OK)
+        return status;
+    *err = refusal;
+    return err->code;
 }
 
 ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, struct ddp_err *err)
@@ -95,4 +101,10 @@ ddp_status shm_joined(const struct bootstrap *bootstrap, struct segment *segment
 {
     segment_hide(segment);
     return bootstrap_clear(bootstrap, key, err);
+}
+
+void shm_take_back(const struct bootstrap *bootstrap, const struct ddp_err *reason)
+{
+    if (bootstrap->rank == 0)
+        bootstrap_refuse(bootstrap, key, reason);
 }

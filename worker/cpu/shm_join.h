@@ -12,4 +12,8 @@ ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, stru
 /* All ranks are known to have the page: take back what was needed to find it. */
 ddp_status shm_joined(const struct bootstrap *bootstrap, struct segment *segment, struct ddp_err *err);
 
+/* This rank gives up before all have the page. Rank 0, before it closes the page, lets those who come late
+ * know why; the others find that in the page itself. */
+void shm_take_back(const struct bootstrap *bootstrap, const struct ddp_err *reason);
+
 #endif

@@ -1,6 +1,6 @@
 /* agent.h -- one node's life: start the workers, watch them, stop them, be done. Decisions only.
  *
- * agent_step takes what happened and returns wishes; agent_uv.c carries the wishes out. No process, no clock,
+ * agent_step takes what happened and returns wishes; node_wishes.c carries the wishes out. No process, no clock,
  * no signal in here: a 30-second grace time costs a test nothing. The whole machine is the table in agent.c.
  *
  * Workers are started one at a time: each WISH_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and

@@ -1,7 +1,7 @@
 /* announce.c -- see announce.h.
  *
  * Each fact has one function, and that function knows all its forms: an event, a sentence, or
- * nothing. agent_uv.c calls it where the fact becomes true and need not know what the user asked
+ * nothing. node*.c call it where the fact becomes true and need not know what the user asked
  * for. */
 #include "announce.h"
 

@@ -4,7 +4,7 @@
  * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
-#include "agent_uv.h"
+#include "node_run.h"
 #include "exit_codes.h"
 #include "gpu_count.h"
 #include "guardian.h"
@@ -100,7 +100,7 @@ static int run(const struct cli *cli)
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
-    int exit_code = cli->dry_run ? print_plan(&plan) : guardian_run(agent_run, &plan);
+    int exit_code = cli->dry_run ? print_plan(&plan) : guardian_run(node_run, &plan);
     plan_free(&plan);
     return exit_code;
 }

@@ -1,0 +1,142 @@
+/* node.c -- see node.h and node_run.h.
+ *
+ * Happy path: store and link -> node_on_ready -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+ * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
+#include "node.h"
+
+#include "exit_codes.h"
+#include "final_report.h"
+#include "logdir.h"
+#include "node_run.h"
+
+#include "base/clock.h"
+#include "base/endpoint.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
+
+/* Only a life that has come to its end is reported; what failed before the first worker has said so
+ * already. */
+static void report(struct node *n)
+{
+    const char *path = env_find(n->plan->facts->environ_block, "PATH");
+    final_report(&(struct final_facts){ .plan = n->plan,
+                                        .agent = n->agent,
+                                        .output = n->output,
+                                        .started_ms = n->started_ms,
+                                        .program = n->spawner.failed,
+                                        .path = path });
+}
+
+/* Close every handle; the loop then ends by itself. */
+void node_finish(struct node *n, int exit_code)
+{
+    if (n->ended)
+        return;
+    n->ended = true;
+    n->exit_code = exit_code;
+    node_close_signals(n);
+    uv_close((uv_handle_t *)&n->timer, NULL);
+    uv_close((uv_handle_t *)&n->more, NULL);
+    store_link_close(n->link);
+    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
+        report(n);
+    output_close(n->output);
+}
+
+static void on_output_idle(void *user)
+{
+    struct node *n = user;
+    node_finish(n, n->exit_code);
+}
+
+static void init_handles(struct node *n, int lifeline)
+{
+    uv_timer_init(&n->loop, &n->timer);
+    uv_idle_init(&n->loop, &n->more);
+    n->timer.data = n->more.data = n;
+    node_watch_signals(n, lifeline);
+}
+
+/* The agent is a client of its own store, over TCP like everybody: with the store on another host
+ * nothing changes here. */
+static ddp_status connect_store(struct node *n, struct ddp_err *err)
+{
+    struct endpoint store;
+    ddp_status status = endpoint_parse(store_server_address(n->store), 0, &store, err);
+    if (status != DDP_OK)
+        return status;
+    const struct store_link_options options = { .loop = &n->loop,
+                                                .address = store.host,
+                                                .port = store.port,
+                                                .job = n->plan->job,
+                                                .host = n->plan->facts->host,
+                                                .world_size = n->plan->world_size,
+                                                .ready = node_on_ready,
+                                                .lost = node_on_lost,
+                                                .user = n };
+    const uint64_t limit_ms = n->plan->cli->timeout_ms;
+    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    return store_link_open(&options, &n->link, err);
+}
+
+/* In an order in which nothing has to be taken back: directories and files first, then the port,
+ * then the connection. What was opened is closed by node_finish(), also when a later step fails. */
+static ddp_status open_node(struct node *n, struct ddp_err *err)
+{
+    const struct agent_options options = { .nproc = n->plan->nproc, .grace_ms = n->plan->cli->grace_ms };
+    const struct output_options output = {
+        .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
+    };
+    n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
+    n->agent = agent_new(&options);
+    if (n->pids == NULL || n->agent == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
+    ddp_status status = spawner_init(&n->spawner, n->plan, err);
+    if (status == DDP_OK)
+        status = logdir_make(n->plan, err);
+    if (status == DDP_OK)
+        status = output_new(&output, &n->output, err);
+    n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
+    n->spawner.output = n->output;
+    exits_open(&n->exits);
+    if (status == DDP_OK)
+        status = store_host_start(n->plan, &n->store, n->port_note, err);
+    return status == DDP_OK ? connect_store(n, err) : status;
+}
+
+static void close_node(struct node *n)
+{
+    uv_loop_close(&n->loop);
+    store_server_stop(n->store);
+    agent_free(n->agent);
+    buf_free(&n->wishes);
+    free(n->pids);
+    spawner_close(&n->spawner);
+    exits_close(&n->exits);
+}
+
+int node_run(void *plan, int lifeline)
+{
+    struct ddp_err err;
+    struct node n = { .plan = plan,
+                      .started_ms = clock_ms(),
+                      .exits.epoll = -1,
+                      .alone = true,
+                      .store_deadline_ms = UINT64_MAX,
+                      .unread_deadline_ms = UINT64_MAX };
+    if (uv_loop_init(&n.loop) != 0) {
+        log_error("cannot make an event loop: out of descriptors or memory");
+        return EXIT_CODE_DDPRUN;
+    }
+    init_handles(&n, lifeline);
+    if (open_node(&n, &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        node_finish(&n, EXIT_CODE_DDPRUN);
+    }
+    uv_run(&n.loop, UV_RUN_DEFAULT);
+    close_node(&n);
+    return n.exit_code;
+}

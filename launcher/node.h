@@ -1,0 +1,96 @@
+/* node.h -- private to node*.c: the agent process around the core of agent.h.
+ *
+ *     node.c          opens, runs and closes
+ *     node_events.c   what happened (ends of children, time, the store) becomes an event
+ *     node_wishes.c   the core's wishes are carried out
+ *     node_signals.c  signals of the user, the death of the guardian
+ *
+ * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
+ * wishes; node_pump() carries them out, some at a time. */
+#ifndef LAUNCHER_NODE_H
+#define LAUNCHER_NODE_H
+
+#include "agent.h"
+#include "announce.h"
+#include "exits.h"
+#include "output.h"
+#include "spawner.h"
+#include "store_host.h"
+#include "store_link.h"
+
+enum { NODE_SIGNALS = 7 };
+
+/* One node's life. The handles are members and closed together by node_finish(); there is no other owner
+ * of any of them. */
+struct node {
+    struct plan *plan;
+    uint64_t started_ms;
+    struct agent *agent;
+    struct output *output;
+    struct announce announce;
+    struct spawner spawner;
+    struct store_server *store;
+    struct store_link *link;
+    char port_note[NOTE_MAX];
+
+    uv_loop_t loop;
+    uv_timer_t timer; /* the core's deadline, or the store's */
+    uv_idle_t more;   /* runs while wishes are left */
+    uv_poll_t lifeline;
+    uv_signal_t signals[NODE_SIGNALS];
+    bool ended; /* handles are closing */
+
+    struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
+    size_t done;
+    bool pumping;
+
+    struct exits exits;
+    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    bool alone;  /* no child is left */
+    uint64_t store_deadline_ms;
+    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
+    int exit_code;
+};
+
+static inline int node_rank(const struct node *n, int local_rank)
+{
+    return n->plan->workers[local_rank].rank;
+}
+
+/* --- node.c --- */
+
+/* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
+void node_finish(struct node *n, int exit_code);
+
+/* --- node_events.c --- */
+
+/* Ask the core. Its wishes wait for the next node_pump(). */
+void node_feed(struct node *n, struct agent_event event);
+
+/* Take every child that has ended. */
+void node_reap(struct node *n);
+
+/* Wake up at the next deadline: the core's, or the store's. */
+void node_set_timer(struct node *n);
+
+/* Only output is left, somebody does not read it, and the user has told us to stop. */
+void node_leave_output(struct node *n);
+
+/* Answers of the store; for store_link_options. */
+void node_on_ready(void *user);
+void node_on_lost(void *user, const char *why);
+
+/* --- node_wishes.c --- */
+
+/* Carry out some wishes; the loop comes back for the others. */
+void node_pump(struct node *n);
+
+/* --- node_signals.c --- */
+
+/* Begin to listen to signals and to the guardian's end of the lifeline. */
+void node_watch_signals(struct node *n, int lifeline);
+
+/* Close what node_watch_signals opened; from here on every signal is blocked. */
+void node_close_signals(struct node *n);
+
+#endif

@@ -1,0 +1,127 @@
+/* node_events.c -- see node.h. What happened becomes an event for the core.
+ *
+ * It can go wrong when the store cannot be reached or does not answer in time (125, nothing was started);
+ * once workers run, a lost store is a note: they will see for themselves what they need. */
+#include "node.h"
+
+#include "exit_codes.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+/* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
+ * until the next step only, and carrying one out may cause the next event. */
+void node_feed(struct node *n, struct agent_event event)
+{
+    size_t count;
+    event.now_ms = clock_ms();
+    const struct agent_wish *wishes = agent_step(n->agent, &event, &count);
+    if (!buf_append(&n->wishes, wishes, count * sizeof(*wishes)))
+        abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
+}
+
+/* Only output is left, somebody does not read it, and the user has told us to stop. */
+void node_leave_output(struct node *n)
+{
+    log_warn("stopped before all output was written");
+    node_finish(n, n->exit_code);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* Wake up at the core's deadline, or when the store has been silent for too long. */
+void node_set_timer(struct node *n)
+{
+    uint64_t at = agent_deadline(n->agent), now = clock_ms();
+    if (n->store_deadline_ms < at)
+        at = n->store_deadline_ms;
+    if (n->unread_deadline_ms < at)
+        at = n->unread_deadline_ms;
+    if (at == UINT64_MAX || n->ended)
+        uv_timer_stop(&n->timer);
+    else
+        uv_timer_start(&n->timer, on_timer, at > now ? at - now : 0, 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    if (clock_ms() >= n->store_deadline_ms) {
+        log_error("the store on port %d did not answer in time (--timeout)", n->plan->master_port);
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    if (clock_ms() >= n->unread_deadline_ms) {
+        node_leave_output(n);
+        return;
+    }
+    node_feed(n, (struct agent_event){ .type = AGENT_TICK });
+    node_pump(n);
+}
+
+static int local_rank_of(const struct node *n, pid_t pid)
+{
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->pids[i] == pid)
+            return i;
+    return -1;
+}
+
+/* A child was waited for: a worker, or an orphan that was adopted. */
+static void child_ended(struct node *n, pid_t pid, int status)
+{
+    int local_rank = local_rank_of(n, pid);
+    if (local_rank < 0)
+        return;
+    n->pids[local_rank] = 0;
+    node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
+                                       .local_rank = local_rank,
+                                       .pid = pid,
+                                       .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0 });
+    announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
+}
+
+/* Take every child that has ended. SIGCHLD says only that there is at least one. Orphans that we
+ * have adopted are taken like workers, else they would stay as zombies; libuv's own process handles
+ * would leave them. */
+void node_reap(struct node *n)
+{
+    int status;
+    pid_t pid;
+    while ((pid = exits_next(&n->exits)) > 0)
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            child_ended(n, pid, status);
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) /* adopted orphans, and whom nobody watched */
+        child_ended(n, pid, status);
+    n->alone = pid < 0 && errno == ECHILD;
+    if (n->alone)
+        node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
+}
+
+/* The store knows the job: its keys are those of this attempt. Now, and not earlier, workers may
+ * come. */
+void node_on_ready(void *user)
+{
+    struct node *n = user;
+    n->store_deadline_ms = UINT64_MAX;
+    announce_job(&n->announce, n->port_note);
+    node_feed(n, (struct agent_event){ .type = AGENT_START });
+    node_pump(n);
+}
+
+void node_on_lost(void *user, const char *why)
+{
+    struct node *n = user;
+    const bool workers_run = n->store_deadline_ms == UINT64_MAX;
+    if (workers_run) { /* they will see for themselves what they need */
+        output_note(n->output, "warning: lost the connection to the store: %s", why);
+        return;
+    }
+    log_error("cannot use the store on port %d: %s", n->plan->master_port, why);
+    node_finish(n, EXIT_CODE_DDPRUN);
+}

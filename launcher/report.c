@@ -15,6 +15,7 @@
 #include "report.h"
 
 #include "ending.h"
+#include "rank_set.h"
 #include "report_cause.h"
 
 #include <signal.h>
@@ -73,15 +74,22 @@ static bool first_cause(const struct report *r, struct buf *out)
 
 /* Workers that ended in the same way make one line. */
 struct group {
+    const struct report *r;
     const struct agent_worker *like;
     const struct agent_worker *except; /* the first failure has its own block */
 };
 
-static bool same_end(const struct agent_worker *w, const void *arg)
+static bool same_end(const struct agent_worker *w, const struct group *g)
 {
-    const struct group *g = arg;
     return w != g->except && w->verdict == g->like->verdict && w->exit_code == g->like->exit_code &&
            w->signal == g->like->signal;
+}
+
+static int rank_in_group(const void *group, int local_rank)
+{
+    const struct group *g = group;
+    bool belongs = same_end(agent_worker(g->r->agent, local_rank), g);
+    return belongs ? g->r->plan->workers[local_rank].rank : -1;
 }
 
 static const char *group_words(enum worker_verdict verdict)
@@ -109,11 +117,12 @@ static bool has_details(enum worker_verdict verdict)
 }
 
 /* "  Stopped by ddprun as a consequence: ranks 0,2-3 (killed by SIGTERM (signal 15))" */
-static bool print_group(const struct report *r, const struct group *g, struct buf *out)
+static bool print_group(const struct group *g, struct buf *out)
 {
     char how[ENDING_MAX];
     struct buf ranks = { 0 };
-    bool ok = cause_ranks(r, same_end, g, RANKS_MAX, &ranks) && buf_append(&ranks, "", 1);
+    bool ok = rank_set_print_each(rank_in_group, g, g->r->plan->nproc, RANKS_MAX, &ranks) &&
+              buf_append(&ranks, "", 1);
     if (ok) {
         const char *text = (const char *)ranks.data;
         bool one = strpbrk(text, ",-") == NULL;
@@ -150,8 +159,8 @@ static bool others(const struct report *r, struct buf *out)
             continue;
         if (n == GROUPS_MAX)
             return buf_printf(out, "  The others ended in still other ways; see the log files or --json.\n");
-        groups[n] = (struct group){ .like = w, .except = except };
-        ok = print_group(r, &groups[n++], out);
+        groups[n] = (struct group){ .r = r, .like = w, .except = except };
+        ok = print_group(&groups[n++], out);
     }
     return ok;
 }

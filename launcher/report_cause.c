@@ -175,28 +175,3 @@ size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out,
         n = visible_lines(&r->stdout_tails[local_rank], out);
     return n;
 }
-
-/* --- rank sets ------------------------------------------------------------------------------------------ */
-
-/* "0-2,5,7-9": with 256 ranks a plain list would hide the headline. Cut at `max` bytes, behind a whole entry. */
-bool cause_ranks(const struct report *r, bool (*belongs)(const struct agent_worker *w, const void *arg),
-                 const void *arg, size_t max, struct buf *out)
-{
-    const struct plan *plan = r->plan;
-    size_t begin = out->len;
-    bool ok = true;
-    for (int i = 0; i < plan->nproc && ok; i++) {
-        int last = i;
-        if (!belongs(agent_worker(r->agent, i), arg))
-            continue;
-        while (last + 1 < plan->nproc && belongs(agent_worker(r->agent, last + 1), arg))
-            last++;
-        const char *comma = out->len > begin ? "," : "";
-        if (out->len - begin > max)
-            return buf_printf(out, ",...");
-        ok = last > i ? buf_printf(out, "%s%d-%d", comma, plan->workers[i].rank, plan->workers[last].rank)
-                      : buf_printf(out, "%s%d", comma, plan->workers[i].rank);
-        i = last;
-    }
-    return ok;
-}

@@ -16,9 +16,4 @@ bool cause_headline(const struct report *r, struct buf *out);
 enum { REPORT_LINE_MAX = 300 };
 size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out, bool *from_stdout);
 
-/* "0,2-5": ranks of the workers that `belongs` picks. At most `max` bytes, then "...". False when memory is
- * short. */
-bool cause_ranks(const struct report *r, bool (*belongs)(const struct agent_worker *w, const void *arg),
-                 const void *arg, size_t max, struct buf *out);
-
 #endif

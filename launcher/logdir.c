@@ -43,9 +43,12 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
 
 ddp_status logdir_make(const struct plan *plan, struct ddp_err *err)
 {
-    if (plan->log_root == NULL)
-        return DDP_OK;
-    ddp_status status = make_dir(plan->log_root, PRIVATE_DIR, true, err);
+    return plan->log_root != NULL ? make_dir(plan->log_root, PRIVATE_DIR, true, err) : DDP_OK;
+}
+
+ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
     for (int i = 0; i < plan->nproc && status == DDP_OK; i++)
         if (plan->workers[i].log_dir != NULL)
             status = make_dir(plan->workers[i].log_dir, SHARED_DIR, false, err);

@@ -99,6 +99,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = logdir_make(n->plan, err);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
+    if (status == DDP_OK)
+        status = output_attempt(n->output, 0, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     n->spawner.output = n->output;
     exits_open(&n->exits);

@@ -1,8 +1,8 @@
 /* output.h -- what the workers print, from their pipes to the console and to the log files.
  *
- *     pipe -> uv_read -> lines -> "[3] text\n" -> writer -> console          (in --json: an event per line)
- *                    \-> as it is ------------> writer -> log file
- *                    \-> tail, for the report
+ *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
+ *                   \-> as it is -------------------> writer -> log file
+ *                   \-> tail, for the report
  *
  * A stream that only goes to a file has no pipe: the worker writes the file itself. The stdout of a
  * single worker without prefix is simply inherited. When a console or disk is slow the pipes are
@@ -20,14 +20,18 @@ struct output;
 
 struct output_options {
     uv_loop_t *loop;
-    const struct plan *plan;
+    struct plan *plan;    /* borrowed; the paths in it are made anew for each attempt */
     uint64_t started_ms;  /* zero of the times in events */
     void (*idle)(void *); /* after output_drain: all that will ever come is written */
     void *user;
 };
 
-/* Open the log files. DDP_OK: *out is yours, free it with output_close. */
+/* DDP_OK: *out is yours, free it with output_close. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
+
+/* An attempt begins, the first one is 0: its directories and log files are made, lines and last words begin
+ * anew. What is left of the attempt before is given up: call it when that one's output is drained. */
+ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err);
 
 /* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is
  * started, or could not be: only the worker must hold them. */
@@ -44,8 +48,8 @@ void output_put(struct output *o, const struct buf *lines);
  * outside still holds one open, wait until everything is written, then call `idle` once. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Last words by local rank. Streams that went only to a file are read from there. Valid until
- * output_close. */
+/* Last words by local rank. Streams that went only to a file are read from there. Valid until the next
+ * attempt, or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
 /* Close everything, without waiting for what is not written; the memory goes when the loop has run

@@ -168,7 +168,7 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
     int to_file, off_console;
     streams(plan->cli, w->local_rank, &to_file, &off_console);
     if (plan->log_root != NULL) {
-        w->log_dir = text_of("%s/attempt_0/%d", plan->log_root, w->local_rank);
+        w->log_dir = text_of("%s/attempt_%d/%d", plan->log_root, plan->attempt, w->local_rank);
         if (w->log_dir == NULL)
             return false;
     }
@@ -176,6 +176,27 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
     return w->error_file != NULL &&
            plan_stream(w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
            plan_stream(w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
+}
+
+static void free_output(struct plan_worker *w)
+{
+    free(w->log_dir);
+    free(w->out.file);
+    free(w->err.file);
+    free(w->error_file);
+    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
+}
+
+ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
+{
+    plan->attempt = attempt;
+    for (int r = 0; r < plan->nproc; r++) {
+        free_output(&plan->workers[r]);
+        if (!plan_output(plan, &plan->workers[r]))
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d of %d workers", attempt,
+                            plan->nproc);
+    }
+    return DDP_OK;
 }
 
 /* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing.
@@ -291,10 +312,7 @@ void plan_free(struct plan *plan)
     for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         free(w->argv);
-        free(w->log_dir);
-        free(w->out.file);
-        free(w->err.file);
-        free(w->error_file);
+        free_output(w);
     }
     for (int i = 0; i < PLAN_NOTES_MAX; i++)
         free(plan->notes[i]);

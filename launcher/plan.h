@@ -49,6 +49,7 @@ struct plan {
     int nproc, world_size, nnodes, node_rank;
     struct gpu_list gpus;
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
+    int attempt;                 /* whose paths the workers have now, from 0 */
     bool prefix;                 /* "[rank] " in front of lines */
     struct plan_worker *workers; /* nproc of them */
     struct env_base env;         /* what the workers' environments have in common */
@@ -60,6 +61,9 @@ struct plan {
 ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
+
+/* Make the workers' paths anew for another attempt. What borrowed the old ones must be gone. */
+ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);
 
 /* The environment of one worker, with the port that the plan has now. DDP_OK: free with worker_env_free,
  * before the plan. */

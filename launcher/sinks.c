@@ -8,13 +8,14 @@
 #include "logdir.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 struct sink {
     struct writer *writer; /* one of the three below */
     int slot;
-    const char *name;
+    char *name; /* owned */
     bool told;
 };
 
@@ -40,10 +41,13 @@ static int add(struct sinks *s, struct writer *writer, int fd, bool owned, const
     if (list == NULL)
         return -1;
     s->list = list;
-    int slot = writer_add(writer, fd, owned);
-    if (slot < 0)
+    char *copy = strdup(name);
+    int slot = copy != NULL ? writer_add(writer, fd, owned) : -1;
+    if (slot < 0) {
+        free(copy);
         return -1;
-    list[s->n] = (struct sink){ .writer = writer, .slot = slot, .name = name };
+    }
+    list[s->n] = (struct sink){ .writer = writer, .slot = slot, .name = copy };
     return s->n++;
 }
 
@@ -74,6 +78,15 @@ int sinks_add_file(struct sinks *s, const char *path, struct ddp_err *err)
         ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log file %s", path);
     }
     return sink;
+}
+
+void sinks_end_files(struct sinks *s)
+{
+    while (s->n > SINK_FILES) {
+        struct sink *sink = &s->list[--s->n];
+        writer_end(sink->writer, sink->slot);
+        free(sink->name);
+    }
 }
 
 void sinks_put(struct sinks *s, int sink, struct slice bytes)
@@ -117,6 +130,8 @@ void sinks_free(struct sinks *s)
         writer_free(s->err);
     writer_free(s->out);
     writer_free(s->files);
+    for (int i = 0; i < s->n; i++)
+        free(s->list[i].name);
     free(s->list);
     free(s);
 }

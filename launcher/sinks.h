@@ -21,9 +21,12 @@ enum {
 /* `progress` as in writer.h. NULL when memory is short. */
 struct sinks *sinks_new(writer_progress progress, void *user);
 
-/* Create the log file `path` (borrowed; must outlive the sinks). Returns its number; -1: err says
- * why. */
+/* Create the log file `path`. Returns its number; -1: err says why. */
 int sinks_add_file(struct sinks *s, const char *path, struct ddp_err *err);
+
+/* No more for any of the log files: each is closed when all that waits for it is written. Their numbers are
+ * given anew. */
+void sinks_end_files(struct sinks *s);
 
 /* Queue bytes; they come out in one piece. */
 void sinks_put(struct sinks *s, int sink, struct slice bytes);

@@ -19,6 +19,8 @@
 struct slot {
     int fd;
     bool owned;
+    bool ended;         /* to be closed behind the last byte */
+    bool free;          /* ended and closed */
     int error;          /* errno of the first failed write; later bytes are thrown away */
     struct buf waiting; /* under the lock */
     struct buf going;   /* the thread's */
@@ -63,10 +65,23 @@ static struct slot *next_slot(const struct writer *w, int from)
 {
     for (int i = 0; i < w->n_slots; i++) {
         struct slot *s = w->slots[(from + i) % w->n_slots];
-        if (s->waiting.len > 0)
+        if (s->waiting.len > 0 || (s->ended && !s->free))
             return s;
     }
     return NULL;
+}
+
+/* With the lock held, nothing is waiting. It is left meanwhile, because close(2) may wait for a server. */
+static void close_slot(struct writer *w, struct slot *s)
+{
+    pthread_mutex_unlock(&w->lock);
+    if (s->owned)
+        close(s->fd);
+    pthread_mutex_lock(&w->lock);
+    s->owned = false;
+    buf_free(&s->waiting);
+    buf_free(&s->going);
+    s->free = true;
 }
 
 /* Called and left with the lock held; open while writing. */
@@ -101,7 +116,10 @@ static void *writer_main(void *arg)
             pthread_cond_wait(&w->work, &w->lock);
             continue;
         }
-        write_slot(w, s);
+        if (s->waiting.len > 0)
+            write_slot(w, s);
+        else
+            close_slot(w, s);
         w->progress(w->user);
     }
     pthread_mutex_unlock(&w->lock);
@@ -123,24 +141,41 @@ struct writer *writer_new(writer_progress progress, void *user)
     return w;
 }
 
-/* May be called while the thread runs: a slot never moves, only the table of pointers to them does. */
+/* With the lock held: the number of a slot that nobody uses, -1 when memory is short. A slot never moves,
+ * only the table of pointers to them does. */
+static int free_slot(struct writer *w)
+{
+    for (int i = 0; i < w->n_slots; i++)
+        if (w->slots[i]->free)
+            return i;
+    struct slot **slots = realloc(w->slots, ((size_t)w->n_slots + 1) * sizeof(struct slot *));
+    if (slots == NULL)
+        return -1;
+    w->slots = slots;
+    slots[w->n_slots] = calloc(1, sizeof(struct slot));
+    return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
+}
+
+/* May be called while the thread runs. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
-    struct slot *s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        return -1;
-    *s = (struct slot){ .fd = fd, .owned = owned };
     pthread_mutex_lock(&w->lock);
-    struct slot **slots = realloc(w->slots, ((size_t)w->n_slots + 1) * sizeof(struct slot *));
-    int n = slots != NULL ? w->n_slots++ : -1;
-    if (slots != NULL) {
-        w->slots = slots;
-        slots[n] = s;
-    }
+    int n = free_slot(w);
+    if (n >= 0)
+        *w->slots[n] = (struct slot){ .fd = fd, .owned = owned };
     pthread_mutex_unlock(&w->lock);
-    if (slots == NULL)
-        free(s);
     return n;
+}
+
+void writer_end(struct writer *w, int slot)
+{
+    pthread_mutex_lock(&w->lock);
+    struct slot *s = w->slots[slot];
+    s->ended = true;
+    if (!w->started)
+        close_slot(w, s);
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* With the lock held. */

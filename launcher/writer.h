@@ -22,13 +22,16 @@ typedef void (*writer_progress)(void *user);
 /* NULL when memory is short. */
 struct writer *writer_new(writer_progress progress, void *user);
 
-/* A new slot for `fd`; with `owned` it is closed by writer_free. Returns its number, -1 when memory
- * is short. */
+/* A slot for `fd`; with `owned` it is closed by writer_end or writer_free. Returns its number, -1 when
+ * memory is short. */
 int writer_add(struct writer *w, int fd, bool owned);
 
 /* Queue bytes. When memory is short or the thread cannot be started they are lost and the slot has
  * failed. */
 void writer_put(struct writer *w, int slot, struct slice bytes);
+
+/* No more for this slot: it is closed when all is written, and its number may then be given anew. */
+void writer_end(struct writer *w, int slot);
 
 /* Bytes that are not yet written, those in the hands of the thread included. */
 uint64_t writer_queued(struct writer *w);

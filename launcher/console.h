@@ -1,0 +1,56 @@
+/* console.h -- the workers' streams on stdout and stderr: whole lines, each with its prefix, or in --json an
+ * event per line.
+ *
+ * `struct console` is what all streams share, `struct console_stream` is one of them: it cuts lines, and they
+ * are queued once per read, in one piece. */
+#ifndef LAUNCHER_CONSOLE_H
+#define LAUNCHER_CONSOLE_H
+
+#include "lines.h"
+#include "plan.h"
+#include "sinks.h"
+
+struct console {
+    const struct plan *plan; /* borrowed, as are the sinks */
+    struct sinks *sinks;
+    uint64_t started_ms;    /* zero of the times in events */
+    bool colour[2];         /* on stdout, on stderr */
+    struct line_row screen; /* the terminal, where progress bars are drawn */
+    struct line_row plain;  /* everything else */
+    struct buf batch;       /* lines made from one read, so that they are queued at once */
+};
+
+/* One of a worker's two streams, as far as the console sees it. */
+struct console_stream {
+    struct console *console;
+    int local_rank, which; /* STD_OUT or STD_ERR */
+    int sink;              /* SINK_STDOUT or SINK_STDERR */
+    bool raw; /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
+    struct line_row *row; /* where its lines appear */
+    struct lines lines;
+    char prefix[LINE_PREFIX_MAX];
+};
+
+void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
+void console_free(struct console *c);
+
+/* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
+void console_note(struct console *c, const char *text);
+
+/* Does this console have a row on which bars are drawn, or does each update become a line? */
+bool console_is_screen(const struct console_stream *s);
+
+/* May be called again for the next attempt, after console_stream_free. */
+void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which);
+void console_stream_free(struct console_stream *s);
+
+/* Bytes as they were read. True: a progress bar waits for console_stream_update. */
+bool console_stream_feed(struct console_stream *s, struct slice bytes);
+
+/* Show the latest update of a progress bar, when it was not shown yet. */
+void console_stream_update(struct console_stream *s);
+
+/* The stream has ended: what was left without a newline goes out. */
+void console_stream_finish(struct console_stream *s);
+
+#endif

@@ -34,6 +34,8 @@ void announce_job(const struct announce *a, const char *note)
         output_note(a->output, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* ddpctl is given this address */
         output_note(a->output, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
+    if (plan->cli->verbose && plan->contained_by != NULL)
+        output_note(a->output, "contained by: %s", plan->contained_by);
     if (plan->cli->json)
         put_event(a, event_started(&event, since_start(a), plan), &event);
 }

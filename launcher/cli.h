@@ -64,6 +64,8 @@ int std_map_get(const struct std_map *map, int local_rank);
 /* Highest local rank that the map names, -1 when it names none. */
 int std_map_highest(const struct std_map *map);
 
+enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
+
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
 
 /* The command line, understood. Text is borrowed from argv or from the environment block. */
@@ -79,6 +81,7 @@ struct cli {
     const char *log_dir; /* NULL = none */
     struct std_map tee, redirects;
     enum prefix_mode prefix;
+    enum contain_kind contain;
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
         size_t n;

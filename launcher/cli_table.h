@@ -20,6 +20,7 @@
     X(STD_MAP)       \
     X(PREFIX)        \
     X(NO_PREFIX)     \
+    X(CONTAIN)       \
     X(DURATION)      \
     X(TIMEOUT)
 

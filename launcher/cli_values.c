@@ -147,6 +147,23 @@ ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
 }
 
+/* Whether the layer is there is found out by contain_open. */
+ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { [CONTAIN_AUTO] = "auto",
+                                         [CONTAIN_PLAIN] = "plain",
+                                         [CONTAIN_CGROUP] = "cgroup",
+                                         [CONTAIN_PIDNS] = "pidns" };
+    enum contain_kind *kind = to;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *kind = (enum contain_kind)i;
+            return DDP_OK;
+        }
+    }
+    return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
+}
+
 /* The one option that adds up instead of replacing. */
 ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
 {

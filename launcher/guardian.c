@@ -86,12 +86,15 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Whatever the agent has left is our child now. */
-static void sweep(void)
+/* Whatever the other has left is our child now. */
+static void sweep(struct contain *contain)
 {
     struct buf names = { 0 };
-    if (descendants_kill_all(SWEEP_LIMIT_MS))
+    contain_kill(contain);
+    if (descendants_kill_all(SWEEP_LIMIT_MS)) {
+        contain_remove(contain);
         return;
+    }
     descendants_names(&names);
     log_error("cannot be killed, they hang in the kernel: %.*s", (int)names.len, (const char *)names.data);
     buf_free(&names);
@@ -109,18 +112,18 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg)
 
 /* In the guardian. The sweep is for every end of the agent: one that has left by itself has swept
  * already, and then this finds nobody. */
-static int watch_over(struct guardian *g)
+static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
     int status = watch_agent(g);
-    sweep();
+    sweep(contain);
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     say_agent_died(g->agent, WTERMSIG(status));
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 
-int guardian_run(guardian_body body, void *arg)
+int guardian_run(guardian_body body, void *arg, struct contain *contain)
 {
     struct guardian g;
     watch_signals(&g.watched);
@@ -130,11 +133,11 @@ int guardian_run(guardian_body body, void *arg)
     }
     if (g.agent == 0)
         return become_agent(&g, body, arg);
-    return watch_over(&g);
+    return watch_over(&g, contain);
 }
 
-int guardian_is_gone(void)
+int guardian_is_gone(struct contain *contain)
 {
-    sweep();
+    sweep(contain);
     return EXIT_CODE_SIGNAL + SIGKILL;
 }

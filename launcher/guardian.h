@@ -8,16 +8,19 @@
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
+#include "contain.h"
+
 /* The agent's life. `lifeline` becomes readable (end of file) when the guardian is gone. All
  * signals that the guardian forwards are blocked on entry. Returns the exit code. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch over it. Returns twice: in the agent with what `body` returned, in the
  * guardian with the agent's exit code, or 128 + n after signal n ended the agent. 125 when there is no
- * second process to be had. Call it before there are threads. */
-int guardian_run(guardian_body body, void *arg);
+ * second process to be had. Call it before there are threads. What
+ * `contain` has made is taken away at the end. */
+int guardian_run(guardian_body body, void *arg, struct contain *contain);
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */
-int guardian_is_gone(void);
+int guardian_is_gone(struct contain *contain);
 
 #endif

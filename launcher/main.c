@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-enum { NONCE_CHARS = 8, HOST_MAX = 256 };
+enum { NONCE_CHARS = 8, COOKIE_BYTES = 16, HOST_MAX = 256 };
 
 /* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
 static void keep_standard_fds(void)
@@ -82,25 +82,55 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Carry the command line out: print the plan, or run it. */
+/* Text that nobody else can have: by it the next start knows what this job has left. "" when there is no randomness. */
+static void make_cookie(char cookie[2 * COOKIE_BYTES + 1])
+{
+    unsigned char bytes[COOKIE_BYTES];
+    cookie[0] = '\0';
+    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        return;
+    for (int i = 0; i < COOKIE_BYTES; i++)
+        snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* Print the plan, or run it inside what keeps it together. */
+static int carry_out(struct plan *plan)
+{
+    struct ddp_err err;
+    struct contain *contain;
+    const struct contain_options options = { .kind = plan->cli->contain,
+                                             .job = plan->job,
+                                             .cookie = plan->facts->cookie };
+    if (contain_open(&options, &contain, &err) != DDP_OK)
+        return cannot_begin(&err);
+    struct node_job job = { .plan = plan, .contain = contain };
+    plan->contained_by = contain_words(contain);
+    int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
+    contain_close(contain);
+    return exit_code;
+}
+
+/* Carry the command line out. */
 static int run(const struct cli *cli)
 {
-    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1];
+    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[2 * COOKIE_BYTES + 1];
     struct ddp_err err;
     struct plan plan;
     const char *tmp_dir = getenv("TMPDIR");
     gethostname(host, sizeof(host) - 1);
     make_nonce(nonce);
+    make_cookie(cookie);
     const struct plan_facts facts = { .environ_block = environ,
                                       .physical_gpus = gpu_count(),
                                       .cpus = cpu_count(),
                                       .host = host,
                                       .terminal = isatty(STDERR_FILENO),
+                                      .cookie = cookie[0] != '\0' ? cookie : NULL,
                                       .nonce = nonce,
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
-    int exit_code = cli->dry_run ? print_plan(&plan) : guardian_run(node_run, &plan);
+    int exit_code = carry_out(&plan);
     plan_free(&plan);
     return exit_code;
 }

@@ -96,6 +96,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
+        status = contain_attempt(n->contain, 0, err);
+    if (status == DDP_OK)
         status = logdir_make(n->plan, err);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
@@ -103,6 +105,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = output_attempt(n->output, 0, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     n->spawner.output = n->output;
+    n->spawner.contain = n->contain;
     exits_open(&n->exits);
     if (status == DDP_OK)
         status = store_host_start(n->plan, &n->store, n->port_note, err);
@@ -120,10 +123,12 @@ static void close_node(struct node *n)
     exits_close(&n->exits);
 }
 
-int node_run(void *plan, int lifeline)
+int node_run(void *arg, int lifeline)
 {
+    const struct node_job *job = arg;
     struct ddp_err err;
-    struct node n = { .plan = plan,
+    struct node n = { .plan = job->plan,
+                      .contain = job->contain,
                       .started_ms = clock_ms(),
                       .exits.epoll = -1,
                       .alone = true,

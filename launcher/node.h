@@ -24,6 +24,7 @@ enum { NODE_SIGNALS = 7 };
  * of any of them. */
 struct node {
     struct plan *plan;
+    struct contain *contain; /* borrowed */
     uint64_t started_ms;
     struct agent *agent;
     struct output *output;

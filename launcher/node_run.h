@@ -2,7 +2,15 @@
 #ifndef LAUNCHER_NODE_RUN_H
 #define LAUNCHER_NODE_RUN_H
 
-/* A guardian_body. `plan` is a struct plan; the store's real port is written into it. */
-int node_run(void *plan, int lifeline);
+#include "contain.h"
+#include "plan.h"
+
+struct node_job {
+    struct plan *plan; /* the store's real port is written into it */
+    struct contain *contain;
+};
+
+/* A guardian_body. `job` is a struct node_job. */
+int node_run(void *job, int lifeline);
 
 #endif

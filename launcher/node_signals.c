@@ -41,7 +41,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     struct node *n = poll->data;
-    node_finish(n, guardian_is_gone());
+    node_finish(n, guardian_is_gone(n->contain));
 }
 
 /* Signals that the guardian forwards, and our children's. What the user wants ignored stays so. */

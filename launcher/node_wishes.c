@@ -40,10 +40,12 @@ static void spawn(struct node *n, int local_rank)
  * meanwhile. */
 static void signal_rest(struct node *n, int sig)
 {
-    if (!n->alone && sig == SIGKILL)
+    if (!n->alone && sig == SIGKILL) {
+        contain_kill(n->contain);
         n->alone = descendants_kill_all(AGENT_UNKILLABLE_MS);
-    else if (!n->alone)
+    } else if (!n->alone) {
         descendants_signal(sig);
+    }
     if (n->alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }

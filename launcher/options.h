@@ -37,6 +37,9 @@
       "execute PROGRAM itself also when its name ends in .py")                                               \
     X(ENV, "env", 0, ENV, env, "K=V", NULL, false, PROGRAM,                                                  \
       "set a variable for the workers; may be given several times")                                          \
+    X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, PROGRAM,                               \
+      "how processes of the job are kept together: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
+      "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, OUTPUT,                                       \

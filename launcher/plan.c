@@ -243,6 +243,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .master_addr = plan->master_addr,
                                .master_port = plan->master_port,
                                .job = plan->job,
+                               .cookie = plan->facts->cookie,
                                .error_file = w->error_file,
                                .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
                                .timeout_ms = plan->cli->timeout_ms };

@@ -18,8 +18,9 @@ struct plan_facts {
     int physical_gpus;
     int cpus; /* usable by this process */
     const char *host;
-    bool terminal;     /* our stderr is one that can move its cursor */
-    const char *nonce; /* random, fit for a file name: made-up job ids and log directories end in it */
+    bool terminal;      /* our stderr is one that can move its cursor */
+    const char *cookie; /* random, new for each start; NULL = none: no random numbers to be had */
+    const char *nonce;  /* random, fit for a file name: made-up job ids and log directories end in it */
     const char
         *tmp_dir; /* parent of the log directory when --tee or --redirects are used without --log_dir */
 };
@@ -53,6 +54,7 @@ struct plan {
     bool prefix;                 /* "[rank] " in front of lines */
     struct plan_worker *workers; /* nproc of them */
     struct env_base env;         /* what the workers' environments have in common */
+    const char *contained_by;    /* words for --dry_run and --verbose, borrowed; the shell writes them here */
     char *notes[PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last unless full */
 };
 

@@ -31,6 +31,7 @@ struct proc_spec {
     char *const *envp;           /* NULL-terminated */
     int fds[3];                  /* become 0, 1 and 2; stay open here */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
+    int cgroup_fd;               /* directory of the control group where it is born; -1 = ours */
 };
 
 /* Where execvp would find `program`: itself when it has a '/', else the first executable file along

@@ -70,7 +70,8 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
                                     .argv = s->plan->workers[local_rank].argv,
                                     .envp = env.block,
                                     .fds = { local_rank == 0 ? STDIN_FILENO : s->slots.null, fds[0], fds[1] },
-                                    .nofile = &s->nofile };
+                                    .nofile = &s->nofile,
+                                    .cgroup_fd = contain_cgroup_fd(s->contain) };
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;

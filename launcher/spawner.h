@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_SPAWNER_H
 #define LAUNCHER_SPAWNER_H
 
+#include "contain.h"
 #include "output.h"
 #include "plan.h"
 #include "proc.h"
@@ -13,6 +14,7 @@
 struct spawner {
     const struct plan *plan;
     struct output *output;
+    const struct contain *contain;
     struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
@@ -20,7 +22,8 @@ struct spawner {
 };
 
 /* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.
- * The plan is borrowed, and so is `output`, which must be set before the first start. */
+ * The plan is borrowed, and so are `output` and
+ * `contain`, which must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */

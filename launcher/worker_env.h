@@ -36,6 +36,7 @@
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
       "how long workers wait for each other at the start (--timeout)")                                   \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text, by which ddprun knows its own")   \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr ends on a terminal: progress bars are welcome")
 
 enum worker_env_var {
@@ -51,6 +52,7 @@ struct env_facts {
     const char *master_addr;
     int master_port;
     const char *job;
+    const char *cookie;     /* NULL = none */
     const char *error_file; /* "" = none */
     const char *nccl_async; /* values of the two variables */
     const char *nccl_async_old;

@@ -21,7 +21,9 @@ extern char **environ;
 static pid_t spawn(const char *path, char *const *argv, int *error)
 {
     struct proc_slots slots;
-    const struct proc_spec spec = { .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 } };
+    const struct proc_spec spec = {
+        .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 }, .cgroup_fd = -1
+    };
     cr_assert(proc_slots_open(&slots));
     pid_t pid = proc_spawn(&slots, &spec, error);
     proc_slots_close(&slots);

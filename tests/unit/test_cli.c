@@ -44,6 +44,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_NPROC_PER_NODE] = "3",  [OPT_NNODES] = "1:1",   [OPT_NODE_RANK] = "0",  [OPT_MASTER_ADDR] = "h1",
     [OPT_MASTER_PORT] = "81",    [OPT_RDZV_ID] = "job7", [OPT_ENV] = "A=b",      [OPT_LOG_DIR] = "logs",
     [OPT_REDIRECTS] = "0:3,1:1", [OPT_TEE] = "2",        [OPT_GRACE] = "1500ms", [OPT_TIMEOUT] = "2m",
+    [OPT_CONTAIN] = "pidns",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? */
@@ -70,6 +71,8 @@ static bool is_set(enum cli_option option)
         return cli.no_python;
     case OPT_ENV:
         return cli.env.n == 1 && strcmp(cli.env.items[0], "A=b") == 0;
+    case OPT_CONTAIN:
+        return cli.contain == CONTAIN_PIDNS;
     case OPT_DRY_RUN:
         return cli.dry_run;
     case OPT_LOG_DIR:

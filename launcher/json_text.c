@@ -6,40 +6,15 @@
  * */
 #include "json_text.h"
 
+#include "utf8.h"
+
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
-/* Length of the valid UTF-8 sequence at `p`, 0 when there is none: no overlong forms, no surrogates, nothing
- * above U+10FFFF. The table of the Unicode standard (3-7) in code: only the second byte's range depends on the first.
- * A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
+/* A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
-    uint8_t low = 0x80, high = 0xbf; /* what the second byte may be */
-    size_t need;
-    if (p[0] < 0x80)
-        return p[0] != 0 ? 1 : 0;
-    if (p[0] >= 0xc2 && p[0] <= 0xdf)
-        need = 2;
-    else if (p[0] >= 0xe0 && p[0] <= 0xef)
-        need = 3;
-    else if (p[0] >= 0xf0 && p[0] <= 0xf4)
-        need = 4;
-    else
-        return 0;
-    if (p[0] == 0xe0)
-        low = 0xa0;
-    else if (p[0] == 0xed)
-        high = 0x9f;
-    else if (p[0] == 0xf0)
-        low = 0x90;
-    else if (p[0] == 0xf4)
-        high = 0x8f;
-    if (len < need || p[1] < low || p[1] > high)
-        return 0;
-    for (size_t i = 2; i < need; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    return need;
+    return p[0] != 0 ? utf8_sequence(p, len) : 0;
 }
 
 /* Good bytes are copied in runs; worker output is nearly always good, and each line of --json comes through here. */

@@ -13,8 +13,6 @@
  * Lines do not depend on how the bytes were cut into reads; only the moments of lines_show_update do. */
 #include "lines.h"
 
-#include <stdio.h>
-
 #define ERASE_ROW "\033[K"
 
 enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line made bigger is given back */
@@ -154,47 +152,4 @@ void lines_finish(struct lines *l)
 {
     if (l->text.len > 0 || l->update.len > 0)
         end_line(l, LINE_LAST);
-}
-
-void line_prefix(char out[LINE_PREFIX_MAX], int rank, bool colour)
-{
-    /* Readable on dark and on light ground; red is left to errors. */
-    static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
-    enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
-    if (colour)
-        snprintf(out, LINE_PREFIX_MAX, "\033[%dm[%d]\033[0m ", colours[(unsigned)rank % COLOURS], rank);
-    else
-        snprintf(out, LINE_PREFIX_MAX, "[%d] ", rank);
-}
-
-bool line_format(struct buf *out, const char *prefix, struct slice text, enum line_kind kind)
-{
-    static const char cut_mark[] = " [line continues]";
-    size_t before = out->len;
-    size_t mark = kind == LINE_CUT ? sizeof(cut_mark) - 1 : 0;
-    if (buf_append(out, prefix, strlen(prefix)) && buf_append(out, text.data, text.len) &&
-        buf_append(out, cut_mark, mark) && buf_append(out, "\n", 1))
-        return true;
-    out->len = before;
-    return false;
-}
-
-const char *line_row_wipe(struct line_row *row)
-{
-    const char *wipe = row->drawn ? "\r" ERASE_ROW : "";
-    row->drawn = false;
-    return wipe;
-}
-
-bool line_show(struct buf *out, struct line_row *row, const char *prefix, struct slice text,
-               enum line_kind kind)
-{
-    const char *wipe = line_row_wipe(row);
-    if (!buf_append(out, wipe, strlen(wipe)) || !line_format(out, prefix, text, kind))
-        return false;
-    if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* the newline: the next line shall come over this one */
-        row->drawn = true;
-    }
-    return true;
 }

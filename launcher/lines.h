@@ -52,26 +52,4 @@ bool lines_show_update(struct lines *l);
 /* The stream has ended: deliver what is left. The struct may be fed again afterwards. */
 void lines_finish(struct lines *l);
 
-/* "[3] ", in the rank's colour when `colour`; the text lives in `out`. */
-enum { LINE_PREFIX_MAX = 32 };
-void line_prefix(char out[LINE_PREFIX_MAX], int rank, bool colour);
-
-/* The last row of a terminal, where an update stays without a newline until the next line is drawn over it. A
- * zeroed struct is something that has no such row (a file, a pipe): updates are lines there. */
-struct line_row {
-    bool terminal;
-    bool drawn; /* an update stands there now */
-};
-
-/* What makes the row empty for a line of any other origin: "" when no update stands there. */
-const char *line_row_wipe(struct line_row *row);
-
-/* Append a line as it shall appear on `row`, as line_format does elsewhere. */
-bool line_show(struct buf *out, struct line_row *row, const char *prefix, struct slice text,
-               enum line_kind kind);
-
-/* Append prefix, text, a mark when it is LINE_CUT, and a newline. False when memory is short, nothing is
- * appended then. */
-bool line_format(struct buf *out, const char *prefix, struct slice text, enum line_kind kind);
-
 #endif

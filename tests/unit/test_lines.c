@@ -123,37 +123,8 @@ Test(lines, four_mebibytes_come_whole)
     buf_free(&seen);
 }
 
-Test(lines, are_written_with_prefix_and_newline)
-{
-    struct buf out = { 0 };
-    char prefix[LINE_PREFIX_MAX];
-    line_prefix(prefix, 3, false);
-    cr_assert_str_eq(prefix, "[3] ");
-    cr_assert(line_format(&out, prefix, slice_str("text"), LINE_WHOLE));
-    cr_assert(line_format(&out, "", slice_str("half"), LINE_CUT));
-    cr_assert(buf_append(&out, "", 1));
-    cr_assert_str_eq((char *)out.data, "[3] text\nhalf [line continues]\n");
-    line_prefix(prefix, 1234567, true);
-    cr_assert_not_null(strstr(prefix, "m[1234567]\033[0m "));
-    buf_free(&out);
-}
-
 Test(lines, an_update_that_only_erases_takes_back_the_one_before)
 {
     expect("50%\r\033[K\rdone\n", "W:done|");
     expect("50%\r\033[K\r", "");
-}
-
-Test(lines, on_a_terminal_an_update_stays_on_the_last_row_until_a_line_comes)
-{
-    struct line_row screen = { .terminal = true }, log = { 0 };
-    struct buf out = { 0 };
-    cr_assert(line_show(&out, &screen, "[0] ", slice_str("1%"), LINE_UPDATE));
-    cr_assert(line_show(&out, &screen, "[0] ", slice_str("2%"), LINE_UPDATE));
-    cr_assert(line_show(&out, &log, "[1] ", slice_str("3%"), LINE_UPDATE));
-    cr_assert(line_show(&out, &screen, "[1] ", slice_str("hello"), LINE_WHOLE));
-    cr_assert(line_show(&out, &screen, "[1] ", slice_str("end"), LINE_LAST));
-    cr_assert(buf_append(&out, line_row_wipe(&screen), 1));
-    cr_assert_str_eq((const char *)out.data, "[0] 1%\r\033[K[0] 2%[1] 3%\n\r\033[K[1] hello\n[1] end\n");
-    buf_free(&out);
 }

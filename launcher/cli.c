@@ -169,7 +169,7 @@ static bool is_torchruns(const char *name)
     static const char *const names[] = {
         "rdzv_backend", "rdzv_endpoint", "rdzv_conf",          "max_restarts",      "monitor_interval",
         "start_method", "role",          "event_log_handler",  "run_path",          "local_addr",
-        "logs_specs",   "numa_binding",  "local_ranks_filter", "signals_to_handle", "virtual_local_rank",
+        "logs_specs",   "numa_binding",  "signals_to_handle", "virtual_local_rank",
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name, names[i]) == 0)
@@ -398,5 +398,6 @@ void cli_free(struct cli *cli)
     free(cli->tee.items);
     free(cli->redirects.items);
     free(cli->env.items);
+    rank_set_free(&cli->console_ranks);
     *cli = (struct cli){ 0 };
 }

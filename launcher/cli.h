@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "ddp/error.h"
 #include "options.h"
+#include "rank_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,6 +82,9 @@ struct cli {
     const char *log_dir; /* NULL = none */
     struct std_map tee, redirects;
     enum prefix_mode prefix;
+    const char *prefix_template; /* NULL = none given */
+    bool timestamps, fold;
+    struct rank_set console_ranks; /* local ranks that the console shows; limit 0 = all */
     enum contain_kind contain;
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */

@@ -18,6 +18,7 @@
     X(PORT)          \
     X(ENV)           \
     X(STD_MAP)       \
+    X(RANKS)         \
     X(PREFIX)        \
     X(NO_PREFIX)     \
     X(CONTAIN)       \

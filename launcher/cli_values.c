@@ -179,6 +179,16 @@ ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Local ranks. torchrun's default is an empty text: all of them. */
+ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
+{
+    struct rank_set *ranks = to;
+    if (text[0] != '\0')
+        return rank_set_parse(ranks, text, CLI_NPROC_MAX, err);
+    rank_set_free(ranks);
+    return DDP_OK;
+}
+
 /* "1500ms", "30s", "2m", "1h", and plain seconds, all of them with a fraction if wanted. */
 static bool duration(const char *text, uint64_t *to_ms)
 {

@@ -6,9 +6,11 @@
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
-#include "lines.h"
 #include "plan.h"
+#include "show.h"
 #include "sinks.h"
+
+#include <sys/types.h>
 
 struct console {
     const struct plan *plan; /* borrowed, as are the sinks */
@@ -16,6 +18,7 @@ struct console {
     uint64_t started_ms;    /* zero of the times in events */
     bool colour[2];         /* on stdout, on stderr */
     struct line_row screen; /* the terminal, where progress bars are drawn */
+    struct line_row dumb;   /* a terminal that cannot move its cursor */
     struct line_row plain;  /* everything else */
     struct buf batch;       /* lines made from one read, so that they are queued at once */
 };
@@ -28,7 +31,8 @@ struct console_stream {
     bool raw; /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
     struct line_row *row; /* where its lines appear */
     struct lines lines;
-    char prefix[LINE_PREFIX_MAX];
+    pid_t pid; /* 0 = not started */
+    struct buf prefix;
 };
 
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
@@ -43,6 +47,9 @@ bool console_is_screen(const struct console_stream *s);
 /* May be called again for the next attempt, after console_stream_free. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which);
 void console_stream_free(struct console_stream *s);
+
+/* The worker runs: its lines may name it. */
+void console_stream_started(struct console_stream *s, pid_t pid);
 
 /* Bytes as they were read. True: a progress bar waits for console_stream_update. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes);

@@ -52,6 +52,15 @@
       "put '[rank] ' in front of each line, also with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OUTPUT,                                  \
       "no prefix; without either there is one when several workers write")                                   \
+    X(PREFIX_TEMPLATE, "log_line_prefix_template", 0, TEXT, prefix_template, "TEMPLATE", NULL, true, OUTPUT, \
+      "what to put in front of each line, '[${rank}] ' if not given; ddprun(1) lists the fields. Given here, "  \
+      "one worker's lines have it, too")                                                                     \
+    X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, "", NULL, true, OUTPUT,                               \
+      "put the time at which it was read in front of each line (UTC, microseconds)")                         \
+    X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, OUTPUT,        \
+      "show only these local ranks' lines, as 0,2-5; files and the report still have all")                   \
+    X(FOLD, "fold", 0, SWITCH, fold, "", NULL, true, OUTPUT,                                                 \
+      "show a line that several workers print only once, with their ranks in front")                         \
     X(JSON, "json", 0, SWITCH, json, "", NULL, true, OUTPUT,                                                 \
       "print events as JSON lines on stdout, the workers' output among them")                                \
     X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OUTPUT,                                            \

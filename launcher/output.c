@@ -232,6 +232,12 @@ void output_spawned(int fds[2])
             close(fds[i]);
 }
 
+void output_started(struct output *o, int local_rank, pid_t pid)
+{
+    console_stream_started(&stream_of(o, local_rank, STD_OUT)->console, pid);
+    console_stream_started(&stream_of(o, local_rank, STD_ERR)->console, pid);
+}
+
 void output_note(struct output *o, const char *fmt, ...)
 {
     char text[2048];

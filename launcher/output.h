@@ -38,6 +38,9 @@ ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err);
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
+/* Worker `local_rank` runs as `pid`. */
+void output_started(struct output *o, int local_rank, pid_t pid);
+
 /* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

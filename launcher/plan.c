@@ -92,6 +92,12 @@ static bool to_nowhere(const struct cli *cli)
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
+/* --local_ranks_filter takes ranks off the console and leaves their files alone. */
+static bool is_shown(const struct cli *cli, int local_rank)
+{
+    return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
+}
+
 /* Streams of a worker that go to a file, and those that do not go to the console. --log_dir alone means
  * --tee=3. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
@@ -102,20 +108,17 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     if (!chosen && cli->log_dir != NULL && !to_nowhere(cli))
         tee = STD_BOTH;
     *to_file = tee | redirect;
-    *off_console = redirect & ~tee;
+    *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
 /* A rank that does not exist is a typing error, and its log would be missed too late. */
-static ddp_status check_map(const struct plan *plan, enum cli_option option, const struct std_map *map,
-                            struct ddp_err *err)
+static ddp_status check_ranks(const struct plan *plan, const char *option, int highest, struct ddp_err *err)
 {
-    int highest = std_map_highest(map);
     if (highest < plan->nproc)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)",
-                    option == OPT_TEE ? "tee" : "redirects", highest, plan->nproc == 1 ? "is" : "are",
-                    plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+    return ddp_fail(
+        err, DDP_ERR_ARG, "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option,
+        highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
 }
 
 /* Does any worker need a file? A map of zeros needs none. */
@@ -206,9 +209,28 @@ static bool needs_prefix(const struct plan *plan)
     int writers = 0;
     for (int r = 0; r < plan->nproc; r++)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
-    if (plan->cli->prefix == PREFIX_AUTO)
-        return writers > 1;
-    return plan->cli->prefix == PREFIX_ON;
+    if (plan->cli->prefix != PREFIX_AUTO)
+        return plan->cli->prefix == PREFIX_ON;
+    return writers > 1 || plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
+           plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
+}
+
+/* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
+static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
+{
+    const struct cli *cli = plan->cli;
+    struct ddp_err why;
+    const char *from = "--log_line_prefix_template", *template = cli->prefix_template;
+    if (template == NULL) {
+        from = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+        template = env_find(plan->facts->environ_block, from);
+    }
+    if (template == NULL || *template == '\0')
+        template = "[${rank}] ";
+    ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
+    if (status == DDP_OK)
+        status = prefix_add(&plan->line_prefix, template, &why);
+    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.200s: %s", from, template, why.msg);
 }
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
@@ -282,9 +304,13 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);
     if (status == DDP_OK)
-        status = check_map(plan, OPT_TEE, &plan->cli->tee, err);
+        status = check_ranks(plan, "tee", std_map_highest(&plan->cli->tee), err);
     if (status == DDP_OK)
-        status = check_map(plan, OPT_REDIRECTS, &plan->cli->redirects, err);
+        status = check_ranks(plan, "redirects", std_map_highest(&plan->cli->redirects), err);
+    if (status == DDP_OK)
+        status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
+    if (status == DDP_OK)
+        status = plan_prefix(plan, err);
     if (status == DDP_OK)
         status = plan_meeting(plan);
     if (status == DDP_OK)

@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "gpus.h"
+#include "prefix.h"
 #include "worker_env.h"
 
 enum { PLAN_NOTES_MAX = 4 };
@@ -25,7 +26,7 @@ struct plan_facts {
         *tmp_dir; /* parent of the log directory when --tee or --redirects are used without --log_dir */
 };
 
-/* Where one stream of a worker goes. Both = tee, neither is impossible. */
+/* Where one stream of a worker goes. Both = tee; neither: only its last lines are kept, for the report. */
 struct plan_stream {
     bool console;
     char *file; /* owned by the plan; NULL = no file */
@@ -51,7 +52,8 @@ struct plan {
     struct gpu_list gpus;
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     int attempt;                 /* whose paths the workers have now, from 0 */
-    bool prefix;                 /* "[rank] " in front of lines */
+    bool prefix;                 /* lines on the console have one */
+    struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     struct plan_worker *workers; /* nproc of them */
     struct env_base env;         /* what the workers' environments have in common */
     const char *contained_by;    /* words for --dry_run and --verbose, borrowed; the shell writes them here */

@@ -40,6 +40,8 @@ static bool print_command(struct buf *out, char *const *argv)
 
 static bool print_stream(struct buf *out, const char *name, const struct plan_stream *stream)
 {
+    if (!stream->console && stream->file == NULL)
+        return buf_printf(out, "    %s: not shown; a report would have its last lines\n", name);
     return buf_printf(out, "    %s: %s%s%s\n", name, stream->console ? "console" : "",
                       stream->console && stream->file != NULL ? " and " : "",
                       stream->file != NULL ? stream->file : "");

@@ -31,7 +31,8 @@ static ddp_status refuse(struct ddp_err *err, const char *what, const char *name
 static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct ddp_err *err)
 {
     if (p->n == PREFIX_PIECES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "it has more than %d fields and texts between them", PREFIX_PIECES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "it has more than %d fields and texts between them",
+                        PREFIX_PIECES_MAX);
     p->pieces[p->n++] = piece;
     return DDP_OK;
 }
@@ -54,12 +55,13 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     return refuse(err, "there is no field", name, len);
 }
 
+/* "$5" is a price. */
 static size_t name_length(const char *p)
 {
     size_t n = 0;
     while (isalnum((unsigned char)p[n]) || p[n] == '_')
         n++;
-    return n;
+    return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
 /* What begins with a dollar at *at, moved behind it. A dollar before anything but a name is text. */

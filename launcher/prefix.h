@@ -9,17 +9,17 @@
 #include "ddp/error.h"
 
 /* Id, name in a template, meaning. */
-#define PREFIX_FIELDS(X)                                                                       \
-    X(HOST, "host", "this host")                                                               \
-    X(HOSTNAME, "hostname", "the same, torchrun's name for it")                                \
-    X(RANK, "rank", "rank in the job")                                                         \
-    X(LOCAL_RANK, "local_rank", "rank on this node")                                           \
-    X(ROLE_NAME, "role_name", "name of the role")                                              \
-    X(PID, "pid", "process id")                                                                \
-    X(STREAM, "stream", "stdout or stderr")                                                    \
-    X(JOB, "job", "job id")                                                                    \
-    X(ATTEMPT, "attempt", "0, or how often the workers were restarted")                        \
-    X(TIME, "time", "when the line was read: UTC, as 2026-11-21T16:24:00.123456Z")             \
+#define PREFIX_FIELDS(X)                                                           \
+    X(HOST, "host", "this host")                                                   \
+    X(HOSTNAME, "hostname", "the same, torchrun's name for it")                    \
+    X(RANK, "rank", "rank in the job")                                             \
+    X(LOCAL_RANK, "local_rank", "rank on this node")                               \
+    X(ROLE_NAME, "role_name", "name of the role")                                  \
+    X(PID, "pid", "process id")                                                    \
+    X(STREAM, "stream", "stdout or stderr")                                        \
+    X(JOB, "job", "job id")                                                        \
+    X(ATTEMPT, "attempt", "0, or how often the workers were restarted")            \
+    X(TIME, "time", "when the line was read: UTC, as 2026-11-21T16:24:00.123456Z") \
     X(ELAPSED, "elapsed", "the same in seconds since the start of ddprun, to the microsecond")
 
 enum prefix_field {
@@ -29,7 +29,7 @@ enum prefix_field {
         PREFIX_FIELD_COUNT
 };
 
-enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 32, PREFIX_NO_COLOUR = 0 };
+enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 
 /* A template, understood. Zeroed = empty: no prefix. Literal text is borrowed from the template. */
 struct prefix {

@@ -94,5 +94,7 @@ int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
     }
     int error = start_with(s, local_rank, fds, pid);
     output_spawned(fds);
+    if (error == 0)
+        output_started(s->output, local_rank, *pid);
     return error;
 }

@@ -141,9 +141,9 @@ static int open_pipe(struct stream *s)
  * through us all the same, for the report's sake. */
 int stream_open(struct stream *s, struct ddp_err *err)
 {
-    if (!s->to_console)
+    if (!s->to_console && planned(s)->file != NULL)
         return logdir_create(planned(s)->file, err);
-    if (s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
+    if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
         return STDOUT_FILENO;
     int fd = open_pipe(s);
     if (fd < 0)

@@ -8,4 +8,7 @@
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 
+/* Microseconds since 1970 by the wall clock: for people, never to measure with. */
+uint64_t clock_unix_us(void);
+
 #endif

@@ -41,10 +41,21 @@ static void refused(char *const *environment, char *const *words, const char *me
 
 /* A value that differs from the default, for each option that has one. */
 static const char *const samples[OPTIONS] = {
-    [OPT_NPROC_PER_NODE] = "3",  [OPT_NNODES] = "1:1",   [OPT_NODE_RANK] = "0",  [OPT_MASTER_ADDR] = "h1",
-    [OPT_MASTER_PORT] = "81",    [OPT_RDZV_ID] = "job7", [OPT_ENV] = "A=b",      [OPT_LOG_DIR] = "logs",
-    [OPT_REDIRECTS] = "0:3,1:1", [OPT_TEE] = "2",        [OPT_GRACE] = "1500ms", [OPT_TIMEOUT] = "2m",
+    [OPT_NPROC_PER_NODE] = "3",
+    [OPT_NNODES] = "1:1",
+    [OPT_NODE_RANK] = "0",
+    [OPT_MASTER_ADDR] = "h1",
+    [OPT_MASTER_PORT] = "81",
+    [OPT_RDZV_ID] = "job7",
+    [OPT_ENV] = "A=b",
+    [OPT_LOG_DIR] = "logs",
+    [OPT_REDIRECTS] = "0:3,1:1",
+    [OPT_TEE] = "2",
+    [OPT_GRACE] = "1500ms",
+    [OPT_TIMEOUT] = "2m",
     [OPT_CONTAIN] = "pidns",
+    [OPT_PREFIX_TEMPLATE] = "$host: ",
+    [OPT_LOCAL_RANKS_FILTER] = "0,2-5",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? */
@@ -85,6 +96,14 @@ static bool is_set(enum cli_option option)
         return cli.prefix == PREFIX_ON;
     case OPT_NO_PREFIX:
         return cli.prefix == PREFIX_OFF;
+    case OPT_PREFIX_TEMPLATE:
+        return strcmp(cli.prefix_template, "$host: ") == 0;
+    case OPT_TIMESTAMPS:
+        return cli.timestamps;
+    case OPT_LOCAL_RANKS_FILTER:
+        return rank_set_has(&cli.console_ranks, 5) && !rank_set_has(&cli.console_ranks, 1);
+    case OPT_FOLD:
+        return cli.fold;
     case OPT_JSON:
         return cli.json;
     case OPT_QUIET:

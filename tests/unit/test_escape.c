@@ -50,7 +50,8 @@ Test(escape, plain_text_of_every_length_passes)
         expect(text, text);
     }
     expect("a\ttab, a tilde ~ and a \\ backslash", "a\ttab, a tilde ~ and a \\ backslash");
-    expect("Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80", "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
+    expect("Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80",
+           "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
 Test(escape, colours_pass_and_end_with_their_line)
@@ -67,7 +68,8 @@ Test(escape, what_looks_like_a_colour_but_sets_a_keyboard_does_not_pass)
     expect("\033[?4m", "\\x1b[?4m");
     expect("\033[31", "\\x1b[31");
     expect("\033[31 m", "\\x1b[31 m");
-    expect("\033[1111111111111111111111111111111111111111m", "\\x1b[1111111111111111111111111111111111111111m");
+    expect("\033[1111111111111111111111111111111111111111m",
+           "\\x1b[1111111111111111111111111111111111111111m");
 }
 
 Test(escape, what_bars_write_to_erase_their_row_is_left_out)
@@ -85,8 +87,12 @@ Test(escape, everything_a_terminal_would_obey_becomes_visible)
     expect("\033]52;c;cm0gLXJm\033\\", "\\x1b]52;c;cm0gLXJm\\x1b\\");
     expect("\033P+q544e\033\\", "\\x1bP+q544e\\x1b\\");
     expect("\033[?1049h\033c\033[6n", "\\x1b[?1049h\\x1bc\\x1b[6n");
-    expect("\xc2\x9b" "2J", "\\xc2\\x9b2J");
-    expect("\x9b" "2J", "\\x9b2J");
+    expect("\xc2\x9b"
+           "2J",
+           "\\xc2\\x9b2J");
+    expect("\x9b"
+           "2J",
+           "\\x9b2J");
     expect("\013\014\016\017\177", "\\x0b\\x0c\\x0e\\x0f\\x7f");
     expect("\xe2\x80\xaeoof\xe2\x81\xa6", "\\xe2\\x80\\xaeoof\\xe2\\x81\\xa6");
     cr_expect_str_eq(escaped("a\0b", 3), "a\\x00b");
@@ -103,9 +109,9 @@ Test(escape, bytes_that_are_not_utf8_become_visible)
 /* Every introducer with every byte behind it, and every single byte: none comes out as anything but text. */
 Test(escape, no_pair_of_bytes_behind_an_introducer_passes)
 {
-    static const char *const introducers[] = { "",      "\033",   "\033[",  "\033]",    "\033P", "\033(",
-                                               "\033#", "\033[?", "\033[>", "\033[31;", "\xc2",  "\xe2\x80",
-                                               "\xc2\x9b", "\x9d", "\033[1;2" };
+    static const char *const introducers[] = { "",      "\033",     "\033[",    "\033]",  "\033P",
+                                               "\033(", "\033#",    "\033[?",   "\033[>", "\033[31;",
+                                               "\xc2",  "\xe2\x80", "\xc2\x9b", "\x9d",   "\033[1;2" };
     for (size_t i = 0; i < sizeof(introducers) / sizeof(introducers[0]); i++) {
         for (int c = 0; c < 65536; c++) {
             char line[16];

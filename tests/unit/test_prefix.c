@@ -67,7 +67,8 @@ static void refused(const char *template, const char *because)
 Test(prefix, wrong_templates_are_refused_with_a_list_of_all_fields)
 {
     refused("[${rnak}] ", "no field 'rnak'");
-    refused("[${rnak}] ", "host, hostname, rank, local_rank, role_name, pid, stream, job, attempt, time, elapsed");
+    refused("[${rnak}] ",
+            "host, hostname, rank, local_rank, role_name, pid, stream, job, attempt, time, elapsed");
     refused("$gpu", "no field 'gpu'");
     refused("${}", "no field ''");
     refused("[${rank] ", "does not end");
@@ -75,7 +76,8 @@ Test(prefix, wrong_templates_are_refused_with_a_list_of_all_fields)
     refused("two\nlines", "control characters");
     refused("\033[31m", "control characters");
     refused("$a$b", "no field 'a'");
-    refused("$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank",
+    refused("$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank."
+            "$rank",
             "more than");
 }
 
@@ -94,14 +96,12 @@ Test(prefix, time_is_utc_to_the_microsecond)
     static const struct {
         uint64_t unix_s;
         const char *text;
-    } days[] = { { 0, "1970-01-01T00:00:00.000042Z" },
-                 { 68169599, "1972-02-28T23:59:59.000042Z" },
-                 { 68169600, "1972-02-29T00:00:00.000042Z" },
-                 { 951782400, "2000-02-29T00:00:00.000042Z" },
-                 { 951868800, "2000-03-01T00:00:00.000042Z" },
-                 { 1795278240, "2026-11-21T16:24:00.000042Z" },
-                 { 1798761599, "2026-12-31T23:59:59.000042Z" },
-                 { 4107542400, "2100-03-01T00:00:00.000042Z" } };
+    } days[] = {
+        { 0, "1970-01-01T00:00:00.000042Z" },          { 68169599, "1972-02-28T23:59:59.000042Z" },
+        { 68169600, "1972-02-29T00:00:00.000042Z" },   { 951782400, "2000-02-29T00:00:00.000042Z" },
+        { 951868800, "2000-03-01T00:00:00.000042Z" },  { 1795278240, "2026-11-21T16:24:00.000042Z" },
+        { 1798761599, "2026-12-31T23:59:59.000042Z" }, { 4107542400, "2100-03-01T00:00:00.000042Z" }
+    };
     char text[PREFIX_TIME_MAX];
     for (size_t i = 0; i < sizeof(days) / sizeof(days[0]); i++) {
         prefix_time(text, days[i].unix_s * 1000000 + 42);

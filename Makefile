@@ -48,11 +48,14 @@ LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c 
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)
+# Programs that start thousands of jobs: survivors, launches.
+HARNESS_MAIN := tests/survivors/survivors.c
+HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c))
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
 ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(PROG_SRC) $(BENCH_SRC) \
-              $(BENCH_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
+              $(BENCH_LIB) $(HARNESS_MAIN) $(HARNESS_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 bin  = $(patsubst %.c,$(BUILD)/%,$(1))
@@ -62,7 +65,7 @@ pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
 TEST_BIN := $(call bin,$(TEST_SRC))
-PROG_BIN := $(call bin,$(PROG_SRC))
+PROG_BIN := $(call bin,$(PROG_SRC) $(HARNESS_MAIN))
 
 .DEFAULT_GOAL := all
 all: $(PROGRAMS) $(LIBS) ## build everything into build/
@@ -147,6 +150,11 @@ $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
+$(BUILD)/libharness.a: $(call obj,$(HARNESS_LIB))
+$(BUILD)/tests/survivors/%: $(BUILD)/obj/tests/survivors/%.o $(BUILD)/libharness.a $(PRODUCT_LIBS)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(LINK) $(PRODUCT_LDLIBS)
 $(BUILD)/libbench.a: $(call obj,$(BENCH_LIB))
 $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
@@ -197,6 +205,10 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
+
+survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and layer: does anybody outlive them? PEERS=1: the other launchers
+	@$(BUILD)/tests/survivors/survivors --rounds=$(or $(N),100) $(if $(PEERS),--peers) $(BUILD)/ddprun \
+		$(BUILD)/tests/prog/survivor
 
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) scripts/bench.sh
@@ -269,7 +281,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity bench format \
+.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors bench format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

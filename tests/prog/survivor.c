@@ -1,0 +1,220 @@
+/* survivor.c -- a worker that tries to outlive its launcher.
+ *
+ *     survivor KIND [HOG_RANK HOG_DELAY_MS]
+ *
+ * KIND is a row of `kinds`. When all its processes are there, a worker writes a line with "ready". The worker of rank
+ * HOG_RANK is of no kind: after the delay it takes memory until the kernel's out-of-memory killer ends it.
+ *
+ * The rank comes from whatever launcher started us, so that the others can be tried as well. */
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHAINS = 64, HOG_STEP = 1 << 20, HOG_STEPS = 4096, FAILED = 111 };
+
+static int rank(void)
+{
+    static const char *const names[] = { "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]) != NULL)
+            return atoi(getenv(names[i]));
+    return 0;
+}
+
+static void say(const char *line)
+{
+    if (write(STDOUT_FILENO, line, strlen(line)) < 0)
+        _exit(FAILED);
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+}
+
+_Noreturn static void stay(void)
+{
+    for (;;)
+        pause();
+}
+
+static void ignore_polite_signals(void)
+{
+    static const int polite[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT };
+    for (size_t i = 0; i < sizeof(polite) / sizeof(polite[0]); i++)
+        signal(polite[i], SIG_IGN);
+}
+
+/* --- the kinds ---------------------------------------------------------------------------------------------- */
+
+static void be_plain(void)
+{
+    say("ready\n");
+    stay();
+}
+
+/* Two children with a child each, all in the worker's process group. */
+static void be_forking(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (fork() == 0) {
+            fork();
+            stay();
+        }
+    }
+    be_plain();
+}
+
+/* What a daemon does to get rid of its parent, and of the launcher's process group and session. */
+static void start_daemon(void)
+{
+    if (fork() != 0)
+        return;
+    setsid();
+    if (fork() != 0)
+        _exit(0);
+    ignore_polite_signals();
+    stay();
+}
+
+static void be_daemons(void)
+{
+    start_daemon();
+    start_daemon();
+    be_plain();
+}
+
+static void be_deaf(void)
+{
+    ignore_polite_signals();
+    if (fork() == 0)
+        stay();
+    be_plain();
+}
+
+static void be_stopped(void)
+{
+    pid_t child = fork();
+    if (child == 0)
+        stay();
+    kill(child, SIGSTOP);
+    say("ready\n");
+    raise(SIGSTOP);
+    stay();
+}
+
+/* The first process of a PID namespace is deaf to every signal from outside but SIGKILL and SIGSTOP. */
+static void be_namespace(void)
+{
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+        say("no pid namespace to be had; an ordinary child instead\n");
+    if (fork() == 0) {
+        if (fork() == 0)
+            setsid();
+        stay();
+    }
+    be_plain();
+}
+
+/* Data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job goes on. */
+static void be_loader(void)
+{
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            setsid();
+            ignore_polite_signals();
+            stay();
+        }
+    say("ready\n");
+    if (rank() == 0)
+        stay();
+    _exit(0);
+}
+
+/* One that never is the same process for long. Out of processes it waits: a limit must not end it. */
+_Noreturn static void run_chain(void)
+{
+    for (;;) {
+        setsid();
+        pid_t pid = fork();
+        if (pid > 0)
+            _exit(0);
+        if (pid < 0)
+            sleep_ms(1);
+    }
+}
+
+static void be_chains(void)
+{
+    for (int i = 0; i < CHAINS; i++)
+        if (fork() == 0)
+            run_chain();
+    signal(SIGCHLD, SIG_IGN); /* their first links */
+    be_plain();
+}
+
+/* --- the second job ----------------------------------------------------------------------------------------- */
+
+static void on_any_signal(int sig)
+{
+    (void)sig;
+    static const char line[] = "touched\n";
+    if (write(STDOUT_FILENO, line, sizeof(line) - 1) < 0)
+        _exit(FAILED);
+}
+
+/* The other job on the machine: says so when any signal comes that can be caught. */
+static void be_bystander(void)
+{
+    for (int sig = 1; sig < NSIG; sig++)
+        if (sig != SIGCHLD)
+            signal(sig, on_any_signal);
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            if (i == 0)
+                setsid();
+            stay();
+        }
+    be_plain();
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------- */
+
+_Noreturn static void be_hog(long delay_ms)
+{
+    say("ready\n");
+    sleep_ms(delay_ms);
+    for (int i = 0; i < HOG_STEPS; i++) {
+        char *p = mmap(NULL, HOG_STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            break;
+        memset(p, i, HOG_STEP);
+    }
+    say("no limit of memory was met\n");
+    stay();
+}
+
+static const struct {
+    const char *name;
+    void (*be)(void);
+} kinds[] = {
+    { "plain", be_plain },   { "forks", be_forking },   { "daemon", be_daemons },
+    { "deaf", be_deaf },     { "stopped", be_stopped }, { "pidns", be_namespace },
+    { "loader", be_loader }, { "chains", be_chains },   { "bystander", be_bystander },
+};
+
+int main(int argc, char **argv)
+{
+    if (argc >= 4 && rank() == atoi(argv[2]))
+        be_hog(atol(argv[3]));
+    for (size_t i = 0; argc >= 2 && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kinds[i].name, argv[1]) == 0)
+            kinds[i].be();
+    fprintf(stderr, "survivor: what is '%s'?\n", argc >= 2 ? argv[1] : "");
+    return 2;
+}

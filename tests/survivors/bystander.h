@@ -1,0 +1,29 @@
+/* bystander.h -- the second job of the same user, which nothing may touch.
+ *
+ * Each of its processes is watched by a pidfd, and each says so when it gets any signal that can be caught. */
+#ifndef TESTS_SURVIVORS_BYSTANDER_H
+#define TESTS_SURVIVORS_BYSTANDER_H
+
+#include "trial.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { BYSTANDERS_MAX = 32 };
+
+struct bystander {
+    pid_t launcher;
+    int out;
+    int pidfds[BYSTANDERS_MAX];
+    size_t count;
+};
+
+/* Start it with the launcher of `t`. False: it did not come up, and `why` says what it printed. */
+bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
+
+/* True while everybody lives and nobody has been signalled. */
+bool bystander_untouched(struct bystander *b);
+
+void bystander_close(struct bystander *b);
+
+#endif

@@ -1,0 +1,117 @@
+/* cage.c -- see cage.h. */
+#include "cage.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Many more than 64 chains need, many fewer than a machine has; enough memory for a launcher under AddressSanitizer. */
+#define PROCESSES "1500"
+#define MEMORY    "201326592"
+
+#define ROOT "/sys/fs/cgroup"
+
+static bool put(const char *dir, const char *file, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", dir, file);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* Where the hierarchy of `controller` begins: "" when this machine has none that we may write. */
+static const char *hierarchy(const char *controller, bool *v1)
+{
+    static char path[128];
+    char text[512] = "";
+    snprintf(path, sizeof(path), ROOT "/%s", controller);
+    *v1 = access(path, W_OK) == 0;
+    if (*v1)
+        return path;
+    FILE *f = fopen(ROOT "/cgroup.subtree_control", "re");
+    if (f != NULL) {
+        if (fgets(text, sizeof(text), f) == NULL)
+            text[0] = '\0';
+        fclose(f);
+    }
+    return strstr(text, controller) != NULL && access(ROOT, W_OK) == 0 ? ROOT : "";
+}
+
+bool cage_has_memory(void)
+{
+    bool v1;
+    return geteuid() == 0 && hierarchy("memory", &v1)[0] != '\0';
+}
+
+/* A group below `controller`'s root with `value` in the file of its version; "" in `dir` when there is none to be had. */
+static void make_group(char dir[160], const char *controller, const char *v1_file, const char *v2_file,
+                       const char *value, bool *v1)
+{
+    const char *root = geteuid() == 0 ? hierarchy(controller, v1) : "";
+    dir[0] = '\0';
+    if (root[0] == '\0')
+        return;
+    snprintf(dir, 160, "%s/survivors-%s-%d", root, controller, (int)getpid());
+    if (mkdir(dir, 0700) != 0 || !put(dir, *v1 ? v1_file : v2_file, value)) {
+        rmdir(dir);
+        dir[0] = '\0';
+    }
+}
+
+void cage_open(struct cage *c, bool with_memory)
+{
+    bool v1;
+    *c = (struct cage){ 0 };
+    make_group(c->processes, "pids", "pids.max", "pids.max", PROCESSES, &v1);
+    if (!with_memory)
+        return;
+    make_group(c->memory, "memory", "memory.limit_in_bytes", "memory.max", MEMORY, &c->memory_v1);
+    /* Without swap, where the machine has any. */
+    put(c->memory, c->memory_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
+        c->memory_v1 ? MEMORY : "0");
+}
+
+void cage_enter(const struct cage *c)
+{
+    const rlim_t most = strtoul(PROCESSES, NULL, 10);
+    if (c->processes[0] != '\0')
+        put(c->processes, "cgroup.procs", "0");
+    else
+        setrlimit(RLIMIT_NPROC, &(struct rlimit){ most, most });
+    if (c->memory[0] != '\0')
+        put(c->memory, "cgroup.procs", "0");
+}
+
+int cage_oom_kills(const struct cage *c)
+{
+    char path[256], line[128];
+    int kills = 0;
+    snprintf(path, sizeof(path), "%s/%s", c->memory, c->memory_v1 ? "memory.oom_control" : "memory.events");
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        sscanf(line, "oom_kill %d", &kills);
+    if (f != NULL)
+        fclose(f);
+    return kills;
+}
+
+/* The last to leave may still be on the way out of the group when wait() has told of him. */
+static void remove_group(const char *dir)
+{
+    for (int i = 0; dir[0] != '\0' && rmdir(dir) != 0 && i < 200; i++)
+        poll(NULL, 0, 5);
+}
+
+void cage_close(struct cage *c)
+{
+    remove_group(c->processes);
+    remove_group(c->memory);
+}

@@ -1,0 +1,28 @@
+/* cage.h -- limits around one trial, so that the machine survives it: a number of processes, and for an out-of-memory
+ * fault an amount of memory. Version 1 or 2 of control groups, as root; else RLIMIT_NPROC, and no memory limit. */
+#ifndef TESTS_SURVIVORS_CAGE_H
+#define TESTS_SURVIVORS_CAGE_H
+
+#include <stdbool.h>
+
+struct cage {
+    char processes[160], memory[160]; /* directories of control groups, "" = none */
+    bool memory_v1;
+};
+
+/* Can there be a limit of memory on this machine? */
+bool cage_has_memory(void);
+
+/* Groups named after the calling process. */
+void cage_open(struct cage *c, bool with_memory);
+
+/* In the child that is about to become the launcher. */
+void cage_enter(const struct cage *c);
+
+/* How many processes the kernel has killed for want of memory. */
+int cage_oom_kills(const struct cage *c);
+
+/* Everybody in it must be gone. */
+void cage_close(struct cage *c);
+
+#endif

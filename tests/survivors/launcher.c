@@ -1,0 +1,51 @@
+/* launcher.c -- how each launcher is asked for N workers of this machine. */
+#include "trial.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "%n" stands for the number of workers, "%g" for the grace time. */
+static const char *const start[BY_COUNT][12] = {
+    [BY_PLAIN] = { "ddprun", "--standalone", "--contain=plain", "--grace=%gms", "--nproc_per_node=%n" },
+    [BY_CGROUP] = { "ddprun", "--standalone", "--contain=cgroup", "--grace=%gms", "--nproc_per_node=%n" },
+    [BY_PIDNS_LAYER] = { "ddprun", "--standalone", "--contain=pidns", "--grace=%gms", "--nproc_per_node=%n" },
+    [BY_HYDRA] = { "mpiexec.hydra", "-n", "%n" },
+    [BY_OPENMPI] = { "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",
+                     "%n" },
+    [BY_TORCHRUN] = { "torchrun", "--standalone", "--no_python", "--nproc_per_node=%n" },
+};
+
+static const char *filled(const char *pattern, int workers)
+{
+    static char text[4][64];
+    static int next;
+    const char *at = strchr(pattern, '%');
+    if (at == NULL)
+        return pattern;
+    char *out = text[next++ % 4];
+    snprintf(out, sizeof(text[0]), "%.*s%d%s", (int)(at - pattern), pattern,
+             at[1] == 'n' ? workers : TRIAL_GRACE_MS, at + 2);
+    return out;
+}
+
+void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
+                   const char *argv[LAUNCHER_ARGS])
+{
+    int n = 0;
+    for (int i = 0; start[by][i] != NULL; i++)
+        argv[n++] = filled(start[by][i], workers);
+    if (by < BY_PEERS)
+        argv[0] = t->ddprun;
+    for (; *args != NULL && n < LAUNCHER_ARGS - 1; args++)
+        argv[n++] = *args;
+    argv[n] = NULL;
+}
+
+/* torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens that; mpirun and Hydra have no such time of
+ * theirs that could be set, so they get plenty. */
+uint64_t launcher_limit_ms(enum launcher by)
+{
+    if (by < BY_PEERS)
+        return TRIAL_GRACE_MS + TRIAL_AFTER_MS;
+    return by == BY_TORCHRUN ? 35000 : 12000;
+}

@@ -1,0 +1,40 @@
+/* live.h -- a job in progress: its launcher, what it prints, and who of it is left. */
+#ifndef TESTS_SURVIVORS_LIVE_H
+#define TESTS_SURVIVORS_LIVE_H
+
+#include "cage.h"
+#include "trial.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+enum { LIVE_TEXT = 4096 };
+
+struct live {
+    const struct trial *t;
+    struct cage cage; /* opened by the owner */
+    pid_t launcher;
+    bool ended; /* the launcher was waited for */
+    int status;
+    int out;              /* what it prints: a pipe, or the master of its terminal; -1 = closed */
+    int ready;            /* workers that have said so */
+    char text[LIVE_TEXT]; /* the last of what it printed */
+    size_t len;
+};
+
+/* Start `workers` workers with `args` (program first). False: a descriptor or a process could not be had. */
+bool live_start(struct live *l, int workers, const char *const args[]);
+
+/* Wait for whatever happens next, at most until `until_us`. False when no process of the job is left. */
+bool live_step(struct live *l, uint64_t until_us);
+
+/* Let that much time pass, or less when the launcher ends. */
+void live_wait(struct live *l, uint64_t us);
+
+/* False when somebody is left at `until_us`. */
+bool live_until_nobody(struct live *l, uint64_t until_us);
+
+/* Close our end of its output: for one with a terminal, that is the hang-up. */
+void live_hang_up(struct live *l);
+
+#endif

@@ -1,0 +1,254 @@
+/* survivors.c -- does anything outlive its job? Every kind of worker x every fault x every layer, many times.
+ *
+ *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers] DDPRUN WORKER
+ *
+ * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for each, with the
+ * arguments that repeat it. Exit status 0: nobody survived, nothing else was touched. 1: somebody did. 77: nothing could
+ * be tried here.
+ *
+ * Trials run side by side, each below a process of its own (tree.h); beside them runs the second job (bystander.h). The
+ * results lie in memory shared with the trials. */
+#include "bystander.h"
+#include "cage.h"
+#include "table.h"
+#include "trial.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { JOBS_MAX = 64, EXIT_SURVIVORS = 1, EXIT_USAGE_ERROR = 2, EXIT_NOTHING_TRIED = 77, PROGRESS_MS = 5000 };
+
+#define X(id, name, words) name,
+static const char *const kind_names[] = { KINDS(X) };
+static const char *const fault_names[] = { FAULTS(X) };
+static const char *const launcher_names[] = { LAUNCHERS(X) };
+#undef X
+
+struct options {
+    int rounds, jobs;
+    uint64_t seed;
+    unsigned launchers, kinds, faults; /* bits */
+    const char *ddprun, *worker;
+};
+
+/* The trials of one launcher. */
+struct series {
+    const struct options *o;
+    struct trial *trials;
+    struct trial_result *results; /* shared */
+    size_t count, started, done;
+    pid_t running[JOBS_MAX];
+    size_t index[JOBS_MAX]; /* which trial it is */
+    struct bystander bystander;
+    bool touched; /* the second job was */
+};
+
+/* --- the command line --------------------------------------------------------------------------------------- */
+
+/* "a,b" as bits of `names`; 0 when one is unknown. */
+static unsigned parse_set(const char *text, const char *const names[], int count)
+{
+    unsigned set = 0;
+    while (*text != '\0') {
+        size_t len = strcspn(text, ",");
+        int i = 0;
+        while (i < count && (strlen(names[i]) != len || memcmp(names[i], text, len) != 0))
+            i++;
+        if (i == count)
+            return 0;
+        set |= 1U << i;
+        text += len + (text[len] == ',');
+    }
+    return set;
+}
+
+static bool parse(struct options *o, int argc, char **argv)
+{
+    static const struct option known[] = { { "rounds", 1, NULL, 'r' }, { "jobs", 1, NULL, 'j' },
+                                           { "seed", 1, NULL, 's' },   { "launchers", 1, NULL, 'l' },
+                                           { "kinds", 1, NULL, 'k' },  { "faults", 1, NULL, 'f' },
+                                           { "peers", 0, NULL, 'p' },  { 0 } };
+    const unsigned ddprun = (1U << BY_PEERS) - 1;
+    *o = (struct options){
+        .rounds = 1, .jobs = 4, .seed = 1, .launchers = ddprun, .kinds = ~0U, .faults = ~0U
+    };
+    for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        switch (c) {
+        case 'r':
+            o->rounds = atoi(optarg);
+            break;
+        case 'j':
+            o->jobs = atoi(optarg);
+            break;
+        case 's':
+            o->seed = strtoull(optarg, NULL, 0);
+            break;
+        case 'l':
+            o->launchers = parse_set(optarg, launcher_names, BY_COUNT);
+            break;
+        case 'k':
+            o->kinds = parse_set(optarg, kind_names, KIND_COUNT);
+            break;
+        case 'f':
+            o->faults = parse_set(optarg, fault_names, FAULT_COUNT);
+            break;
+        case 'p':
+            o->launchers = ((1U << BY_COUNT) - 1) & ~ddprun;
+            break;
+        default:
+            return false;
+        }
+    }
+    if (optind + 2 != argc)
+        return false;
+    o->ddprun = argv[optind];
+    o->worker = argv[optind + 1];
+    return o->rounds > 0 && o->jobs > 0 && o->jobs <= JOBS_MAX && o->launchers && o->kinds && o->faults;
+}
+
+/* --- the trials --------------------------------------------------------------------------------------------- */
+
+/* What cannot be asked of a launcher: the others have one process that we could name, not two; and a limit of memory needs
+ * rights. */
+static bool applies(enum launcher by, enum fault fault)
+{
+    if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
+        return false;
+    return fault != FAULT_OOM || cage_has_memory();
+}
+
+/* Rounds outside, so that an interrupted series has tried everything alike. A trial's seed follows from its place. */
+static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
+{
+    const struct options *o = s->o;
+    size_t most = (size_t)o->rounds * KIND_COUNT * FAULT_COUNT;
+    s->trials = calloc(most, sizeof(*s->trials));
+    s->results =
+        mmap(NULL, most * sizeof(*s->results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s->trials == NULL || s->results == MAP_FAILED)
+        return false;
+    for (int round = 0; round < o->rounds; round++)
+        for (int kind = 0; kind < KIND_COUNT; kind++)
+            for (int fault = 0; fault < FAULT_COUNT; fault++)
+                if ((o->kinds >> kind & 1) && (o->faults >> fault & 1) && applies(by, (enum fault)fault))
+                    s->trials[s->count++] = (struct trial){ .by = by,
+                                                            .kind = (enum kind)kind,
+                                                            .fault = (enum fault)fault,
+                                                            .seed = o->seed + (uint64_t)round,
+                                                            .ddprun = o->ddprun,
+                                                            .worker = o->worker,
+                                                            .record_dir = record_dir };
+    return true;
+}
+
+static void start_next(struct series *s, int slot)
+{
+    size_t i = s->started++;
+    s->index[slot] = i;
+    s->running[slot] = fork();
+    if (s->running[slot] != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    trial_run(&s->trials[i], &s->results[i]);
+    _exit(0);
+}
+
+static void wait_one(struct series *s)
+{
+    pid_t pid = wait(NULL);
+    for (int slot = 0; slot < s->o->jobs; slot++) {
+        if (s->running[slot] != pid)
+            continue;
+        s->running[slot] = 0;
+        s->done++;
+    }
+    s->touched = s->touched || pid == s->bystander.launcher || !bystander_untouched(&s->bystander);
+}
+
+static void show_progress(const struct series *s, uint64_t *next_ms)
+{
+    if (clock_ms() < *next_ms)
+        return;
+    *next_ms = clock_ms() + PROGRESS_MS;
+    int survivors = 0;
+    for (size_t i = 0; i < s->started; i++)
+        survivors += s->results[i].survivors > 0;
+    fprintf(stderr, "%s: %zu of %zu trials, %d with survivors\n", launcher_names[s->trials[0].by], s->done,
+            s->count, survivors);
+}
+
+static void run_trials(struct series *s)
+{
+    uint64_t next_ms = clock_ms() + PROGRESS_MS;
+    while (s->done < s->count) {
+        for (int slot = 0; slot < s->o->jobs; slot++)
+            if (s->running[slot] == 0 && s->started < s->count)
+                start_next(s, slot);
+        wait_one(s);
+        show_progress(s, &next_ms);
+    }
+}
+
+/* --- one launcher ------------------------------------------------------------------------------------------- */
+
+/* Returns the number of things that went wrong, -1 when this launcher cannot be had here. */
+static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
+{
+    char why[1024];
+    struct series s = { .o = o };
+    const struct trial first = {
+        .by = by, .ddprun = o->ddprun, .worker = o->worker, .record_dir = record_dir
+    };
+    if (!bystander_open(&s.bystander, &first, why, sizeof(why))) {
+        table_skipped(by, why);
+        bystander_close(&s.bystander);
+        return -1;
+    }
+    int bad = 1;
+    if (make_trials(&s, by, record_dir)) {
+        run_trials(&s);
+        bad = table_print(s.trials, s.results, s.count, s.touched);
+    }
+    bystander_close(&s.bystander);
+    free(s.trials);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    char record_dir[] = "/tmp/survivors-XXXXXX";
+    int bad = 0, tried = 0;
+    if (!parse(&o, argc, argv) || mkdtemp(record_dir) == NULL) {
+        fprintf(stderr,
+                "usage: survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B]\n"
+                "                 [--faults=A,B] [--peers] DDPRUN WORKER\n");
+        return EXIT_USAGE_ERROR;
+    }
+    if ((o.faults >> FAULT_OOM & 1) && !cage_has_memory())
+        printf("OOM kill: skipped, because no memory control group can be made here (root only)\n");
+    for (int by = 0; by < BY_COUNT; by++) {
+        if ((o.launchers >> by & 1) == 0)
+            continue;
+        int n = run_launcher(&o, (enum launcher)by, record_dir);
+        tried += n >= 0;
+        /* What the others leave behind is their affair. */
+        bad += n > 0 && by < BY_PEERS;
+    }
+    if (rmdir(record_dir) != 0)
+        fprintf(stderr, "survivors: left in %s: %s\n", record_dir, strerror(errno));
+    if (tried == 0)
+        return EXIT_NOTHING_TRIED;
+    return bad > 0 ? EXIT_SURVIVORS : 0;
+}

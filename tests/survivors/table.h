@@ -1,0 +1,14 @@
+/* table.h -- what the trials of one launcher have shown, as markdown. */
+#ifndef TESTS_SURVIVORS_TABLE_H
+#define TESTS_SURVIVORS_TABLE_H
+
+#include "trial.h"
+
+#include <stddef.h>
+
+/* Prints the table, and a line for each trial that went wrong. Returns how many did; `touched` counts as one. */
+int table_print(const struct trial *trials, const struct trial_result *results, size_t count, bool touched);
+
+void table_skipped(enum launcher by, const char *why);
+
+#endif

@@ -1,0 +1,159 @@
+/* tree.c -- see tree.h.
+ *
+ * Killing signals own children only: they cannot be anybody else, as nobody but us can wait for them. Whoever is deeper
+ * becomes our child when his parent is dead, and the next round has him. */
+#include "tree.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROCESSES_MAX = 32768, ROUND_MS = 2 };
+
+struct process {
+    pid_t pid, parent;
+    char state;
+    bool ours;
+    char name[20];
+};
+
+static int events = -1;
+
+bool tree_open(void)
+{
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    events = signalfd(-1, &child, SFD_NONBLOCK | SFD_CLOEXEC);
+    return events >= 0 && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
+
+int tree_events(void)
+{
+    return events;
+}
+
+bool tree_reap(pid_t watched, int *status, bool *ended)
+{
+    struct signalfd_siginfo drained;
+    while (read(events, &drained, sizeof(drained)) > 0)
+        continue;
+    pid_t pid;
+    int st;
+    while ((pid = waitpid(-1, &st, WNOHANG)) > 0) {
+        if (pid != watched)
+            continue;
+        *status = st;
+        *ended = true;
+    }
+    return pid == 0;
+}
+
+static bool read_process(const char *pid, struct process *p)
+{
+    char path[280], line[512];
+    snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    bool ok = fgets(line, sizeof(line), f) != NULL;
+    fclose(f);
+    const char *open = strchr(line, '('), *close = strrchr(line, ')');
+    int parent;
+    if (!ok || open == NULL || close == NULL || sscanf(close + 1, " %c %d", &p->state, &parent) != 2)
+        return false;
+    p->pid = atoi(pid);
+    p->parent = parent;
+    p->ours = false;
+    snprintf(p->name, sizeof(p->name), "%.*s", (int)(close - open - 1), open + 1);
+    return true;
+}
+
+static size_t read_all(struct process *all)
+{
+    size_t n = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *e; proc != NULL && n < PROCESSES_MAX && (e = readdir(proc)) != NULL;)
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && read_process(e->d_name, &all[n]))
+            n++;
+    if (proc != NULL)
+        closedir(proc);
+    return n;
+}
+
+/* A child may stand before its parent in the list, so mark until nothing is new. */
+static void mark_ours(struct process *all, size_t n)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < n; i++) {
+            bool ours = all[i].parent == getpid();
+            for (size_t j = 0; j < n && !ours; j++)
+                ours = all[j].ours && all[j].pid == all[i].parent;
+            more = more || (ours && !all[i].ours);
+            all[i].ours = ours;
+        }
+    }
+}
+
+size_t tree_count(char *names, size_t size)
+{
+    struct process *all = malloc(PROCESSES_MAX * sizeof(*all));
+    size_t n = all != NULL ? read_all(all) : 0, count = 0, used = 0;
+    names[0] = '\0';
+    mark_ours(all, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!all[i].ours || all[i].state == 'Z' || all[i].state == 'X')
+            continue;
+        count++;
+        if (used < size)
+            used += (size_t)snprintf(names + used, size - used, "%s%d (%s) %c", used > 0 ? ", " : "",
+                                     (int)all[i].pid, all[i].name, all[i].state);
+    }
+    free(all);
+    return count;
+}
+
+pid_t tree_child(pid_t of, int n)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
+    FILE *f = fopen(path, "re");
+    for (int i = 0; f != NULL && i <= n; i++)
+        if (fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+    if (f != NULL)
+        fclose(f);
+    return pid;
+}
+
+static void kill_children(void)
+{
+    pid_t pid;
+    for (int i = 0; (pid = tree_child(getpid(), i)) > 0; i++)
+        kill(pid, SIGKILL);
+}
+
+bool tree_kill(uint64_t limit_ms)
+{
+    uint64_t end = clock_ms() + limit_ms;
+    bool ended = false, left = true;
+    int status;
+    while ((left = tree_reap(0, &status, &ended)) && clock_ms() < end) {
+        kill_children();
+        poll(&(struct pollfd){ .fd = events, .events = POLLIN }, 1, ROUND_MS);
+    }
+    return !left;
+}

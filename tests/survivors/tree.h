@@ -1,0 +1,34 @@
+/* tree.h -- everything that came from this process, as the kernel knows it.
+ *
+ * The harness must know of every survivor, whatever it calls itself and wherever it hides, and independent of the code
+ * under test. So a trial runs below a process of its own that adopts orphans (PR_SET_CHILD_SUBREAPER): there is no way out
+ * of its tree, neither by setsid nor by a double fork nor into a PID namespace, and wait() says "no child" exactly when
+ * the last one is gone. No name, no environment, no list of /proc is trusted for that. */
+#ifndef TESTS_SURVIVORS_TREE_H
+#define TESTS_SURVIVORS_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Become the one who adopts. From here on SIGCHLD is blocked: poll tree_events(). */
+bool tree_open(void);
+
+/* A descriptor that is readable when somebody has ended; tree_reap empties it. */
+int tree_events(void);
+
+/* Take all who have ended; `*status` is set when `watched` was among them, and true comes back in `*ended`. False: nobody
+ * is left at all. */
+bool tree_reap(pid_t watched, int *status, bool *ended);
+
+/* How many descendants live (zombies are dead), and who the first of them are, as "123 (name) S, ...". For words only. */
+size_t tree_count(char *names, size_t size);
+
+/* SIGKILL until nobody is left; false after `limit_ms`. */
+bool tree_kill(uint64_t limit_ms);
+
+/* The n-th child of any process, eldest first; 0 = none. */
+pid_t tree_child(pid_t of, int n);
+
+#endif

@@ -1,0 +1,212 @@
+/* trial.c -- see trial.h.
+ *
+ * start the job -> wait for a moment that the seed has chosen (while it starts, or when all workers are there) -> the fault
+ * -> wait until wait() says that nobody is left, or the time is over -> count, kill what is left, report.
+ *
+ * When both processes of ddprun were killed, what they could not reach is the next start's to find: a job of one worker
+ * is run, and the time counts from its start. */
+#include "trial.h"
+
+#include "live.h"
+#include "tree.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/pidfd.h>
+#include <unistd.h>
+
+enum {
+    WORKERS = 3, /* the last one is the hog of an out-of-memory fault */
+    HOG_RANK = WORKERS - 1,
+    HOG_DELAY_MS = 200,
+    READY_MS = 20000,        /* for the start, on a busy machine */
+    START_SPREAD_US = 30000, /* a start of this size takes less */
+    LATER_SPREAD_US = 10000,
+    SETTLE_US = 50000, /* both killed: how long until the next start */
+    NEXT_START_MS = 5000,
+    LOOK_US = 2000,
+    KILL_MS = 10000
+};
+
+struct run {
+    struct live live;
+    struct trial_result *r;
+    uint64_t random;
+};
+
+/* The next number of the seed, below `below`. */
+static uint64_t pick(struct run *x, uint64_t below)
+{
+    x->random ^= x->random << 13;
+    x->random ^= x->random >> 7;
+    x->random ^= x->random << 17;
+    return x->random % below;
+}
+
+__attribute__((format(printf, 2, 3))) static bool no_fault(struct run *x, const char *why, ...)
+{
+    va_list args;
+    va_start(args, why);
+    vsnprintf(x->r->names, sizeof(x->r->names), why, args);
+    va_end(args);
+    return false;
+}
+
+static bool start_workers(struct run *x)
+{
+#define X(id, name, words) name,
+    static const char *const kinds[] = { KINDS(X) };
+#undef X
+    char hog_rank[16], delay[16];
+    snprintf(hog_rank, sizeof(hog_rank), "%d", x->live.t->fault == FAULT_OOM ? HOG_RANK : -1);
+    snprintf(delay, sizeof(delay), "%d", x->r->during_start ? 0 : HOG_DELAY_MS);
+    return live_start(
+        &x->live, WORKERS,
+        (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
+}
+
+/* --- the fault ---------------------------------------------------------------------------------------------- */
+
+/* The agent is the guardian's first child. It is not ours, so it is opened, and looked for again before anything is sent. */
+static int open_agent(struct run *x)
+{
+    const uint64_t until = clock_us() + READY_MS * 1000;
+    while (!x->live.ended && clock_us() < until) {
+        pid_t agent = tree_child(x->live.launcher, 0);
+        int fd = agent > 0 ? pidfd_open(agent, 0) : -1;
+        if (fd >= 0 && tree_child(x->live.launcher, 0) == agent)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        live_step(&x->live, clock_us());
+    }
+    return -1;
+}
+
+/* Half of the times with two kills in a row, half with both held first, so that neither gets a moment to see the other die. */
+static void kill_both(struct run *x, int agent)
+{
+    if (pick(x, 2) == 0) {
+        kill(x->live.launcher, SIGSTOP);
+        pidfd_send_signal(agent, SIGSTOP, NULL, 0);
+        kill(x->live.launcher, SIGKILL);
+        pidfd_send_signal(agent, SIGKILL, NULL, 0);
+    } else {
+        pidfd_send_signal(agent, SIGKILL, NULL, 0);
+        kill(x->live.launcher, SIGKILL);
+    }
+}
+
+/* The agent's moment counts from its birth. */
+static bool kill_agent(struct run *x, bool guardian_too)
+{
+    int agent = open_agent(x);
+    if (agent < 0)
+        return no_fault(x, "there was no agent: %s", x->live.text);
+    if (x->r->during_start)
+        live_wait(&x->live, pick(x, START_SPREAD_US));
+    if (guardian_too)
+        kill_both(x, agent);
+    else
+        pidfd_send_signal(agent, SIGKILL, NULL, 0);
+    close(agent);
+    return true;
+}
+
+static bool until_oom(struct run *x)
+{
+    const uint64_t until = clock_ms() + READY_MS;
+    while (cage_oom_kills(&x->live.cage) == 0) {
+        if (clock_ms() > until || !live_step(&x->live, clock_us() + LOOK_US))
+            return no_fault(x, "nobody was killed for want of memory: %s", x->live.text);
+    }
+    return true;
+}
+
+static bool make_fault(struct run *x)
+{
+    const enum fault fault = x->live.t->fault;
+    switch (fault) {
+    case FAULT_TERM:
+    case FAULT_GUARDIAN:
+        kill(x->live.launcher, fault == FAULT_TERM ? SIGTERM : SIGKILL);
+        return true;
+    case FAULT_AGENT:
+    case FAULT_BOTH:
+        return kill_agent(x, fault == FAULT_BOTH);
+    case FAULT_HANGUP:
+        live_hang_up(&x->live);
+        return true;
+    default:
+        return until_oom(x);
+    }
+}
+
+static bool until_moment(struct run *x)
+{
+    const uint64_t until = clock_us() + READY_MS * 1000ULL;
+    const enum fault fault = x->live.t->fault;
+    if (x->r->during_start) {
+        if (fault != FAULT_AGENT && fault != FAULT_BOTH)
+            live_wait(&x->live, pick(x, START_SPREAD_US));
+        return true;
+    }
+    while (x->live.ready < WORKERS && fault != FAULT_OOM)
+        if (!live_step(&x->live, until) || x->live.ended || clock_us() > until)
+            return no_fault(x, "the workers did not come: %s", x->live.text);
+    live_wait(&x->live, pick(x, LATER_SPREAD_US));
+    return true;
+}
+
+/* --- afterwards --------------------------------------------------------------------------------------------- */
+
+/* A list of /proc may miss one who never is the same process for long; wait() has said that there is at least one. */
+static int count_left(struct run *x)
+{
+    const size_t seen = tree_count(x->r->names, sizeof(x->r->names));
+    return seen > 0 ? (int)seen : 1;
+}
+
+/* Count who is left and let ddprun start again; the time begins anew. */
+static uint64_t start_again(struct run *x, uint64_t *from_us)
+{
+    x->r->left_for_next = count_left(x);
+    live_hang_up(&x->live);
+    *from_us = clock_us();
+    live_start(&x->live, 1, (const char *const[]){ "true", NULL });
+    return *from_us + NEXT_START_MS * 1000ULL;
+}
+
+static void look(struct run *x)
+{
+    const struct trial *t = x->live.t;
+    uint64_t from_us = clock_us(), limit_us = from_us + launcher_limit_ms(t->by) * 1000;
+    const bool may_start_again = t->fault == FAULT_BOTH && t->by != BY_PIDNS_LAYER;
+    bool nobody = live_until_nobody(&x->live, may_start_again ? from_us + SETTLE_US : limit_us);
+    if (!nobody && may_start_again) {
+        limit_us = start_again(x, &from_us);
+        nobody = live_until_nobody(&x->live, limit_us);
+    }
+    x->r->ms = (double)(clock_us() - from_us) / 1000;
+    x->r->survivors = nobody ? 0 : count_left(x);
+}
+
+void trial_run(const struct trial *t, struct trial_result *r)
+{
+    const uint64_t place = t->seed * KIND_COUNT * FAULT_COUNT + (uint64_t)(t->kind * FAULT_COUNT + t->fault);
+    struct run x = { .live = { .t = t, .out = -1 }, .r = r, .random = (place + 1) * 0x9E3779B97F4A7C15ULL };
+    *r = (struct trial_result){ .end = TRIAL_NO_FAULT };
+    r->during_start = pick(&x, 2) == 0;
+    cage_open(&x.live.cage, t->fault == FAULT_OOM);
+    if (tree_open() && start_workers(&x) && until_moment(&x) && make_fault(&x)) {
+        look(&x);
+        r->end = TRIAL_DONE;
+    }
+    live_hang_up(&x.live);
+    if (!tree_kill(KILL_MS) && r->survivors == 0)
+        r->survivors = count_left(&x);
+    cage_close(&x.live.cage);
+}

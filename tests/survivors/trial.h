@@ -1,0 +1,87 @@
+/* trial.h -- one job, one fault, and who is alive afterwards. */
+#ifndef TESTS_SURVIVORS_TRIAL_H
+#define TESTS_SURVIVORS_TRIAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What the workers are (tests/prog/survivor.c knows the same names). */
+#define KINDS(X)                                             \
+    X(PLAIN, "plain", "plain")                               \
+    X(FORKS, "forks", "forks children")                      \
+    X(DAEMON, "daemon", "setsid + double fork")              \
+    X(DEAF, "deaf", "ignores SIGTERM")                       \
+    X(STOPPED, "stopped", "stopped by SIGSTOP")              \
+    X(PIDNS, "pidns", "own PID namespace")                   \
+    X(LOADER, "loader", "loader holds stdout, parent ended") \
+    X(CHAINS, "chains", "64 fork-and-setsid chains")
+
+/* What happens to the job. */
+#define FAULTS(X)                                      \
+    X(TERM, "term", "SIGTERM to the launcher")         \
+    X(GUARDIAN, "guardian", "SIGKILL of the guardian") \
+    X(AGENT, "agent", "SIGKILL of the agent")          \
+    X(BOTH, "both", "SIGKILL of both at once")         \
+    X(HANGUP, "hangup", "terminal closed")             \
+    X(OOM, "oom", "OOM kill of a worker")
+
+/* Who starts it. The layers of ddprun count as launchers of their own. */
+#define LAUNCHERS(X)                                  \
+    X(PLAIN, "plain", "ddprun --contain=plain")       \
+    X(CGROUP, "cgroup", "ddprun --contain=cgroup")    \
+    X(PIDNS_LAYER, "pidns", "ddprun --contain=pidns") \
+    X(HYDRA, "hydra", "mpiexec.hydra")                \
+    X(OPENMPI, "openmpi", "mpirun.openmpi")           \
+    X(TORCHRUN, "torchrun", "torchrun")
+
+#define X(id, name, words) KIND_##id,
+enum kind { KINDS(X) KIND_COUNT };
+#undef X
+#define X(id, name, words) FAULT_##id,
+enum fault { FAULTS(X) FAULT_COUNT };
+#undef X
+#define X(id, name, words) BY_##id,
+enum launcher { LAUNCHERS(X) BY_COUNT };
+#undef X
+#define BY_PEERS BY_HYDRA /* the first that is not ddprun */
+
+enum { TRIAL_GRACE_MS = 300, TRIAL_AFTER_MS = 2000, TRIAL_NAMES = 240 };
+
+struct trial {
+    enum launcher by;
+    enum kind kind;
+    enum fault fault;
+    uint64_t seed;      /* decides the moment of the fault: during the start or after it */
+    const char *ddprun; /* paths of the programs */
+    const char *worker;
+    const char *record_dir; /* where ddprun keeps what its next start must know */
+};
+
+enum trial_end {
+    TRIAL_LOST,     /* the trial itself has died */
+    TRIAL_DONE,     /* the fault came, and this is what was left */
+    TRIAL_NO_FAULT, /* the job did not come up, or the fault could not be made: `names` says why */
+};
+
+struct trial_result {
+    enum trial_end end;
+    int survivors;     /* alive when the time was over */
+    int left_for_next; /* both killed: how many were alive until ddprun was started again */
+    double ms;         /* from the fault (or that start) until the last one was gone */
+    bool during_start; /* when the fault came */
+    char names[TRIAL_NAMES];
+};
+
+/* In a process of its own, which adopts everything that the job leaves. */
+void trial_run(const struct trial *t, struct trial_result *r);
+
+/* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The numbers in it lie in
+ * static memory. */
+enum { LAUNCHER_ARGS = 24 };
+void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
+                   const char *argv[LAUNCHER_ARGS]);
+
+/* How long this launcher may take after a fault. */
+uint64_t launcher_limit_ms(enum launcher by);
+
+#endif

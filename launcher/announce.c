@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
+
 static uint64_t since_start(const struct announce *a)
 {
     return clock_ms() - a->started_ms;
@@ -63,16 +65,51 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-void announce_stop(const struct announce *a, int signal, bool first)
+/* A sentence that begins with the signal and its sender. */
+static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
 {
+    struct buf text = { 0 };
+    if (signal_heard_text(heard, &text))
+        output_note(a->output, "%.*s%s", (int)text.len, (const char *)text.data, what);
+    buf_free(&text);
+}
+
+void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first)
+{
+    struct buf event = { 0 };
+    if (a->plan->cli->json)
+        put_event(a, event_stop(&event, since_start(a), heard), &event);
+    else if (!a->plan->cli->quiet)
+        note_signal(a, heard,
+                    first ? ": stopping the workers; once more kills them at once" : " again: killing");
+}
+
+void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
+{
+    char what[64];
+    struct buf event = { 0 };
+    snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
+    if (a->plan->cli->json)
+        put_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
+    else if (a->plan->cli->verbose)
+        note_signal(a, heard, what);
+}
+
+/* Asked for, so it is said with --quiet, too. */
+void announce_status(const struct announce *a, const struct signal_heard *heard)
+{
+    note_signal(a, heard, ": this is what the job does");
+}
+
+void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
     char name[ENDING_MAX];
     struct buf event = { 0 };
-    if (a->plan->cli->json) {
-        put_event(a, event_stop(&event, since_start(a), signal), &event);
-    } else if (!a->plan->cli->quiet) {
-        signal_name(name, signal);
-        output_note(a->output,
-                    first ? "%s: stopping the workers; once more kills them at once" : "%s again: killing",
-                    name);
-    }
+    signal_name(name, signal);
+    if (a->plan->cli->json)
+        put_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
+    else if (!a->plan->cli->quiet)
+        output_note(a->output, "rank %d was stopped by %s; it goes on after kill -CONT %d", who->rank, name,
+                    pid);
 }

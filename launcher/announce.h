@@ -5,6 +5,7 @@
 
 #include "agent.h"
 #include "output.h"
+#include "signals.h"
 
 struct announce {
     const struct plan *plan;
@@ -19,6 +20,15 @@ void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 
 /* The user asks to stop; `first` time or again. */
-void announce_stop(const struct announce *a, int signal, bool first);
+void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);
+
+/* A signal for the workers went to `workers` of them. */
+void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
+
+/* The user asks what the job does; the answer follows. */
+void announce_status(const struct announce *a, const struct signal_heard *heard);
+
+/* Somebody has stopped a worker by `signal`; it will go on when it gets SIGCONT. */
+void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 #endif

@@ -11,6 +11,7 @@
 #include "ddp/error.h"
 #include "options.h"
 #include "rank_set.h"
+#include "signals.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,6 +79,7 @@ struct cli {
     int master_port; /* 0 = any free one */
     const char *job; /* --rdzv_id; NULL = make one up */
     uint64_t timeout_ms, grace_ms;
+    signal_set stop_signals; /* besides those that always stop the job */
     bool module, no_python;
     const char *log_dir; /* NULL = none */
     struct std_map tee, redirects;

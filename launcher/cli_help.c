@@ -12,6 +12,7 @@
 
 #include "ddp/context.h"
 #include "exit_codes.h"
+#include "signals.h"
 #include "worker_env.h"
 
 #include <stdio.h>
@@ -190,6 +191,21 @@ static bool man_exit_codes(struct buf *out)
     return ok && man_entry(out, "other", "the exit code of the worker that failed first");
 }
 
+/* Two processes of ours and a worker: three answers to each signal, in this order. */
+static bool man_signals(struct buf *out)
+{
+    bool ok = buf_printf(
+        out, ".SH SIGNALS\nA signal may reach ddprun, its agent process (ddprun's only child, which "
+             "starts the workers), or a worker. What is ignored when ddprun is started (nohup) stays "
+             "ignored. Whoever sends a signal that stops the job is named, with process id and user "
+             "id. --signals_to_handle makes more signals stop the job.\n");
+#define X(name, act, may_stop, guardian, agent, worker) \
+    ok = ok && man_entry(out, "SIG" #name, "ddprun: " guardian ". Agent: " agent ". Worker: " worker ".");
+    SIGNAL_LIST(X)
+#undef X
+    return ok;
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -210,10 +226,13 @@ bool cli_print_man(struct buf *out)
                "store through which they meet, carries their output line by line, and stops them all when "
                "one "
                "fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
-               "A first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed on to the workers, which then have the "
-               "grace time to end; the second one kills them. Nothing that was started is left behind.\n"
+               "A first SIGINT, SIGTERM or SIGHUP is passed on to the workers, which then have the "
+               "grace time to end; the second one kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "does. "
+               "Nothing that was started is left behind.\n"
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
-           man_options(out) && man_environment(out) && man_exit_codes(out) && man_examples(out) &&
+           man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
+           man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

@@ -22,6 +22,7 @@
     X(PREFIX)        \
     X(NO_PREFIX)     \
     X(CONTAIN)       \
+    X(SIGNALS)       \
     X(DURATION)      \
     X(TIMEOUT)
 

@@ -211,6 +211,11 @@ static bool duration(const char *text, uint64_t *to_ms)
     return false;
 }
 
+ddp_status cli_value_SIGNALS(const char *text, void *to, struct ddp_err *err)
+{
+    return signals_parse(text, to, err);
+}
+
 /* 0 is allowed: --grace=0 kills at once. */
 ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
 {

@@ -8,6 +8,7 @@
 
 #include "ending.h"
 #include "json_text.h"
+#include "signal_json.h"
 
 #include <cjson/cJSON.h>
 
@@ -71,6 +72,14 @@ bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                     json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
 }
 
+/* "signal" as number and as name. */
+static bool add_signal(cJSON *o, int signal)
+{
+    char name[ENDING_MAX];
+    signal_name(name, signal);
+    return json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name);
+}
+
 /* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
  * exit(137) from SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
@@ -83,20 +92,31 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
               json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(how));
     if (ok && how->verdict != WORKER_NOT_STARTED)
         ok = json_add_number(o, "pid", how->pid);
-    if (ok && how->signal != 0) {
-        signal_name(text, how->signal);
-        ok = json_add_number(o, "signal", how->signal) && json_add_text(o, "signal_name", text);
-    }
+    if (ok && how->signal != 0)
+        ok = add_signal(o, how->signal);
     return emit(out, o, ok);
 }
 
-bool event_stop(struct buf *out, uint64_t t_ms, int signal)
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
 {
-    char name[ENDING_MAX];
     cJSON *o = event("stop_requested", t_ms);
-    signal_name(name, signal);
     return emit(out, o,
-                o != NULL && json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name));
+                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender));
+}
+
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
+{
+    cJSON *o = event("signal_passed", t_ms);
+    return emit(out, o,
+                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender) &&
+                    json_add_number(o, "workers", workers));
+}
+
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
+{
+    cJSON *o = event("worker_stopped", t_ms);
+    return emit(out, o,
+                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && add_signal(o, signal));
 }
 
 bool event_note(struct buf *out, uint64_t t_ms, const char *text)

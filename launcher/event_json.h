@@ -10,6 +10,7 @@
 #include "lines.h"
 #include "plan.h"
 #include "report.h"
+#include "signals.h"
 
 /* The plan is made and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
@@ -24,8 +25,14 @@ bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
-/* The user asked to stop, by `signal`. */
-bool event_stop(struct buf *out, uint64_t t_ms, int signal);
+/* The user asked to stop. */
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
+
+/* A signal went on to `workers` workers. */
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
+
+/* Somebody has stopped a worker. */
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
 
 /* A sentence that would otherwise go to stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);

@@ -81,7 +81,8 @@ void final_report(const struct final_facts *f)
                         .started_ms = f->started_ms,
                         .ended_ms = clock_ms(),
                         .ended_unix_ms = unix_ms(),
-                        .path = f->path };
+                        .path = f->path,
+                        .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
     if (f->program != NULL) {
         r.look = proc_look(f->program);
         proc_interpreter(f->program, interpreter, sizeof(interpreter));

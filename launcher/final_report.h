@@ -10,6 +10,8 @@ struct final_facts {
     const struct agent *agent;
     struct output *output; /* everything in it is written */
     uint64_t started_ms;
+    const struct signal_heard
+        *stop; /* the user's first request to stop, if agent_stop_signal says there is one */
     const char
         *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
     const char *path; /* the PATH it was looked for in */

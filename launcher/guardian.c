@@ -2,15 +2,19 @@
  *
  * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no
  * allocation on its way. It sleeps in sigwaitinfo; every event it knows is a signal. The agent sits
- * in a session of its own, so a Ctrl-C comes to the guardian alone and is forwarded once.
+ * in a session of its own, so a Ctrl-C comes to the guardian alone and is handed on once.
  *
- * Parent-death signals are not used between the two: SIGKILL for the agent would let grandchildren
- * escape. */
+ * A signal is handed on as a message in the lifeline: which, and who sent it. A second signal, as one
+ * might expect, would lose the sender, and two of a kind would become one.
+ *
+ * The agent's parent-death signal is SIGCONT: it may have been stopped, and then would not see that the
+ * lifeline has ended. SIGKILL would let the workers' children escape. */
 #include "guardian.h"
 
 #include "base/log.h"
 #include "descendants.h"
 #include "exit_codes.h"
+#include "signal_watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +22,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,41 +30,40 @@ enum { SWEEP_LIMIT_MS = 5000 };
 
 struct guardian {
     pid_t agent;
-    int lifeline[2]; /* the agent reads, nobody writes, the guardian holds the other end */
+    int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
 };
 
-/* What is forwarded. What the user told us to ignore (nohup, a background job of sh) stays ignored. */
-static void watch_signals(sigset_t *watched)
+/* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
+ * wait for ever. A full pipe means that a stopped agent has a thousand messages to read already, a closed one
+ * that its SIGCHLD is about to come. */
+static void forward(const struct guardian *g, const struct signal_heard *heard)
 {
-    static const int forwarded[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT };
-    sigemptyset(watched);
-    sigaddset(watched, SIGCHLD);
-    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++) {
-        struct sigaction now;
-        if (sigaction(forwarded[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-            sigaddset(watched, forwarded[i]);
-    }
-    signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would let children vanish without a status */
-    signal(SIGPIPE, SIG_IGN);
-    sigprocmask(SIG_BLOCK, watched, NULL);
-}
-
-/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job
- * at rest. */
-static void stop_for_a_while(const struct guardian *g)
-{
-    kill(g->agent, SIGTSTP);
-    raise(SIGSTOP);
+    if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
+        log_warn("cannot reach the agent process: %s", strerror(errno));
     kill(g->agent, SIGCONT);
 }
 
-/* An agent that somebody has stopped would not hear it, and the user would wait for ever. */
-static void forward(const struct guardian *g, int sig)
+/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job at
+ * rest. The SIGCONT that lets us go on waits behind this, and is handed on like any other. Where a process
+ * cannot be stopped (the first one of a container) the job rests until a SIGCONT comes. */
+static void rest(const struct guardian *g, const struct signal_heard *heard)
 {
-    kill(g->agent, sig);
-    if (sig != SIGCONT)
-        kill(g->agent, SIGCONT);
+    forward(g, heard);
+    raise(SIGSTOP);
+}
+
+static void hand_on(const struct guardian *g, const siginfo_t *info)
+{
+    const struct signal_heard heard = {
+        .signal = info->si_signo,
+        .by_guardian = true,
+        .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
+    };
+    if (heard.signal == SIGTSTP)
+        rest(g, &heard);
+    else
+        forward(g, &heard);
 }
 
 /* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
@@ -68,13 +72,12 @@ static void forward(const struct guardian *g, int sig)
 static int watch_agent(const struct guardian *g)
 {
     for (;;) {
-        int status, sig = sigwaitinfo(&g->watched, NULL);
+        siginfo_t info;
+        int status, sig = sigwaitinfo(&g->watched, &info);
         if (waitpid(g->agent, &status, WNOHANG) == g->agent)
             return status;
-        if (sig == SIGTSTP)
-            stop_for_a_while(g);
-        else if (sig > 0 && sig != SIGCHLD)
-            forward(g, sig);
+        if (sig > 0 && sig != SIGCHLD)
+            hand_on(g, &info);
     }
 }
 
@@ -106,6 +109,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg)
 {
     close(g->lifeline[1]);
     setsid();
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     descendants_adopt(); /* not inherited by fork */
     return body(arg, g->lifeline[0]);
 }
@@ -126,8 +130,8 @@ static int watch_over(struct guardian *g, struct contain *contain)
 int guardian_run(guardian_body body, void *arg, struct contain *contain)
 {
     struct guardian g;
-    watch_signals(&g.watched);
-    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC) != 0 || (g.agent = fork()) < 0) {
+    signal_watch_block(&g.watched);
+    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = fork()) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;
     }

@@ -10,8 +10,9 @@
 
 #include "contain.h"
 
-/* The agent's life. `lifeline` becomes readable (end of file) when the guardian is gone. All
- * signals that the guardian forwards are blocked on entry. Returns the exit code. */
+/* The agent's life. Each signal that the guardian gets can be read from `lifeline`, non-blocking, as a struct
+ * signal_heard; it ends when the guardian is gone. A SIGCONT from the guardian itself only wakes. All signals
+ * that are watched are blocked on entry. Returns the exit code. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch over it. Returns twice: in the agent with what `body` returned, in the

@@ -26,6 +26,7 @@ static void report(struct node *n)
                                         .agent = n->agent,
                                         .output = n->output,
                                         .started_ms = n->started_ms,
+                                        .stop = &n->stop_heard,
                                         .program = n->spawner.failed,
                                         .path = path });
 }
@@ -52,12 +53,14 @@ static void on_output_idle(void *user)
     node_finish(n, n->exit_code);
 }
 
-static void init_handles(struct node *n, int lifeline)
+static bool init_handles(struct node *n, int lifeline)
 {
+    if (!node_watch_signals(n, lifeline))
+        return false;
     uv_timer_init(&n->loop, &n->timer);
     uv_idle_init(&n->loop, &n->more);
     n->timer.data = n->more.data = n;
-    node_watch_signals(n, lifeline);
+    return true;
 }
 
 /* The agent is a client of its own store, over TCP like everybody: with the store on another host
@@ -76,6 +79,7 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
                                                 .world_size = n->plan->world_size,
                                                 .ready = node_on_ready,
                                                 .lost = node_on_lost,
+                                                .status = node_on_status,
                                                 .user = n };
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
     n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
@@ -134,11 +138,10 @@ int node_run(void *arg, int lifeline)
                       .alone = true,
                       .store_deadline_ms = UINT64_MAX,
                       .unread_deadline_ms = UINT64_MAX };
-    if (uv_loop_init(&n.loop) != 0) {
+    if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;
     }
-    init_handles(&n, lifeline);
     if (open_node(&n, &err) != DDP_OK) {
         log_error("%s", err.msg);
         node_finish(&n, EXIT_CODE_DDPRUN);

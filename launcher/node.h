@@ -4,6 +4,7 @@
  *     node_events.c   what happened (ends of children, time, the store) becomes an event
  *     node_wishes.c   the core's wishes are carried out
  *     node_signals.c  signals of the user, the death of the guardian
+ *     node_status.c   what each worker does, when the user asks
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
  * wishes; node_pump() carries them out, some at a time. */
@@ -16,9 +17,8 @@
 #include "output.h"
 #include "spawner.h"
 #include "store_host.h"
+#include "signals.h"
 #include "store_link.h"
-
-enum { NODE_SIGNALS = 7 };
 
 /* One node's life. The handles are members and closed together by node_finish(); there is no other owner
  * of any of them. */
@@ -37,9 +37,17 @@ struct node {
     uv_loop_t loop;
     uv_timer_t timer; /* the core's deadline, or the store's */
     uv_idle_t more;   /* runs while wishes are left */
-    uv_poll_t lifeline;
-    uv_signal_t signals[NODE_SIGNALS];
-    bool ended; /* handles are closing */
+    bool ended;       /* handles are closing */
+
+    uv_poll_t lifeline, signals; /* of the two descriptors that follow */
+    int lifeline_fd, signal_fd;
+    pid_t guardian;
+    struct stop_memory stop_memory;
+    struct signal_heard
+        stop_heard; /* the user's first request to stop, when agent_stop_signal says there is one */
+    bool resting;   /* the whole job is stopped for a while */
+    uv_timer_t status_timer;
+    bool status_asked; /* by the user, who still waits for it */
 
     struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
     size_t done;
@@ -88,10 +96,21 @@ void node_pump(struct node *n);
 
 /* --- node_signals.c --- */
 
-/* Begin to listen to signals and to the guardian's end of the lifeline. */
-void node_watch_signals(struct node *n, int lifeline);
+/* Begin to listen to signals and to the guardian's end of the lifeline. False: no descriptor (errno); nothing is
+ * open then. */
+bool node_watch_signals(struct node *n, int lifeline);
 
-/* Close what node_watch_signals opened; from here on every signal is blocked. */
+/* Close what node_watch_signals opened. All signals stay blocked. */
 void node_close_signals(struct node *n);
+
+/* --- node_status.c --- */
+
+void node_open_status(struct node *n);
+
+/* Print what each worker does, as soon as the store has said what it knows, or after a second without it. */
+void node_status(struct node *n, const struct signal_heard *heard);
+
+/* The store's answer; for store_link_options. */
+void node_on_status(void *user, const struct cJSON *answer);
 
 #endif

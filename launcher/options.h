@@ -67,6 +67,9 @@
       "say nothing but errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OUTPUT,                                      \
       "say more: what is started and how it ended, also after a success")                                    \
+    X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, TIME,   \
+      "signals that stop the job besides SIGTERM, SIGINT and SIGHUP, which always do: SIGQUIT, SIGUSR1, "    \
+      "SIGUSR2; those that are not named do what the manual page's table says")                              \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, TIME,                                      \
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, TIME,                                  \

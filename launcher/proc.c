@@ -9,6 +9,8 @@
  * of ours runs there. */
 #include "proc.h"
 
+#include "signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -53,16 +55,16 @@ struct kernel_sigaction {
  * handlers (ThreadSanitizer does), and that record is our parent's. */
 IN_CHILD static void default_signals(void)
 {
-    static const int handled[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGTSTP, SIGCONT };
     const struct kernel_sigaction dfl = { 0 };
     const uint64_t none = 0;
-    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++) {
+    for (int i = 0; i < SIGNAL_ROWS; i++) {
+        const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
-        syscall(SYS_rt_sigaction, handled[i], NULL, &now, sizeof(now.mask));
-        if (now.handler != SIG_IGN) /* what the user wants ignored stays so */
-            syscall(SYS_rt_sigaction, handled[i], &dfl, NULL, sizeof(dfl.mask));
+        syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
+        /* What the user wants ignored stays so; what we ignore ourselves does not. */
+        if (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE)
+            syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
-    syscall(SYS_rt_sigaction, SIGPIPE, &dfl, NULL, sizeof(dfl.mask));
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 

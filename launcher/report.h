@@ -6,6 +6,7 @@
 
 #include "agent.h"
 #include "plan.h"
+#include "signals.h"
 #include "tail.h"
 
 struct cJSON;
@@ -27,9 +28,10 @@ struct report {
     const struct tail *stdout_tails, *stderr_tails; /* by local rank, nproc of each; either may be NULL */
     uint64_t started_ms, ended_ms;                  /* of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock, for the JSON */
-    enum program_look look;                         /* of the command that could not be started */
-    const char *interpreter;                        /* the file's first line after "#!", or NULL */
-    const char *path;                               /* the worker's PATH, for "not found" */
+    const struct signal_heard *stop; /* the user's request to stop and who sent it; NULL = none */
+    enum program_look look;          /* of the command that could not be started */
+    const char *interpreter;         /* the file's first line after "#!", or NULL */
+    const char *path;                /* the worker's PATH, for "not found" */
 };
 
 /* Is there something to tell? False when all ended with 0: success is silent. */

@@ -128,7 +128,9 @@ bool cause_headline(const struct report *r, struct buf *out)
         return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
                           after);
     signal_name(name, stop);
-    return buf_printf(out, "stopped by %s after %s", name, after);
+    return buf_printf(out, "stopped by ") &&
+           (r->stop != NULL ? signal_heard_text(r->stop, out) : buf_printf(out, "%s", name)) &&
+           buf_printf(out, " after %s", after);
 }
 
 /* --- last words ----------------------------------------------------------------------------------------- */

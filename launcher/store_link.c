@@ -193,6 +193,14 @@ void store_link_exited(struct store_link *link, int rank, int pid, int exit_code
     request(link, OP_CONTROL, json);
 }
 
+bool store_link_ask_status(struct store_link *link)
+{
+    if (link == NULL || !link->ready || link->closing || link->options.lost == NULL)
+        return false;
+    request(link, OP_CONTROL, control("status"));
+    return true;
+}
+
 /* So that a store that serves many hosts can tell a silent agent from a dead one. */
 static void on_heartbeat(uv_timer_t *timer)
 {
@@ -239,6 +247,9 @@ static void take_answer(struct store_link *link, struct slice text)
                  cJSON_IsString(error) ? error->valuestring : "(no reason)");
         if (!ok) {
             lose(link, why);
+        } else if (cJSON_GetObjectItemCaseSensitive(json, "members") !=
+                   NULL) { /* only this answer has them */
+            link->options.status(link->options.user, json);
         } else if (!link->ready) {
             link->ready = true;
             link->options.ready(link->options.user);

@@ -9,8 +9,10 @@
 
 #include "ddp/error.h"
 
+#include <stdbool.h>
 #include <uv.h>
 
+struct cJSON;
 struct store_link;
 
 struct store_link_options {
@@ -20,8 +22,10 @@ struct store_link_options {
     const char *job; /* borrowed, like `host`, until the link is closed */
     const char *host;
     int world_size;
-    void (*ready)(void *user);                 /* the store knows the job */
-    void (*lost)(void *user, const char *why); /* the connection is gone or senseless; called at most once */
+    void (*ready)(void *user); /* the store knows the job */
+    void (*status)(void *user,
+                   const struct cJSON *answer); /* the answer to store_link_ask_status, borrowed */
+    void (*lost)(void *user, const char *why);  /* the connection is gone or senseless; called at most once */
     void *user;
 };
 
@@ -33,6 +37,9 @@ void store_link_started(struct store_link *link, int rank, int local_rank, int p
 
 /* `signal` not 0: it was killed by it, else it ended with `exit_code`. */
 void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal);
+
+/* Ask what the store knows of each worker. False when it cannot be asked: it is not there yet, or lost. */
+bool store_link_ask_status(struct store_link *link);
 
 /* Close at once; the memory goes with the last close callback of the loop. No callback of yours
  * comes any more. NULL is allowed. */

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_CONTAIN] = "pidns",
     [OPT_PREFIX_TEMPLATE] = "$host: ",
     [OPT_LOCAL_RANKS_FILTER] = "0,2-5",
+    [OPT_SIGNALS] = "SIGUSR1",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? */
@@ -110,6 +112,8 @@ static bool is_set(enum cli_option option)
         return cli.quiet;
     case OPT_VERBOSE:
         return cli.verbose;
+    case OPT_SIGNALS:
+        return signals_act(cli.stop_signals, SIGUSR1) == SIGNAL_STOP;
     case OPT_GRACE:
         return cli.grace_ms == 1500;
     case OPT_TIMEOUT:

@@ -1,5 +1,6 @@
 /* launcher/README.md says what the tables say. */
 #include "exit_codes.h"
+#include "signals.h"
 #include "worker_env.h"
 
 #include <criterion/criterion.h>
@@ -37,5 +38,13 @@ Test(launcher_readme, has_every_variable_of_a_worker, .init = read_it)
 {
 #define X(name, format, value, when, text) expect_row("\n| " #name " | " text " |\n");
     WORKER_ENV_LIST(X)
+#undef X
+}
+
+Test(launcher_readme, has_every_signal, .init = read_it)
+{
+#define X(name, act, may_stop, guardian, agent, worker) \
+    expect_row("\n| SIG" #name " | " guardian " | " agent " | " worker " |\n");
+    SIGNAL_LIST(X)
 #undef X
 }

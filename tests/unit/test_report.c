@@ -338,8 +338,23 @@ Test(event_json, each_event_is_one_line, .fini = tear_down)
     cr_assert_str_eq(member(o, "ending"), "exit 3");
     cr_assert_str_eq(member(o, "verdict"), "failed");
     cJSON_Delete(o);
-    o = event(event_stop(&text, 0, SIGINT), "stop_requested");
+    const struct signal_heard heard = { .signal = SIGINT,
+                                        .sender = { .pid = 9, .uid = 1000, .name = "bash" } };
+    o = event(event_stop(&text, 0, &heard), "stop_requested");
     cr_assert_str_eq(member(o, "signal_name"), "SIGINT");
+    cr_assert_str_eq(member(o, "sender_name"), "bash");
+    cr_assert_eq(number(o, "sender_pid"), 9);
+    cr_assert_eq(number(o, "sender_uid"), 1000);
+    cJSON_Delete(o);
+    const struct signal_heard key = { .signal = SIGWINCH, .sender = { .kernel = true } };
+    o = event(event_signal_passed(&text, 0, &key, 2), "signal_passed");
+    cr_assert_eq(number(o, "workers"), 2);
+    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(o, "sender_pid")));
+    cr_assert(cJSON_IsNull(cJSON_GetObjectItem(o, "sender_uid")));
+    cJSON_Delete(o);
+    o = event(event_worker_stopped(&text, 0, w, 77, SIGSTOP), "worker_stopped");
+    cr_assert_str_eq(member(o, "signal_name"), "SIGSTOP");
+    cr_assert_eq(number(o, "pid"), 77);
     cJSON_Delete(o);
     o = event(event_note(&text, 0, "a \"note\""), "note");
     cr_assert_str_eq(member(o, "text"), "a \"note\"");

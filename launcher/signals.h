@@ -1,0 +1,122 @@
+/* signals.h -- what each signal does, at ddprun (the guardian), at its agent and at a worker. One row each.
+ *
+ * From these rows come: what guardian and agent watch, what proc.c brings back to default in a worker, which
+ * names --signals-to-handle takes, the manual page and the README's table. Pure: a signal that has come is data.
+ *
+ * Columns: name, what is done, whether it may be told to stop the job (its default action ends a process, so
+ * workers that do not know it end by it, too), then the words for the three processes. */
+#ifndef LAUNCHER_SIGNALS_H
+#define LAUNCHER_SIGNALS_H
+
+#include "base/buf.h"
+#include "ddp/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* clang-format off */
+#define SIGNAL_LIST(X)                                                                                       \
+    X(TERM,  STOP,   true,                                                                                   \
+      "stops the job: the workers get it, and SIGKILL after the grace time; once more kills at once",        \
+      "the same", "the program's business; ending by it is a failure of that worker")                        \
+    X(INT,   STOP,   true,                                                                                   \
+      "as SIGTERM (Ctrl-C)", "the same", "as SIGTERM")                                                       \
+    X(HUP,   STOP,   true,                                                                                   \
+      "as SIGTERM, but a second one changes nothing: a closing terminal sends several", "the same",           \
+      "as SIGTERM")                                                                                          \
+    X(QUIT,  STATUS, true,                                                                                   \
+      "prints what each worker does (Ctrl-\\); the workers do not get it", "the same", "as SIGTERM")         \
+    X(USR1,  PASS,   true,                                                                                   \
+      "goes to every worker, not to their children", "the same", "as SIGTERM")                               \
+    X(USR2,  PASS,   true,                                                                                   \
+      "as SIGUSR1", "the same", "as SIGTERM")                                                                \
+    X(WINCH, PASS,   false,                                                                                  \
+      "as SIGUSR1 (the terminal has a new size)", "the same", "the program's business")                      \
+    X(TSTP,  REST,   false,                                                                                  \
+      "all processes of the job stop, then ddprun (Ctrl-Z)", "all stop, ddprun waits",                       \
+      "this worker stops, and ddprun says so")                                                               \
+    X(CONT,  RESUME, false,                                                                                  \
+      "all processes of the job go on (fg, bg)", "the same", "this worker goes on")                          \
+    X(PIPE,  NONE,   false,                                                                                  \
+      "nothing: an output that is closed is noticed when written to", "the same",                            \
+      "as SIGTERM, even when ddprun was started with it ignored")                                       \
+    X(CHLD,  CHILD,  false,                                                                                  \
+      "a look at whether the agent has ended", "a look at who has ended or stopped", "the program's business")
+/* clang-format on */
+
+enum signal_act {
+    SIGNAL_NONE,   /* ignored */
+    SIGNAL_STOP,   /* the job ends gracefully; the second time at once */
+    SIGNAL_STATUS, /* print what every worker does */
+    SIGNAL_PASS,   /* every worker gets it */
+    SIGNAL_REST,   /* the whole job stops ... */
+    SIGNAL_RESUME, /* ... and goes on */
+    SIGNAL_CHILD   /* somebody has ended */
+};
+
+struct signal_row {
+    int number;
+    const char *name; /* "TERM" */
+    enum signal_act act;
+    bool may_stop;
+};
+
+/* One value for each row: ROW_SIGTERM ... */
+enum signal_row_id {
+#define X(name, ...) ROW_SIG##name,
+    SIGNAL_LIST(X)
+#undef X
+        SIGNAL_ROWS
+};
+
+extern const struct signal_row signal_rows[SIGNAL_ROWS];
+
+/* --- which do what ------------------------------------------------------------------------------------------ */
+
+/* Signals that stop the job, as bits 1 << number. */
+typedef uint64_t signal_set;
+
+/* Read "SIGTERM,INT"; each name with or without SIG. DDP_ERR_ARG: `err` lists what would be right. */
+ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
+
+/* What a signal does when those of `stop` are to stop the job. */
+enum signal_act signals_act(signal_set stop, int signal);
+
+/* --- who sent it -------------------------------------------------------------------------------------------- */
+
+enum { SENDER_NAME_MAX = 16 };
+
+struct signal_sender {
+    bool kernel; /* nobody sent it: a key or the end of a terminal; the rest is unset */
+    int pid;     /* 0 = in no PID namespace that we can see */
+    unsigned uid;
+    char name[SENDER_NAME_MAX]; /* "" = it has ended already */
+};
+
+/* A signal that has come, as the guardian hands it to the agent. */
+struct signal_heard {
+    int signal;
+    bool by_guardian; /* it was sent to the guardian, not to the agent */
+    struct signal_sender sender;
+};
+
+/* Keep a process's name, which may hold any bytes: what is not printable becomes '?'. */
+void signal_sender_name(struct signal_sender *sender, const char *name, size_t len);
+
+/* "SIGTERM from bash (pid 12, uid 0)". False when memory is short. */
+bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
+
+/* --- once or twice? ----------------------------------------------------------------------------------------- */
+
+/* The last request to stop. Zeroed = none yet. */
+struct stop_memory {
+    struct signal_heard last;
+    uint64_t at_ms;
+};
+
+/* Is this a request of its own? Not when it is the copy of one: whoever signals all processes of a job (a batch
+ * system, systemd, pkill) reaches guardian and agent both. And a hangup is never said twice. */
+bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
+
+#endif

@@ -28,6 +28,12 @@ enum line_kind {
     LINE_CUT     /* over the limit: the line goes on in the next call */
 };
 
+/* When a line's bytes were read. */
+struct line_time {
+    uint64_t unix_us;  /* by the wall clock */
+    uint64_t since_us; /* since the start of ddprun */
+};
+
 /* `text` without its line end; valid during the call only. */
 typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 

@@ -6,10 +6,10 @@
 #include "console.h"
 
 #include "event_json.h"
+#include "line_prefix.h"
 
 #include "base/clock.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 /* Can the cursor be moved there? */
@@ -26,6 +26,13 @@ static bool has_colour(const struct plan *plan, int fd)
     return (no_color == NULL || *no_color == '\0') && is_screen(plan, fd);
 }
 
+static struct line_row *row_of(struct console *c, int fd)
+{
+    if (is_screen(c->plan, fd))
+        return &c->screen;
+    return isatty(fd) ? &c->dumb : &c->plain;
+}
+
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms)
 {
     *c = (struct console){ .plan = plan, .sinks = sinks, .started_ms = started_ms };
@@ -37,6 +44,10 @@ void console_init(struct console *c, const struct plan *plan, struct sinks *sink
 
 void console_free(struct console *c)
 {
+    for (int i = 0; i < 2; i++) {
+        fold_free(c->folds[i].fold);
+        buf_free(&c->folds[i].prefix);
+    }
     buf_free(&c->batch);
 }
 
@@ -45,9 +56,22 @@ static uint64_t since_start(const struct console *c)
     return clock_ms() - c->started_ms;
 }
 
+static struct line_time now(const struct console *c)
+{
+    return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
+}
+
+static void queue_batch(struct console *c, int sink)
+{
+    sinks_put(c->sinks, sink, buf_slice(&c->batch));
+    c->batch.len = 0;
+}
+
+/* What workers said before comes before it. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };
+    console_fold_finish(c);
     const bool json = c->plan->cli->json;
     if (json)
         event_note(&out, since_start(c), text);
@@ -57,53 +81,88 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* --- prefixes ------------------------------------------------------------------------------------------- */
+/* --- folded lines --------------------------------------------------------------------------------------- */
 
-/* One line's, by the numbers of its worker; the clock is read here. */
-static void render_prefix(const struct console_stream *s, int colour, struct buf *out)
+static void on_folded(void *user, const struct fold_line *line)
 {
-    const struct console *c = s->console;
-    const struct plan *plan = c->plan;
-    char rank[12], local_rank[12], pid[12], attempt[12], time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
-    snprintf(rank, sizeof(rank), "%d", plan->workers[s->local_rank].rank);
-    snprintf(local_rank, sizeof(local_rank), "%d", s->local_rank);
-    snprintf(pid, sizeof(pid), "%d", (int)s->pid);
-    snprintf(attempt, sizeof(attempt), "%d", plan->attempt);
-    prefix_time(time, clock_unix_us());
-    prefix_elapsed(elapsed, clock_us() - c->started_ms * 1000);
-    const struct prefix_values values = { .of = { [PREFIX_HOST] = plan->facts->host,
-                                                  [PREFIX_HOSTNAME] = plan->facts->host,
-                                                  [PREFIX_RANK] = rank,
-                                                  [PREFIX_LOCAL_RANK] = local_rank,
-                                                  [PREFIX_ROLE_NAME] = "default",
-                                                  [PREFIX_PID] = s->pid != 0 ? pid : NULL,
-                                                  [PREFIX_STREAM] = s->which == STD_OUT ? "stdout" : "stderr",
-                                                  [PREFIX_JOB] = plan->job,
-                                                  [PREFIX_ATTEMPT] = attempt,
-                                                  [PREFIX_TIME] = time,
-                                                  [PREFIX_ELAPSED] = elapsed } };
-    prefix_render(&plan->line_prefix, &values, colour, out);
+    struct console_fold *f = user;
+    struct console *c = f->console;
+    const struct console_stream *s = line->origin;
+    const struct line_origin from = {
+        .local_rank = line->rank, .which = s->which, .pid = s->pid, .ranks = line->ranks, .at = line->at
+    };
+    f->prefix.len = 0;
+    line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &f->prefix);
+    line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
+
+bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
+{
+    c->waits = waits;
+    c->user = user;
+    for (int i = 0; i < 2; i++) {
+        struct console_fold *f = &c->folds[i];
+        *f = (struct console_fold){ .console = c, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR };
+        f->row = row_of(c, i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+        f->fold = fold_new(c->plan->nproc, on_folded, f);
+        if (f->fold == NULL)
+            return false;
+    }
+    return true;
+}
+
+void console_fold_time(struct console *c)
+{
+    const uint64_t at = now(c).since_us;
+    uint64_t next = FOLD_NOTHING;
+    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
+        uint64_t due = fold_flush(c->folds[i].fold, at);
+        queue_batch(c, c->folds[i].sink);
+        next = due < next ? due : next;
+    }
+    if (next != FOLD_NOTHING)
+        c->waits(c->user, next - at);
+}
+
+void console_fold_finish(struct console *c)
+{
+    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
+        fold_finish(c->folds[i].fold);
+        buf_printf(&c->batch, "%s", line_row_wipe(c->folds[i].row));
+        queue_batch(c, c->folds[i].sink);
+    }
+}
+
+/* --- one stream ----------------------------------------------------------------------------------------- */
 
 /* Anew for each read when the prefix tells the time, else once. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
+    const struct line_origin from = {
+        .local_rank = s->local_rank, .which = s->which, .pid = s->pid, .at = s->at
+    };
     s->prefix.len = 0;
     if (c->plan->prefix && !c->plan->cli->json)
-        render_prefix(s,
-                      c->colour[s->which == STD_ERR] ? prefix_colour(c->plan->workers[s->local_rank].rank)
-                                                     : PREFIX_NO_COLOUR,
-                      &s->prefix);
+        line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
 }
 
+/* One look at the clock for all lines of a read. */
 static void stamp(struct console_stream *s)
 {
+    s->at = now(s->console);
     if (s->console->plan->line_prefix.timed)
         make_prefix(s);
 }
 
-/* --- one stream ----------------------------------------------------------------------------------------- */
+static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
+{
+    const struct fold_line line = {
+        .text = text, .kind = kind, .at = s->at, .rank = s->local_rank, .origin = s
+    };
+    if (fold_put(fold, &line))
+        s->console->waits(s->console->user, FOLD_QUIET_US);
+}
 
 /* A line becomes text, or an event, behind those of the same read. Writing each by itself would
  * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
@@ -111,23 +170,13 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
     struct console *c = s->console;
+    struct fold *fold = c->folds[s->which == STD_ERR].fold;
     if (c->plan->cli->json)
         event_output(&c->batch, since_start(c), &c->plan->workers[s->local_rank], s->which, text, kind);
+    else if (fold != NULL)
+        fold_line(s, fold, text, kind);
     else
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
-}
-
-static void queue_batch(struct console_stream *s)
-{
-    sinks_put(s->console->sinks, s->sink, buf_slice(&s->console->batch));
-    s->console->batch.len = 0;
-}
-
-static struct line_row *row_of(struct console *c, int fd)
-{
-    if (is_screen(c->plan, fd))
-        return &c->screen;
-    return isatty(fd) ? &c->dumb : &c->plain;
 }
 
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
@@ -166,7 +215,7 @@ bool console_stream_feed(struct console_stream *s, struct slice bytes)
     }
     stamp(s);
     lines_feed(&s->lines, bytes);
-    queue_batch(s);
+    queue_batch(s->console, s->sink);
     return s->lines.update.len > 0;
 }
 
@@ -174,7 +223,7 @@ void console_stream_update(struct console_stream *s)
 {
     stamp(s);
     if (lines_show_update(&s->lines))
-        queue_batch(s);
+        queue_batch(s->console, s->sink);
 }
 
 void console_stream_finish(struct console_stream *s)
@@ -184,6 +233,7 @@ void console_stream_finish(struct console_stream *s)
         return;
     stamp(s);
     lines_finish(&s->lines);
-    buf_printf(&c->batch, "%s", s->row == &c->screen ? line_row_wipe(s->row) : "");
-    queue_batch(s);
+    if (c->folds[0].fold == NULL)
+        buf_printf(&c->batch, "%s", line_row_wipe(s->row));
+    queue_batch(c, s->sink);
 }

@@ -6,6 +6,7 @@
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
+#include "fold.h"
 #include "plan.h"
 #include "show.h"
 #include "sinks.h"
@@ -21,6 +22,15 @@ struct console {
     struct line_row dumb;   /* a terminal that cannot move its cursor */
     struct line_row plain;  /* everything else */
     struct buf batch;       /* lines made from one read, so that they are queued at once */
+    struct console_fold {   /* --fold: lines that wait for others, on stdout and stderr */
+        struct console *console;
+        struct fold *fold; /* NULL when lines are not folded */
+        int sink;
+        struct line_row *row;
+        struct buf prefix;
+    } folds[2];
+    void (*waits)(void *user, uint64_t us); /* call console_fold_time then */
+    void *user;
 };
 
 /* One of a worker's two streams, as far as the console sees it. */
@@ -31,12 +41,20 @@ struct console_stream {
     bool raw; /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
     struct line_row *row; /* where its lines appear */
     struct lines lines;
-    pid_t pid; /* 0 = not started */
+    pid_t pid;           /* 0 = not started */
+    struct line_time at; /* of the latest read */
     struct buf prefix;
 };
 
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
+
+/* Fold lines from now on. `waits` asks for a call of console_fold_time. False when memory is short. */
+bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
+
+/* Show the lines that nobody joined in time / all that wait. */
+void console_fold_time(struct console *c);
+void console_fold_finish(struct console *c);
 
 /* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void console_note(struct console *c, const char *text);

@@ -17,14 +17,12 @@
 enum { BUCKETS = 4096 };
 
 struct waiting {
+    struct fold_line line;         /* its text follows the struct */
     struct waiting *next;          /* in order */
     struct waiting *older, *newer; /* in its bucket */
     uint64_t number, hash, joined_us;
-    int rank, count;
     struct rank_set ranks; /* empty while it is one rank */
-    enum line_kind kind;
-    struct line_time at;
-    size_t len;
+    int count;
     char text[];
 };
 
@@ -71,32 +69,34 @@ static uint64_t hash_of(struct slice text)
     return hash;
 }
 
-/* False when memory is short. */
-static bool append(struct fold *f, int rank, struct slice text, uint64_t hash, enum line_kind kind,
-                   struct line_time at)
+static void add_newest(struct fold *f, struct waiting *w)
 {
-    struct waiting *w = malloc(sizeof(*w) + text.len);
-    if (w == NULL)
-        return false;
-    *w = (struct waiting){ .number = ++f->number,
-                           .hash = hash,
-                           .joined_us = at.since_us,
-                           .rank = rank,
-                           .count = 1,
-                           .kind = kind,
-                           .at = at,
-                           .len = text.len,
-                           .older = f->newest[hash % BUCKETS] };
-    if (text.len > 0)
-        memcpy(w->text, text.data, text.len);
+    struct waiting **newest = &f->newest[w->hash % BUCKETS];
+    w->older = *newest;
     if (w->older != NULL)
         w->older->newer = w;
-    f->newest[hash % BUCKETS] = w;
+    *newest = w;
     *f->end = w;
     f->end = &w->next;
-    f->last[rank] = w->number;
     f->lines++;
-    f->bytes += text.len;
+    f->bytes += w->line.text.len;
+}
+
+/* False when memory is short. */
+static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
+{
+    const size_t len = line->text.len;
+    struct waiting *w = malloc(sizeof(*w) + len);
+    if (w == NULL)
+        return false;
+    *w = (struct waiting){
+        .line = *line, .number = ++f->number, .hash = hash, .joined_us = line->at.since_us, .count = 1
+    };
+    if (len > 0)
+        memcpy(w->text, line->text.data, len);
+    w->line.text = slice_of(w->text, len);
+    add_newest(f, w);
+    f->last[line->rank] = w->number;
     return true;
 }
 
@@ -112,20 +112,23 @@ static struct waiting *take_first(struct fold *f)
     else
         f->newest[w->hash % BUCKETS] = NULL;
     f->lines--;
-    f->bytes -= w->len;
+    f->bytes -= w->line.text.len;
     return w;
 }
 
 static void deliver_first(struct fold *f)
 {
     struct waiting *w = take_first(f);
-    const struct fold_line line = { .text = slice_of(w->text, w->len),
-                                    .kind = w->kind,
-                                    .at = w->at,
-                                    .rank = w->rank,
-                                    .ranks = w->count > 1 ? &w->ranks : NULL };
-    f->line(f->user, &line);
+    w->line.ranks = w->count > 1 ? &w->ranks : NULL;
+    f->line(f->user, &w->line);
     free_waiting(w);
+}
+
+/* The line and all before it. */
+static void deliver_through(struct fold *f, uint64_t number)
+{
+    while (f->first != NULL && f->first->number <= number)
+        deliver_first(f);
 }
 
 void fold_free(struct fold *f)
@@ -145,55 +148,55 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* The oldest line with this text that comes after all that the rank printed; NULL when there is none. */
-static struct waiting *find(const struct fold *f, int rank, struct slice text, uint64_t hash)
+/* The oldest line with this text that comes after all that its rank printed; NULL when there is none. */
+static struct waiting *find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
-    struct waiting *found = NULL;
-    for (struct waiting *w = f->newest[hash % BUCKETS]; w != NULL && w->number > f->last[rank]; w = w->older)
-        if (w->hash == hash && may_fold(w->kind) && slice_equal(slice_of(w->text, w->len), text))
+    struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
+    for (; w != NULL && w->number > f->last[line->rank]; w = w->older)
+        if (w->hash == hash && may_fold(w->line.kind) && slice_equal(w->line.text, line->text))
             found = w;
     return found;
 }
 
-/* False when memory is short. */
-static bool join(struct fold *f, struct waiting *w, int rank, uint64_t now_us)
+/* Nobody is left to join a line that all have printed. False when memory is short. */
+static bool join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
         if (!rank_set_init(&w->ranks, f->ranks))
             return false;
-        rank_set_add(&w->ranks, w->rank);
+        rank_set_add(&w->ranks, w->line.rank);
     }
-    rank_set_add(&w->ranks, rank);
+    rank_set_add(&w->ranks, line->rank);
     w->count++;
-    w->joined_us = now_us;
-    f->last[rank] = w->number;
+    w->joined_us = line->at.since_us;
+    f->last[line->rank] = w->number;
+    if (w->count == f->ranks)
+        deliver_through(f, w->number);
     return true;
 }
 
-bool fold_put(struct fold *f, int rank, struct slice text, enum line_kind kind, struct line_time at)
+bool fold_put(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
-    uint64_t hash = hash_of(text);
-    struct waiting *same = may_fold(kind) ? find(f, rank, text, hash) : NULL;
-    if (same != NULL && join(f, same, rank, at.since_us))
+    const size_t len = line->text.len;
+    uint64_t hash = hash_of(line->text);
+    struct waiting *same = may_fold(line->kind) ? find(f, line, hash) : NULL;
+    if (same != NULL && join(f, same, line))
         return false;
-    while (f->first != NULL && (f->lines >= FOLD_LINES_MAX || f->bytes + text.len > FOLD_BYTES_MAX))
+    while (f->first != NULL && (f->lines >= FOLD_LINES_MAX || f->bytes + len > FOLD_BYTES_MAX))
         deliver_first(f);
-    if (text.len <= FOLD_BYTES_MAX && append(f, rank, text, hash, kind, at))
+    if (len <= FOLD_BYTES_MAX && append(f, line, hash))
         return was_empty;
     fold_finish(f);
-    f->line(f->user, &(struct fold_line){ .text = text, .kind = kind, .at = at, .rank = rank });
+    f->line(f->user, line);
     return false;
 }
 
 /* --- going out ------------------------------------------------------------------------------------------ */
 
-/* Nobody is left to join a line that all have printed. */
-static uint64_t due_us(const struct fold *f, const struct waiting *w)
+static uint64_t due_us(const struct waiting *w)
 {
-    uint64_t quiet = w->joined_us + FOLD_QUIET_US, longest = w->at.since_us + FOLD_LONGEST_US;
-    if (w->count == f->ranks)
-        return 0;
+    uint64_t quiet = w->joined_us + FOLD_QUIET_US, longest = w->line.at.since_us + FOLD_LONGEST_US;
     return quiet < longest ? quiet : longest;
 }
 
@@ -201,13 +204,12 @@ uint64_t fold_flush(struct fold *f, uint64_t now_us)
 {
     uint64_t last_due = 0, next = FOLD_NOTHING;
     for (const struct waiting *w = f->first; w != NULL; w = w->next)
-        if (due_us(f, w) <= now_us)
+        if (due_us(w) <= now_us)
             last_due = w->number;
-    while (f->first != NULL && f->first->number <= last_due)
-        deliver_first(f);
+    deliver_through(f, last_due);
     for (const struct waiting *w = f->first; w != NULL; w = w->next)
-        if (due_us(f, w) < next)
-            next = due_us(f, w);
+        if (due_us(w) < next)
+            next = due_us(w);
     return next;
 }
 

@@ -30,7 +30,7 @@ struct output {
     struct stream *streams; /* two for each worker */
     struct tail *tails;     /* collected for output_tails */
     uv_async_t progress;
-    uv_timer_t update, drain;
+    uv_timer_t update, drain, fold;
     int open_handles;
     bool draining;
 };
@@ -63,6 +63,23 @@ static void on_bar(void *user, bool screen)
     struct output *o = user;
     if (!uv_is_active((uv_handle_t *)&o->update))
         uv_timer_start(&o->update, on_update_time, screen ? REDRAW_MS : UPDATE_MS, 0);
+}
+
+/* --- folded lines --------------------------------------------------------------------------------------- */
+
+static void on_fold_time(uv_timer_t *timer)
+{
+    struct output *o = timer->data;
+    console_fold_time(&o->console);
+}
+
+/* Rounded up: a timer that is early would have to run twice. The other console's lines may be due before. */
+static void on_fold_waits(void *user, uint64_t us)
+{
+    struct output *o = user;
+    uint64_t ms = us / 1000 + 1;
+    if (!uv_is_active((uv_handle_t *)&o->fold) || uv_timer_get_due_in(&o->fold) > ms)
+        uv_timer_start(&o->fold, on_fold_time, ms, 0);
 }
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
@@ -113,7 +130,10 @@ static void look_for_idle(struct output *o)
 
 static void on_stream_ended(void *user)
 {
-    look_for_idle(user);
+    struct output *o = user;
+    if (o->group.open == 0)
+        console_fold_finish(&o->console);
+    look_for_idle(o);
 }
 
 static void on_progress(uv_async_t *async)
@@ -154,8 +174,9 @@ static void init_handles(struct output *o)
     uv_async_init(loop, &o->progress, on_progress);
     uv_timer_init(loop, &o->update);
     uv_timer_init(loop, &o->drain);
-    o->progress.data = o->update.data = o->drain.data = o;
-    o->open_handles = 3;
+    uv_timer_init(loop, &o->fold);
+    o->progress.data = o->update.data = o->drain.data = o->fold.data = o;
+    o->open_handles = 4;
 }
 
 static void init_group(struct output *o)
@@ -168,6 +189,15 @@ static void init_group(struct output *o)
                                       .ended = on_stream_ended,
                                       .bar = on_bar,
                                       .user = o };
+}
+
+/* Events are for programs, which want each; one worker has nobody to share a line with. */
+static bool fold_lines(struct output *o)
+{
+    const struct cli *cli = o->options.plan->cli;
+    if (!cli->fold || cli->json || o->options.plan->nproc == 1)
+        return true;
+    return console_fold(&o->console, on_fold_waits, o);
 }
 
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err)
@@ -183,7 +213,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     const size_t n = (size_t)n_streams(o);
     o->streams = calloc(n, sizeof(*o->streams));
     o->tails = calloc(n, sizeof(*o->tails));
-    if (o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL) {
+    if (o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL &&
+        fold_lines(o)) {
         *out = o;
         return DDP_OK;
     }
@@ -295,4 +326,5 @@ void output_close(struct output *o)
     uv_close((uv_handle_t *)&o->progress, handle_closed);
     uv_close((uv_handle_t *)&o->update, handle_closed);
     uv_close((uv_handle_t *)&o->drain, handle_closed);
+    uv_close((uv_handle_t *)&o->fold, handle_closed);
 }

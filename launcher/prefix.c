@@ -49,6 +49,7 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {
         if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
             p->timed |= i == PREFIX_TIME || i == PREFIX_ELAPSED;
+            p->ranked |= i == PREFIX_RANK || i == PREFIX_LOCAL_RANK;
             return add_piece(p, (struct prefix_piece){ .field = (enum prefix_field)i }, err);
         }
     }

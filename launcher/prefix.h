@@ -39,7 +39,8 @@ struct prefix {
         enum prefix_field field;
     } pieces[PREFIX_PIECES_MAX];
     size_t n;
-    bool timed; /* names a field that is different for every read */
+    bool timed;  /* names a field that is different for every read */
+    bool ranked; /* names the rank, or the local rank */
 };
 
 /* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar, as torchrun has it.

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { DEFAULT_TIMEOUT_MS = 30000, DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
@@ -113,13 +115,28 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
+/* The reader's end and two for the program. A terminal would make \r\n of newlines; this one is told not to. */
+static bool open_terminal(int out[2], int err[2])
+{
+    struct termios raw = { 0 };
+    cfmakeraw(&raw);
+    if (openpty(&out[0], &out[1], NULL, &raw, NULL) != 0)
+        return false;
+    fcntl(out[0], F_SETFD, FD_CLOEXEC);
+    fcntl(out[1], F_SETFD, FD_CLOEXEC);
+    fcntl(out[0], F_SETFL, O_NONBLOCK);
+    err[0] = -1;
+    err[1] = fcntl(out[1], F_DUPFD_CLOEXEC, 0);
+    return true;
+}
+
 struct run_process *run_start(const char *const argv[], const struct run_options *options)
 {
     static const struct run_options defaults;
     const struct run_options *o = options != NULL ? options : &defaults;
     struct run_process *p = calloc(1, sizeof(*p));
     int out[2], err[2];
-    if (p == NULL || !open_pipe(out) || !open_pipe(err)) {
+    if (p == NULL || !(o->terminal ? open_terminal(out, err) : open_pipe(out) && open_pipe(err))) {
         free(p);
         return NULL;
     }

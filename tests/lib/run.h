@@ -21,7 +21,8 @@ struct run_options {
         *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL = as inherited */
     const char *cwd; /* NULL = as inherited */
     const char *stdin_text; /* NULL = /dev/null */
-    int timeout_ms;         /* from the start; 0 = 30 s. Then the group is killed and timed_out is set */
+    bool terminal;  /* stdout and stderr are one terminal, which shows bytes as they are; read it as stdout */
+    int timeout_ms; /* from the start; 0 = 30 s. Then the group is killed and timed_out is set */
 };
 
 struct run_result {

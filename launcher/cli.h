@@ -68,6 +68,14 @@ int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
+/* When a log file is full, and how many full ones stay. Zeroed = never. */
+struct log_rotate {
+    uint64_t bytes; /* 0 = never */
+    int keep;       /* 0 = all */
+};
+
+enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster than where it goes */
+
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
 
 /* The command line, understood. Text is borrowed from argv or from the environment block. */
@@ -81,7 +89,11 @@ struct cli {
     uint64_t timeout_ms, grace_ms;
     signal_set stop_signals; /* besides those that always stop the job */
     bool module, no_python;
-    const char *log_dir; /* NULL = none */
+    const char *log_dir;  /* NULL = none */
+    const char *log_file; /* pattern of log_pattern.h; NULL = none */
+    bool log_merge;
+    struct log_rotate log_rotate;
+    enum log_policy log_policy;
     struct std_map tee, redirects;
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL = none given */

@@ -18,6 +18,9 @@
     X(PORT)          \
     X(ENV)           \
     X(STD_MAP)       \
+    X(PATTERN)       \
+    X(ROTATE)        \
+    X(POLICY)        \
     X(RANKS)         \
     X(PREFIX)        \
     X(NO_PREFIX)     \

@@ -4,13 +4,14 @@
  * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
  * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
 #include "cli_table.h"
+#include "log_pattern.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_MAX = 65536, MS_PER_DAY = 86400000, DAYS_MAX = 365 };
+enum { NODES_MAX = 65536, MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 /* A decimal number between `low` and `high`, and nothing else. */
 static bool whole_number(const char *text, long low, long high, int *to)
@@ -231,4 +232,50 @@ ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     if (duration(text, ms) && *ms > 0)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
+}
+
+ddp_status cli_value_PATTERN(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    *field = text;
+    return log_pattern_check(text, err);
+}
+
+/* "4096", "64M": bytes, at *text, moved behind them. 0 when that is no size, or above a PiB. */
+static uint64_t size(const char **text)
+{
+    static const char units[] = "KMGT";
+    uint64_t value = 0;
+    const char *p = *text, *unit;
+    for (; isdigit((unsigned char)*p) && value < (uint64_t)1 << 50; p++)
+        value = value * 10 + (uint64_t)(*p - '0');
+    if (*p != '\0' && (unit = strchr(units, toupper((unsigned char)*p))) != NULL) {
+        value = value >> 50 == 0 ? value << 10 * (unit - units + 1) : 0;
+        p++;
+    }
+    *text = p;
+    return value >> 50 == 0 ? value : 0;
+}
+
+ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
+{
+    struct log_rotate *rotate = to;
+    *rotate = (struct log_rotate){ .bytes = size(&text) };
+    const bool keep_fits =
+        *text == '\0' || (*text == ',' && whole_number(text + 1, 1, 1000000, &rotate->keep));
+    if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "a size of at least %d bytes, as 500K, 64M or 2G, and after a comma how many "
+                    "full files to keep",
+                    LOG_ROTATE_MIN);
+}
+
+ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
+{
+    enum log_policy *policy = to;
+    *policy = strcmp(text, "drop") == 0 ? LOG_DROP : LOG_BLOCK;
+    if (*policy == LOG_DROP || strcmp(text, "block") == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
 }

@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700, LOG_FILE = 0666 };
 
@@ -41,9 +43,29 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     return DDP_OK;
 }
 
+/* `latest` points at the job that was started last. It is made under another name and renamed, so that it is
+ * never missing. A directory or file of that name is the user's and stays; without a link nothing is lost. */
+static void link_latest(const struct plan *plan)
+{
+    char link[PATH_MAX], temporary[PATH_MAX];
+    struct stat st;
+    const char *dir = plan->cli->log_dir, *target = strrchr(plan->log_root, '/') + 1;
+    int a = snprintf(link, sizeof(link), "%s/latest", dir);
+    int b = snprintf(temporary, sizeof(temporary), "%s/.latest.%s", dir, plan->facts->nonce);
+    if (a >= PATH_MAX || b >= PATH_MAX || (lstat(link, &st) == 0 && !S_ISLNK(st.st_mode)))
+        return;
+    if (symlink(target, temporary) == 0 && rename(temporary, link) != 0)
+        unlink(temporary);
+}
+
 ddp_status logdir_make(const struct plan *plan, struct ddp_err *err)
 {
-    return plan->log_root != NULL ? make_dir(plan->log_root, PRIVATE_DIR, true, err) : DDP_OK;
+    if (plan->log_root == NULL)
+        return DDP_OK;
+    ddp_status status = make_dir(plan->log_root, PRIVATE_DIR, true, err);
+    if (status == DDP_OK && plan->cli->log_dir != NULL)
+        link_latest(plan);
+    return status;
 }
 
 ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
@@ -57,8 +79,18 @@ ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
 
 int logdir_create(const char *path, struct ddp_err *err)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, LOG_FILE);
-    if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s", path, strerror(errno));
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(path, flags, LOG_FILE);
+    if (fd < 0 && errno == ENOENT && (errno = make_parents(path)) == 0)
+        fd = open(path, flags, LOG_FILE);
+    if (fd < 0 && errno == EEXIST)
+        ddp_fail(err, DDP_ERR_IO,
+                 "the log file %s is there already, and no run writes over another's; move it away, or put "
+                 "%%j (job "
+                 "id) or %%t (time) into --log_file",
+                 path);
+    else if (fd < 0)
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),
+                 errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
     return fd;
 }

@@ -18,11 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
-enum { NONCE_CHARS = 8, COOKIE_BYTES = 16, HOST_MAX = 256 };
+enum { NONCE_CHARS = 8, COOKIE_BYTES = 16, HOST_MAX = 256, START_TIME_MAX = 32 };
 
 /* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
 static void keep_standard_fds(void)
@@ -110,16 +111,27 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
+/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". */
+static void write_start_time(char text[START_TIME_MAX])
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) == NULL || strftime(text, START_TIME_MAX, "%Y%m%dT%H%M%SZ", &utc) == 0)
+        text[0] = '\0';
+}
+
 /* Carry the command line out. */
 static int run(const struct cli *cli)
 {
     char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[2 * COOKIE_BYTES + 1];
+    char start_time[START_TIME_MAX];
     struct ddp_err err;
     struct plan plan;
     const char *tmp_dir = getenv("TMPDIR");
     gethostname(host, sizeof(host) - 1);
     make_nonce(nonce);
     make_cookie(cookie);
+    write_start_time(start_time);
     const struct plan_facts facts = { .environ_block = environ,
                                       .physical_gpus = gpu_count(),
                                       .cpus = cpu_count(),
@@ -127,6 +139,7 @@ static int run(const struct cli *cli)
                                       .terminal = isatty(STDERR_FILENO),
                                       .cookie = cookie[0] != '\0' ? cookie : NULL,
                                       .nonce = nonce,
+                                      .start_time = start_time,
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);

@@ -80,6 +80,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         n->exit_code = wish.exit_code;
         if (agent_stop_signal(n->agent) != 0)
             n->unread_deadline_ms = clock_ms() + UNREAD_MS;
+        output_finish(n->output, n->exit_code == 0);
         output_drain(n->output, DRAIN_MS);
         break;
     }

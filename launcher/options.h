@@ -48,6 +48,17 @@
       "streams that go only to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
     X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, OUTPUT,                                              \
       "streams that go to files and to the console; same format")                                            \
+    X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OUTPUT,                             \
+      "name of each log file, in place of DIR's layout: %h host, %r rank, %l local rank, %n node rank, %t "  \
+      "time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
+    X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, "", NULL, true, OUTPUT,                                  \
+      "let workers share a log file where PATTERN gives them the same name; lines stay whole")               \
+    X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OUTPUT,                    \
+      "begin a new log file at this size (as 500K, 64M, 2G); full ones get .1, .2 ... at the end, the newest KEEP "  \
+      "of them stay, or all")                                                                                \
+    X(LOG_POLICY, "log_policy", 0, POLICY, log_policy, "POLICY", "block", true, OUTPUT,                      \
+      "when output comes faster than it can be written, or a disk is full: 'block' lets the workers wait, "  \
+      "'drop' loses and counts it")                                                                          \
     X(PREFIX, "prefix", 0, PREFIX, prefix, "", NULL, true, OUTPUT,                                           \
       "put '[rank] ' in front of each line, also with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OUTPUT,                                  \

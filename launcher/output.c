@@ -12,6 +12,8 @@
 #include "logdir.h"
 #include "stream.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -19,7 +21,10 @@
 
 enum {
     UPDATE_MS = 1000, /* how often a progress bar becomes a line of a log */
-    REDRAW_MS = 100   /* ... and is drawn anew on a terminal */
+    REDRAW_MS = 100,  /* ... and is drawn anew on a terminal */
+    UNREAD_MS = 5000, /* how long a sink may take nothing when the workers are gone */
+    WATCH_MS = 250,   /* ... and how often that is looked at */
+    TOLD_FILES_MAX = 4
 };
 
 struct output {
@@ -32,7 +37,11 @@ struct output {
     uv_async_t progress;
     uv_timer_t update, drain, fold;
     int open_handles;
-    bool draining;
+    int told_files;                /* warnings about log files */
+    bool draining, given_up;       /* nobody takes what is still there */
+    bool finishing, finished_well; /* see output_finish */
+    bool told_waiting;
+    uint64_t written, moved_ms; /* by the sinks, and when that last changed */
 };
 
 static int n_streams(const struct output *o)
@@ -95,23 +104,44 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
+/* What a user should hear about a sink. With many files on one full disk the first few stand for all. */
+static void tell(struct output *o, const struct sink_event *e)
+{
+    static const char *const what[] = { [SINK_RECOVERED] = "can be written again",
+                                        [SINK_MADE_AGAIN] = "was deleted; it is made again, and begins anew",
+                                        [SINK_DELETED] =
+                                            "was deleted and cannot be made again; what comes for it "
+                                            "is lost",
+                                        [SINK_NOT_ROTATED] = "cannot be renamed to rotate it; it grows on" };
+    const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
+                       (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
+    if (e->sink >= SINK_FILES && ++o->told_files > TOLD_FILES_MAX) {
+        if (o->told_files == TOLD_FILES_MAX + 1)
+            output_note(o, "warning: more log files have such trouble; their names are left out here");
+    } else if (e->news != SINK_FAILED) {
+        output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
+    } else if (e->sink != SINK_STDERR || e->error == 0) {
+        output_note(o, "warning: cannot write %s: %s; %s", e->name,
+                    e->error != 0 ? strerror(e->error) : "it takes less than what comes for it",
+                    e->error == EPIPE ? "its reader is gone, and workers that write on get SIGPIPE"
+                    : waits ? "workers that write to it wait until there is room (--log_policy=block)"
+                            : "what comes for it is lost and counted until that is over");
+    }
+}
+
 static void look_for_failures(struct output *o)
 {
-    const char *name;
-    int error;
-    for (int sink; (sink = sinks_next_failed(o->sinks, &name, &error)) >= 0;) {
-        if (error == EPIPE && sink < SINK_FILES)
-            console_is_closed(o, sink);
-        if (sink != SINK_STDERR)
-            output_note(o, "warning: cannot write %s: %s; %s", name, strerror(error),
-                        error == EPIPE ? "its reader is gone, and workers that write on get SIGPIPE"
-                                       : "what comes for it is lost from here on");
+    struct sink_event e;
+    while (sinks_next_event(o->sinks, &e)) {
+        if (e.news == SINK_FAILED && e.error == EPIPE && e.sink < SINK_FILES)
+            console_is_closed(o, e.sink);
+        tell(o, &e);
     }
 }
 
 static bool is_idle(const struct output *o)
 {
-    return o->draining && o->group.open == 0 && sinks_empty(o->sinks);
+    return o->draining && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
 /* Idle is told once, from whatever came last: a pipe's end, or the writer's. A write may fail as the last
@@ -164,6 +194,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o->streams);
     free(o->tails);
     free(o->group.chunk);
+    buf_free(&o->group.merged);
     console_free(&o->console);
     free(o);
 }
@@ -207,7 +238,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' output");
     o->options = *options;
     init_handles(o);
-    o->sinks = sinks_new(wake_loop, o);
+    o->sinks =
+        sinks_new(options->plan->cli->log_policy == LOG_DROP ? WRITER_DROP : WRITER_BLOCK, wake_loop, o);
     console_init(&o->console, options->plan, o->sinks, options->started_ms);
     init_group(o);
     const size_t n = (size_t)n_streams(o);
@@ -226,7 +258,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
-        stream_end(&o->streams[i]);
+        stream_end_with_rest(&o->streams[i]);
         stream_free(&o->streams[i]);
         o->streams[i] = (struct stream){ 0 };
     }
@@ -286,24 +318,72 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* That is for pipes that somebody outside the job keeps open. What has not been read yet is lost here:
- * after the drain time, or when ddprun ends early. */
+/* Pipes that somebody outside the job keeps open, and those that nobody reads because a sink is behind. What is
+ * in them is taken: the last words of a worker must reach the report. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
-        stream_end(&o->streams[i]);
+        stream_end_with_rest(&o->streams[i]);
 }
 
+/* A job that went well waits for its reader (a pager) as long as that takes, and says so. After a failure, and
+ * between two attempts, somebody waits for us: who takes nothing for a while is given up. */
+static void look_for_progress(struct output *o)
+{
+    const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
+    if (written != o->written) {
+        o->written = written;
+        o->moved_ms = now;
+    }
+    if (now - o->moved_ms < UNREAD_MS)
+        return;
+    if (!o->finishing || !o->finished_well)
+        o->given_up = true;
+    else if (!o->told_waiting)
+        output_note(o,
+                    "all workers have ended, and %llu bytes of their output wait for a reader; Ctrl-C ends "
+                    "without them",
+                    (unsigned long long)sinks_queued(o->sinks));
+    o->told_waiting = true;
+    look_for_idle(o);
+}
+
+static void on_watch_time(uv_timer_t *timer)
+{
+    look_for_progress(timer->data);
+}
+
+/* At the end of all nobody waits for a full disk any more. */
 static void on_drain_time(uv_timer_t *timer)
 {
-    end_all(timer->data);
+    struct output *o = timer->data;
+    end_all(o);
+    if (!o->draining)
+        return;
+    if (o->finishing)
+        sinks_wait_no_more(o->sinks);
+    o->written = sinks_written(o->sinks);
+    o->moved_ms = clock_ms();
+    uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
+}
+
+void output_finish(struct output *o, bool well)
+{
+    o->finishing = true;
+    o->finished_well = well;
 }
 
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
+    o->given_up = o->told_waiting = false;
     uv_timer_start(&o->drain, on_drain_time, limit_ms, 0);
     look_for_idle(o);
+}
+
+bool output_loss(struct output *o, size_t i, struct sink_loss *loss)
+{
+    return sinks_loss(o->sinks, i, loss);
 }
 
 const struct tail *output_tails(struct output *o, int which)
@@ -311,7 +391,7 @@ const struct tail *output_tails(struct output *o, int which)
     const int nproc = o->options.plan->nproc;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_tail(stream_of(o, i, which));
+        tails[i] = stream_of(o, i, which)->tail; /* a view: the stream keeps the memory */
     return tails;
 }
 

@@ -4,14 +4,15 @@
  *                   \-> as it is -------------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A stream that only goes to a file has no pipe: the worker writes the file itself. The stdout of a
- * single worker without prefix is simply inherited. When a console or disk is slow the pipes are
- * not read any more, and the workers wait: nothing is dropped, memory stays bounded. */
+ * The stdout of a single worker that goes to the console alone, without prefix, is simply inherited. When a
+ * console or disk is slow or full the pipes behind it are not read any more and their workers wait, or with
+ * --log_policy=drop bytes are lost and counted. Memory is bounded, and the event loop never waits. */
 #ifndef LAUNCHER_OUTPUT_H
 #define LAUNCHER_OUTPUT_H
 
 #include "ddp/error.h"
 #include "plan.h"
+#include "sinks.h"
 #include "tail.h"
 
 #include <uv.h>
@@ -47,9 +48,16 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 /* Whole lines for stdout: events of event_json.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
-/* The last process has ended: take what is left in the pipes, at most `limit_ms` when somebody
- * outside still holds one open, wait until everything is written, then call `idle` once. */
+/* The last process of an attempt has ended: take what is left in the pipes, at most `limit_ms` when somebody
+ * outside still holds one open, wait until everything is written, then call `idle` once. A sink that takes
+ * nothing for some seconds is given up. */
 void output_drain(struct output *o, uint64_t limit_ms);
+
+/* The drain that follows is the last one. After a job that went `well` it waits for a slow reader for ever. */
+void output_finish(struct output *o, bool well);
+
+/* The i-th sink that lost bytes, or will by output_close; false behind the last one. */
+bool output_loss(struct output *o, size_t i, struct sink_loss *loss);
 
 /* Last words by local rank. Streams that went only to a file are read from there. Valid until the next
  * attempt, or output_close. */

@@ -11,10 +11,12 @@
  *     --redirects=1               -         below $TMPDIR, and the user is told where
  *     --log_dir=D --tee=1         yes       only the streams that the map names have files
  *     --log_dir=/dev/null         yes       none at all
+ *     --log_file=P                yes       as P says, below D/<job>_<random> when D is given, too
  *
  * The random text keeps two runs of one job from writing over each other's logs. */
 #include "plan.h"
 
+#include "log_pattern.h"
 #include "program.h"
 
 #include <stdarg.h>
@@ -98,14 +100,14 @@ static bool is_shown(const struct cli *cli, int local_rank)
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Streams of a worker that go to a file, and those that do not go to the console. --log_dir alone means
- * --tee=3. */
+/* Streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file
+ * alone mean --tee=3. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = was_given(cli, OPT_TEE) || was_given(cli, OPT_REDIRECTS);
     int tee = std_map_get(&cli->tee, local_rank);
     int redirect = std_map_get(&cli->redirects, local_rank);
-    if (!chosen && cli->log_dir != NULL && !to_nowhere(cli))
+    if (!chosen && (cli->log_dir != NULL || cli->log_file != NULL) && !to_nowhere(cli))
         tee = STD_BOTH;
     *to_file = tee | redirect;
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
@@ -138,7 +140,7 @@ static ddp_status plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     const char *nonce = plan->facts->nonce;
-    if (to_nowhere(cli) || (cli->log_dir == NULL && !any_file(plan)))
+    if (to_nowhere(cli) || (cli->log_dir == NULL && (cli->log_file != NULL || !any_file(plan))))
         return DDP_OK;
     if (cli->log_dir == NULL)
         plan->log_root = text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
@@ -153,14 +155,36 @@ static ddp_status plan_log_root(struct plan *plan)
     return DDP_OK;
 }
 
-/* `to_file` without a directory happens with --log_dir=/dev/null only: the bytes are to vanish. */
-static bool plan_stream(const struct plan_worker *w, const char *name, bool to_file, bool console,
-                        struct plan_stream *stream)
+/* The name that the pattern gives a stream; below the job's directory when there is one. */
+static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
+{
+    const char *pattern = plan->cli->log_file;
+    const struct log_names names = { .host = plan->facts->host,
+                                     .time = plan->facts->start_time,
+                                     .job = plan->job,
+                                     .stream = stream,
+                                     .rank = w->rank,
+                                     .local_rank = w->local_rank,
+                                     .node_rank = plan->node_rank,
+                                     .attempt = plan->attempt };
+    struct buf name = { 0 };
+    bool ok = pattern[0] == '/' || plan->log_root == NULL || buf_printf(&name, "%s/", plan->log_root);
+    ok = ok && log_pattern_name(pattern, &names, &name) && buf_append(&name, "", 1);
+    if (!ok)
+        buf_free(&name);
+    return (char *)name.data;
+}
+
+/* --log_dir=/dev/null means that the bytes vanish: a stream without console and file. */
+static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
+                        bool console, struct plan_stream *stream)
 {
     stream->console = console;
-    if (!to_file)
+    stream->shared = false;
+    if (!to_file || to_nowhere(plan->cli))
         return true;
-    stream->file = w->log_dir != NULL ? text_of("%s/%s.log", w->log_dir, name) : text_of("/dev/null");
+    stream->file =
+        plan->cli->log_file != NULL ? name_by_pattern(plan, w, name) : text_of("%s/%s.log", w->log_dir, name);
     return stream->file != NULL;
 }
 
@@ -177,8 +201,8 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
     }
     w->error_file = w->log_dir != NULL ? text_of("%s/error.json", w->log_dir) : text_of("%s", "");
     return w->error_file != NULL &&
-           plan_stream(w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
-           plan_stream(w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
+           plan_stream(plan, w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
+           plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
 static void free_output(struct plan_worker *w)
@@ -190,6 +214,56 @@ static void free_output(struct plan_worker *w)
     w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
 }
 
+/* One stream that has a file, to find those with the same one. */
+struct named {
+    struct plan_stream *stream;
+    const struct plan_worker *worker;
+};
+
+static int by_file(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+    const int order = strcmp(x->stream->file, y->stream->file);
+    return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
+}
+
+/* Both streams of one worker may have one file, as behind "2>&1". Two workers only when it was said. */
+static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
+{
+    a->stream->shared = b->stream->shared = true;
+    if (a->worker == b->worker || plan->cli->log_merge)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--log_file=%s gives local ranks %d and %d the same file, %s; put %%r (rank) into it, or say "
+        "--log_merge if whole lines of several workers shall go to one file",
+        plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
+}
+
+/* Only a pattern can give two streams one name. */
+static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
+{
+    struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
+    ddp_status status = DDP_OK;
+    size_t n = 0;
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the log files of %d workers", plan->nproc);
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        if (w->out.file != NULL)
+            all[n++] = (struct named){ &w->out, w };
+        if (w->err.file != NULL)
+            all[n++] = (struct named){ &w->err, w };
+    }
+    if (n > 0)
+        qsort(all, n, sizeof(*all), by_file);
+    for (size_t i = 1; i < n && status == DDP_OK; i++)
+        if (strcmp(all[i - 1].stream->file, all[i].stream->file) == 0)
+            status = share(plan, &all[i - 1], &all[i], err);
+    free(all);
+    return status;
+}
+
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
 {
     plan->attempt = attempt;
@@ -199,7 +273,7 @@ ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
             return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d of %d workers", attempt,
                             plan->nproc);
     }
-    return DDP_OK;
+    return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
 }
 
 /* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing.
@@ -236,7 +310,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
 /* Commands differ between workers only where an argument names the local rank. */
-static ddp_status plan_each(struct plan *plan)
+static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
     for (int r = 0; r < plan->nproc; r++) {
@@ -249,7 +323,7 @@ static ddp_status plan_each(struct plan *plan)
             return DDP_ERR_NOMEM;
     }
     plan->prefix = needs_prefix(plan);
-    return DDP_OK;
+    return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
 }
 
 /* Made anew for each block, because the port becomes known only after the plan is made. */
@@ -316,7 +390,7 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     if (status == DDP_OK)
         status = plan_log_root(plan);
     if (status == DDP_OK)
-        status = plan_each(plan);
+        status = plan_each(plan, err);
     if (status == DDP_OK)
         status = plan_environment(plan);
     note_unknown_default(plan);

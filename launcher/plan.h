@@ -19,9 +19,10 @@ struct plan_facts {
     int physical_gpus;
     int cpus; /* usable by this process */
     const char *host;
-    bool terminal;      /* our stderr is one that can move its cursor */
-    const char *cookie; /* random, new for each start; NULL = none: no random numbers to be had */
-    const char *nonce;  /* random, fit for a file name: made-up job ids and log directories end in it */
+    bool terminal;          /* our stderr is one that can move its cursor */
+    const char *cookie;     /* random, new for each start; NULL = none: no random numbers to be had */
+    const char *nonce;      /* random, fit for a file name: made-up job ids and log directories end in it */
+    const char *start_time; /* for a file name, to the second */
     const char
         *tmp_dir; /* parent of the log directory when --tee or --redirects are used without --log_dir */
 };
@@ -29,7 +30,8 @@ struct plan_facts {
 /* Where one stream of a worker goes. Both = tee; neither: only its last lines are kept, for the report. */
 struct plan_stream {
     bool console;
-    char *file; /* owned by the plan; NULL = no file */
+    bool shared; /* another stream has the same file */
+    char *file;  /* owned by the plan; NULL = no file */
 };
 
 struct plan_worker {

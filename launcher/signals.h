@@ -41,6 +41,8 @@
     X(PIPE,  NONE,   false,                                                                                  \
       "nothing: an output that is closed is noticed when written to", "the same",                            \
       "as SIGTERM, even when ddprun was started with it ignored")                                       \
+    X(XFSZ,  NONE,   false,                                                                                  \
+      "nothing: a log file at its limit (ulimit -f) is noticed when written to", "the same", "as SIGTERM")   \
     X(CHLD,  CHILD,  false,                                                                                  \
       "a look at whether the agent has ended", "a look at who has ended or stopped", "the program's business")
 /* clang-format on */

@@ -3,22 +3,31 @@
  * Three want the same bytes: the report (the last ones, even when nobody looked at the console), the
  * log file (exactly as they came, \r and all) and the console (whole lines).
  *
- * Happy path: stream_open makes a pipe -> the worker writes -> on_read -> tail, file, console -> end of
+ * Happy path: stream_open makes a pipe -> the worker writes -> on_readable -> tail, file, console -> end of
  * file -> stream_end. A sink that is slower than the worker stops the reading until its queue is short
- * again. The pipe's handle lives on its own until libuv has closed it, so that the next attempt may open
- * the stream again at once. */
+ * again; the pipe then fills up and the worker waits in its write, as it would with a slow terminal of its own.
+ *
+ * We read ourselves instead of letting libuv do it, because a turn of the loop must take one bite from each
+ * stream: a worker that writes without pause would keep the others waiting otherwise. The handle lives on its own
+ * until libuv has closed it, so that the next attempt may open the stream again at once. */
 #include "stream.h"
-
-#include "logdir.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum {
-    HIGH_WATER = 4 << 20, /* bytes in a sink's queue that stop us reading */
-    LOW_WATER = 1 << 20   /* ... and let us go on */
+    TURN_BYTES = 1 << 20, /* what all streams together may take in one turn of the loop */
+    BITE_MIN = 8 * 1024,  /* ... and the least that one gets of it */
+    REST_BYTES = 1 << 20  /* read at the end: a full pipe, but not what a daemon goes on to write */
+};
+
+/* Our end of a pipe. */
+struct stream_pipe {
+    uv_poll_t poll;
+    int fd;
 };
 
 static const struct plan_stream *planned(const struct stream *s)
@@ -27,8 +36,22 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* A file is a sink here only when a console is one too; a worker that writes to a file alone does
- * so without us. */
+/* The file may be there already when the pattern gives several streams the same name. */
+static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
+{
+    const struct cli *cli = s->group->plan->cli;
+    s->shared = to->shared;
+    if (to->shared) {
+        s->file = sinks_find_file(s->group->sinks, to->file);
+        if (s->group->plan->nproc > 1)
+            snprintf(s->merge.prefix, sizeof(s->merge.prefix), "[%d] ",
+                     s->group->plan->workers[s->local_rank].rank);
+    }
+    if (s->file == STREAM_NO_SINK)
+        s->file = sinks_add_file(s->group->sinks, to->file, cli->log_rotate, err);
+    return s->file >= 0 ? DDP_OK : err->code;
+}
+
 ddp_status stream_init(struct stream *s, struct stream_group *group, int local_rank, int which,
                        struct ddp_err *err)
 {
@@ -36,84 +59,112 @@ ddp_status stream_init(struct stream *s, struct stream_group *group, int local_r
     const struct plan_stream *to = planned(s);
     s->to_console = to->console;
     console_stream_init(&s->console, group->console, local_rank, which);
-    if (to->console && to->file != NULL && (s->file = sinks_add_file(group->sinks, to->file, err)) < 0)
-        return err->code;
-    return DDP_OK;
+    return to->file != NULL ? open_file(s, to, err) : DDP_OK;
 }
 
 void stream_free(struct stream *s)
 {
     console_stream_free(&s->console);
+    merge_free(&s->merge);
     tail_free(&s->tail);
 }
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+static void put_merged(struct stream *s)
+{
+    sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
+    s->group->merged.len = 0;
+}
+
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
-    if (s->file != STREAM_NO_SINK)
+    if (s->shared) {
+        merge_feed(&s->merge, bytes, &s->group->merged);
+        put_merged(s);
+    } else if (s->file != STREAM_NO_SINK) {
         sinks_put(s->group->sinks, s->file, bytes);
+    }
     if (s->to_console && console_stream_feed(&s->console, bytes))
         s->group->bar(s->group->user, console_is_screen(&s->console));
 }
 
 static void pipe_closed(uv_handle_t *handle)
 {
-    free(handle);
+    free(handle->data);
 }
 
 void stream_end(struct stream *s)
 {
-    if (s->pipe == NULL)
+    struct stream_pipe *pipe = s->pipe;
+    if (pipe == NULL)
         return;
-    uv_close((uv_handle_t *)s->pipe, pipe_closed);
     s->pipe = NULL;
     s->group->open--;
+    uv_close((uv_handle_t *)&pipe->poll, pipe_closed);
+    close(pipe->fd);
+    pipe->poll.data = pipe;
+    if (s->shared) {
+        merge_finish(&s->merge, &s->group->merged);
+        put_merged(s);
+    }
     if (s->to_console)
         console_stream_finish(&s->console);
     s->group->ended(s->group->user);
 }
 
-/* A stream is as slow as the slower of its two sinks. The limit is for a sink's whole queue, not for a
- * stream's share: memory is what is bounded. */
-static bool is_over(const struct stream *s, uint64_t limit)
+void stream_end_with_rest(struct stream *s)
+{
+    size_t done = 0;
+    ssize_t n;
+    while (s->pipe != NULL && done < REST_BYTES &&
+           (n = read(s->pipe->fd, s->group->chunk, STREAM_READ_BYTES)) > 0) {
+        take_bytes(s, slice_of(s->group->chunk, (size_t)n));
+        done += (size_t)n;
+    }
+    stream_end(s);
+}
+
+/* A stream is as slow as the slower of its two sinks. */
+static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
-    return (s->to_console && sinks_queued(sinks, s->console.sink) > limit) ||
-           (s->file != STREAM_NO_SINK && sinks_queued(sinks, s->file) > limit);
+    return (s->to_console && sinks_is_behind(sinks, s->console.sink, resume)) ||
+           (s->file != STREAM_NO_SINK && sinks_is_behind(sinks, s->file, resume));
 }
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+/* One bite; it is smaller where many are served. */
+static size_t bite(const struct stream *s)
 {
-    (void)suggested;
-    const struct stream *s = handle->data;
-    *buf = uv_buf_init(s->group->chunk, STREAM_READ_BYTES);
+    const size_t each = TURN_BYTES / (size_t)s->group->open;
+    return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Reading stops before the next read, not in the middle of this one: what has come is taken. The
- * pipe then fills up and the worker waits in its write, as it would with a slow terminal of its
- * own. */
-static void on_read(uv_stream_t *pipe, ssize_t n, const uv_buf_t *buf)
+/* Reading stops before the next read, not in the middle of this one: what has come is taken. */
+static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    struct stream *s = pipe->data;
-    if (n < 0) {
+    (void)status; /* an error shows in the read */
+    (void)events;
+    struct stream *s = poll->data;
+    ssize_t n = read(s->pipe->fd, s->group->chunk, bite(s));
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
         stream_end(s);
+    if (n <= 0)
         return;
-    }
-    take_bytes(s, slice_of(buf->base, (size_t)n));
-    if (is_over(s, HIGH_WATER)) {
+    take_bytes(s, slice_of(s->group->chunk, (size_t)n));
+    if (s->pipe != NULL && is_behind(s, false)) {
         s->paused = true;
-        uv_read_stop(pipe);
+        uv_poll_stop(poll);
     }
 }
 
 void stream_resume(struct stream *s)
 {
-    if (s->pipe == NULL || !s->paused || is_over(s, LOW_WATER))
+    if (s->pipe == NULL || !s->paused || is_behind(s, true))
         return;
     s->paused = false;
-    uv_read_start((uv_stream_t *)s->pipe, on_alloc, on_read);
+    uv_poll_start(&s->pipe->poll, UV_READABLE | UV_DISCONNECT, on_readable);
 }
 
 /* --- starting ------------------------------------------------------------------------------------------- */
@@ -122,15 +173,20 @@ void stream_resume(struct stream *s)
 static int open_pipe(struct stream *s)
 {
     int ends[2];
-    uv_pipe_t *pipe = malloc(sizeof(*pipe));
+    struct stream_pipe *pipe = malloc(sizeof(*pipe));
     if (pipe == NULL || pipe2(ends, O_CLOEXEC) != 0) {
         free(pipe);
         return -1;
     }
-    uv_pipe_init(s->group->loop, pipe, 0);
-    pipe->data = s;
-    uv_pipe_open(pipe, ends[0]);
-    uv_read_start((uv_stream_t *)pipe, on_alloc, on_read);
+    if (uv_poll_init(s->group->loop, &pipe->poll, ends[0]) != 0) {
+        close(ends[0]);
+        close(ends[1]);
+        free(pipe);
+        return -1;
+    }
+    pipe->fd = ends[0];
+    pipe->poll.data = s;
+    uv_poll_start(&pipe->poll, UV_READABLE | UV_DISCONNECT, on_readable);
     s->pipe = pipe;
     s->paused = false;
     s->group->open++;
@@ -141,8 +197,6 @@ static int open_pipe(struct stream *s)
  * through us all the same, for the report's sake. */
 int stream_open(struct stream *s, struct ddp_err *err)
 {
-    if (!s->to_console && planned(s)->file != NULL)
-        return logdir_create(planned(s)->file, err);
     if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
         return STDOUT_FILENO;
     int fd = open_pipe(s);
@@ -150,28 +204,4 @@ int stream_open(struct stream *s, struct ddp_err *err)
         ddp_fail(err, DDP_ERR_IO, "cannot make a pipe for the output of local rank %d: %s%s", s->local_rank,
                  strerror(errno), errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
     return fd;
-}
-
-/* --- last words ----------------------------------------------------------------------------------------- */
-
-/* The end of a file that a worker has written itself. */
-static void tail_of_file(struct tail *t, const char *path)
-{
-    char bytes[TAIL_BYTES / 4];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    off_t size = lseek(fd, 0, SEEK_END);
-    lseek(fd, size > TAIL_BYTES ? size - TAIL_BYTES : 0, SEEK_SET);
-    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) > 0;)
-        tail_feed(t, slice_of(bytes, (size_t)n));
-    close(fd);
-}
-
-struct tail stream_tail(struct stream *s)
-{
-    const struct plan_stream *to = s->group != NULL ? planned(s) : NULL;
-    if (to != NULL && !to->console && to->file != NULL && s->tail.len == 0)
-        tail_of_file(&s->tail, to->file);
-    return s->tail;
 }

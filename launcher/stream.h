@@ -6,6 +6,7 @@
 #define LAUNCHER_STREAM_H
 
 #include "console.h"
+#include "merge.h"
 #include "tail.h"
 
 #include <uv.h>
@@ -16,22 +17,27 @@ struct stream_group {
     const struct plan *plan;
     struct sinks *sinks;
     struct console *console;
-    char *chunk;           /* STREAM_READ_BYTES that libuv reads into; used up within the callback */
-    int open;              /* pipes that are still read */
-    void (*ended)(void *); /* one of them is not any more */
+    char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
+    struct buf merged;                /* lines for a shared file, made from one read */
+    int open;                         /* pipes that are still read */
+    void (*ended)(void *);            /* one of them is not any more */
     void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
     void *user;
 };
 
 enum { STREAM_READ_BYTES = 64 * 1024, STREAM_NO_SINK = -1 };
 
+struct stream_pipe;
+
 struct stream {
     struct stream_group *group;
-    uv_pipe_t *pipe;       /* NULL when there is none to read from */
-    bool paused;           /* not reading: a sink is behind */
-    int local_rank, which; /* STD_OUT or STD_ERR */
+    struct stream_pipe *pipe; /* NULL when there is none to read from */
+    bool paused;              /* not reading: a sink is behind */
+    int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
-    int file; /* sink of its log file; STREAM_NO_SINK when it has none, or the worker writes it itself */
+    int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
+    bool shared; /* ... which other streams write to */
+    struct merge merge;
     struct console_stream console;
     struct tail tail;
 };
@@ -47,10 +53,10 @@ int stream_open(struct stream *s, struct ddp_err *err);
 /* No more will be read. Does nothing on one that is not open. */
 void stream_end(struct stream *s);
 
+/* The same, after what has come and was not read yet, as far as it goes without waiting. */
+void stream_end_with_rest(struct stream *s);
+
 /* Read again, if it was stopped for a slow sink that is not behind any more. */
 void stream_resume(struct stream *s);
-
-/* Last words, also of a stream that went only to a file. A view: the stream keeps the memory. */
-struct tail stream_tail(struct stream *s);
 
 #endif

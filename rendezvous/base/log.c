@@ -4,9 +4,12 @@
  * copy, no memory. What is longer than the line is cut, since a log line is no reason to fail. */
 #include "log.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
+
+enum { PATIENCE_MS = 1000 };
 
 /* The one global of this folder: set once before any thread starts, only read after that. */
 static struct {
@@ -35,6 +38,8 @@ void log_line(enum log_level level, const char *fmt, ...)
     if (len > sizeof(line) - 2)
         len = sizeof(line) - 2;
     line[len++] = '\n';
-    if (write(STDERR_FILENO, line, len) < 0)
+    /* A full pipe that nobody reads must not hold whoever has something to say. */
+    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+    if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
         return; /* nobody is left to tell */
 }

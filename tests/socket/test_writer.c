@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -116,11 +118,11 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     writer_put(w, slot, slice_str("nobody reads this"));
     while (atomic_load(&progressed) == 0)
         continue;
-    cr_expect_eq(writer_error(w, slot), EPIPE);
+    cr_expect_eq(writer_state(w, slot).error, EPIPE);
     writer_put(w, slot, slice_str("nor this"));
     while (writer_queued(w) > 0)
         continue;
-    cr_expect_eq(writer_error(w, slot), EPIPE);
+    cr_expect_eq(writer_state(w, slot).error, EPIPE);
     writer_free(w);
 }
 
@@ -135,7 +137,7 @@ Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
     cr_expect_eq(read_n(big, sizeof(big)), sizeof(big));
     while (atomic_load(&progressed) == 0)
         continue;
-    cr_expect_eq(writer_error(w, slot), 0);
+    cr_expect_eq(writer_state(w, slot).error, 0);
     writer_free(w);
     close(pipe_fds[0]);
 }
@@ -161,10 +163,171 @@ Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
     setrlimit(RLIMIT_AS, &none);
     writer_put(w, slot, slice_str("hello\n"));
     setrlimit(RLIMIT_AS, &before);
-    cr_expect_eq(writer_error(w, slot), 0);
+    cr_expect_eq(writer_state(w, slot).error, 0);
     cr_expect_eq(writer_queued(w), 0);
     cr_expect_eq(read_n(got, 6), 6);
     cr_expect_str_eq(got, "hello\n");
     writer_free(w);
     close(pipe_fds[0]);
+}
+
+/* --- targets that do not take everything ---------------------------------------------------------------- */
+
+/* A disk with so much room; what it got. */
+static struct disk {
+    pthread_mutex_t lock;
+    size_t room;
+    int error;
+    char got[4096];
+    size_t n;
+    bool closed;
+} disk;
+
+static size_t disk_write(void *user, const uint8_t *data, size_t len, int *error)
+{
+    struct disk *d = user;
+    pthread_mutex_lock(&d->lock);
+    size_t n = len < d->room ? len : d->room;
+    memcpy(d->got + d->n, data, n);
+    d->n += n;
+    d->room -= n;
+    *error = n < len ? d->error : 0;
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+static void disk_close(void *user)
+{
+    ((struct disk *)user)->closed = true;
+}
+
+static void disk_gives(size_t room)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.room = room;
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static struct writer *writer_on_disk(enum writer_policy policy, size_t room, int error, int *slot)
+{
+    struct writer *w = writer_new(on_progress, NULL);
+    disk = (struct disk){ .lock = PTHREAD_MUTEX_INITIALIZER, .room = room, .error = error };
+    writer_set_policy(w, policy, UINT64_MAX);
+    *slot = writer_add_target(w, (struct writer_target){ disk_write, disk_close, &disk });
+    return w;
+}
+
+static void until_empty(struct writer *w)
+{
+    while (writer_queued(w) > 0)
+        sched_yield();
+}
+
+static void until_error(struct writer *w, int slot, int error)
+{
+    while (writer_state(w, slot).error != error)
+        sched_yield();
+}
+
+Test(writer, a_full_disk_is_tried_again_until_it_has_room_and_nothing_is_lost)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_BLOCK, 3, ENOSPC, &slot);
+    writer_put(w, slot, slice_str("hello\n"));
+    until_error(w, slot, ENOSPC);
+    writer_put(w, slot, slice_str("world\n"));
+    cr_expect_eq(writer_queued(w), 9);
+    disk_gives(sizeof(disk.got));
+    until_empty(w);
+    cr_expect_arr_eq(disk.got, "hello\nworld\n", 12);
+    cr_expect_eq(writer_state(w, slot).dropped, 0);
+    cr_expect_eq(writer_written(w), 12);
+    writer_free(w);
+    cr_expect(disk.closed);
+}
+
+Test(writer, dropped_bytes_are_counted_and_a_line_marks_the_hole)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_DROP, 3, ENOSPC, &slot);
+    writer_put(w, slot, slice_str("hello\n"));
+    until_error(w, slot, ENOSPC);
+    disk_gives(sizeof(disk.got));
+    writer_put(w, slot, slice_str("world\n"));
+    until_empty(w);
+    struct writer_state state = writer_state(w, slot);
+    cr_expect_eq(state.dropped, 3);
+    cr_expect_eq(state.error, 0);
+    cr_expect_not(state.dropping);
+    cr_expect_str_eq(disk.got, "hel\n[ddprun: 3 bytes are missing here]\nworld\n");
+    cr_expect_eq(writer_written(w) + state.dropped, 12, "written and dropped add up to what was put");
+    writer_free(w);
+}
+
+/* Time does not heal these: to wait for them would be to wait for ever. */
+Test(writer, an_error_that_does_not_pass_drops_also_where_nothing_shall_be_lost)
+{
+    static const int errors[] = { EIO, EFBIG, EROFS };
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        int slot;
+        struct writer *w = writer_on_disk(WRITER_BLOCK, 0, errors[i], &slot);
+        writer_put(w, slot, slice_str("lost\n"));
+        until_empty(w);
+        cr_expect_eq(writer_state(w, slot).dropped, 5);
+        cr_expect_eq(writer_state(w, slot).error, errors[i]);
+        writer_free(w);
+    }
+}
+
+Test(writer, at_the_end_a_full_disk_is_not_waited_for)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_BLOCK, 0, ENOSPC, &slot);
+    writer_put(w, slot, slice_str("hello\n"));
+    until_error(w, slot, ENOSPC);
+    writer_set_policy(w, WRITER_DROP, UINT64_MAX);
+    until_empty(w);
+    cr_expect_eq(writer_state(w, slot).dropped, 6);
+    writer_free(w);
+}
+
+Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = open_pipe)
+{
+    static char big[1 << 20], got[1 << 21];
+    struct writer *w = writer_new(on_progress, NULL);
+    int slot = writer_add(w, pipe_fds[1], true);
+    writer_set_policy(w, WRITER_DROP, 1000);
+    memset(big, 'x', sizeof(big));
+    big[sizeof(big) - 1] = '\n';
+    writer_put(w, slot, slice_of(big, sizeof(big)));
+    writer_put(w, slot, slice_str("lost\n"));
+    writer_put(w, slot, slice_str("lost, too\n"));
+    cr_expect_eq(writer_state(w, slot).dropped, 15);
+    cr_expect(writer_state(w, slot).dropping);
+    cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
+    until_empty(w);
+    writer_put(w, slot, slice_str("after\n")); /* behind the hole, but that is known to be there only now */
+    writer_put(w, slot, slice_str("end\n"));
+    writer_end(w, slot);
+    size_t n = read_n(got, sizeof(got) - 1);
+    got[n] = '\0';
+    cr_expect_not_null(strstr(got, "bytes are missing here]\n"), "%s", got);
+    cr_expect_str_eq(got + n - 4, "end\n");
+    writer_free(w);
+    close(pipe_fds[0]);
+}
+
+Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_BLOCK, sizeof(disk.got), 0, &slot);
+    writer_put(w, slot, slice_str("hello\n"));
+    writer_end(w, slot);
+    while (!writer_state(w, slot).closed)
+        sched_yield();
+    cr_expect(disk.closed);
+    cr_expect_eq(disk.n, 6);
+    writer_release(w, slot);
+    cr_expect_eq(writer_add(w, -1, false), slot, "the number is given anew");
+    writer_free(w);
 }

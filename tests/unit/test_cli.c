@@ -52,6 +52,9 @@ static const char *const samples[OPTIONS] = {
     [OPT_LOG_DIR] = "logs",
     [OPT_REDIRECTS] = "0:3,1:1",
     [OPT_TEE] = "2",
+    [OPT_LOG_FILE] = "%j/%r.%s",
+    [OPT_LOG_ROTATE] = "64M,3",
+    [OPT_LOG_POLICY] = "drop",
     [OPT_GRACE] = "1500ms",
     [OPT_TIMEOUT] = "2m",
     [OPT_CONTAIN] = "pidns",
@@ -90,6 +93,14 @@ static bool is_set(enum cli_option option)
         return cli.dry_run;
     case OPT_LOG_DIR:
         return strcmp(cli.log_dir, "logs") == 0;
+    case OPT_LOG_FILE:
+        return strcmp(cli.log_file, "%j/%r.%s") == 0;
+    case OPT_LOG_MERGE:
+        return cli.log_merge;
+    case OPT_LOG_ROTATE:
+        return cli.log_rotate.bytes == 64 << 20 && cli.log_rotate.keep == 3;
+    case OPT_LOG_POLICY:
+        return cli.log_policy == LOG_DROP;
     case OPT_REDIRECTS:
         return std_map_get(&cli.redirects, 0) == 3 && std_map_get(&cli.redirects, 1) == 1;
     case OPT_TEE:

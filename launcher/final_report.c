@@ -5,9 +5,10 @@
  * sinks again. */
 #include "final_report.h"
 
+#include "error_read.h"
 #include "event_json.h"
 #include "logdir.h"
-#include "proc.h"
+#include "program_see.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -71,9 +73,54 @@ static void print_it(const struct report *r)
     buf_free(&out);
 }
 
+/* Colours where a person looks, unless that person does not want any (https://no-color.org). */
+static bool wants_colour(const struct plan *plan)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    const char *no = env_find(plan->facts->environ_block, "NO_COLOR");
+    return plan->facts->terminal && (term == NULL || strcmp(term, "dumb") != 0) &&
+           (no == NULL || *no == '\0');
+}
+
+static int utc_offset_s(void)
+{
+    struct tm local;
+    time_t now = time(NULL);
+    return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
+}
+
+/* What can be looked up about the first failure alone. */
+struct details {
+    struct program_look look;
+    struct error_text error;
+    struct ddp_err trouble;
+};
+
+/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+static void look_at_program(struct report *r, struct details *d, const char *program)
+{
+    if (program == NULL || strchr(program, '/') == NULL)
+        return;
+    program_see(program, &d->look);
+    r->look = &d->look;
+}
+
+static void read_error_file(struct report *r, struct details *d)
+{
+    int first = agent_first_failure(r->agent);
+    const char *path = first >= 0 ? r->plan->workers[first].error_file : "";
+    if (*path == '\0' || agent_worker(r->agent, first)->verdict == WORKER_NOT_STARTED)
+        return;
+    ddp_status status = error_file_read(path, &d->error, &d->trouble);
+    if (status == DDP_OK)
+        r->error = &d->error;
+    else if (status != DDP_ERR_CLOSED)
+        r->error_trouble = d->trouble.msg;
+}
+
 void final_report(const struct final_facts *f)
 {
-    char interpreter[256] = "";
+    static struct details details; /* paths make it too large for a stack */
     struct report r = { .plan = f->plan,
                         .agent = f->agent,
                         .stdout_tails = output_tails(f->output, STD_OUT),
@@ -81,14 +128,14 @@ void final_report(const struct final_facts *f)
                         .started_ms = f->started_ms,
                         .ended_ms = clock_ms(),
                         .ended_unix_ms = unix_ms(),
+                        .utc_offset_s = utc_offset_s(),
+                        .colour = wants_colour(f->plan),
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
-    if (f->program != NULL) {
-        r.look = proc_look(f->program);
-        proc_interpreter(f->program, interpreter, sizeof(interpreter));
-        r.interpreter = interpreter[0] != '\0' ? interpreter : NULL;
-    }
+    look_at_program(&r, &details, f->program);
+    read_error_file(&r, &details);
     print_it(&r);
     if (f->plan->log_root != NULL)
         leave_in_log_dir(&r);
+    error_text_free(&details.error);
 }

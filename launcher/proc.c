@@ -204,29 +204,3 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
     }
     return found;
 }
-
-/* --- looking -------------------------------------------------------------------------------------------- */
-
-void proc_interpreter(const char *path, char *out, size_t size)
-{
-    char head[256] = "";
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof(head) - 1);
-    if (fd >= 0)
-        close(fd);
-    out[0] = '\0';
-    if (n > 2 && head[0] == '#' && head[1] == '!') {
-        const char *name = head + 2 + strspn(head + 2, " \t");
-        snprintf(out, size, "%.*s", (int)strcspn(name, "\r\n"), name);
-    }
-}
-
-enum program_look proc_look(const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) != 0)
-        return errno == ENOENT || errno == ENOTDIR ? LOOK_MISSING : LOOK_UNKNOWN;
-    if (S_ISDIR(st.st_mode))
-        return LOOK_DIRECTORY;
-    return access(path, X_OK) == 0 ? LOOK_FILE : LOOK_NOT_EXECUTABLE;
-}

@@ -6,8 +6,6 @@
 #ifndef LAUNCHER_PROC_H
 #define LAUNCHER_PROC_H
 
-#include "report.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/resource.h>
@@ -42,11 +40,5 @@ int proc_find(const char *program, const char *path, char *out, size_t size);
 /* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call
  * it from a thread that lives as long as the workers: the parent-death signal follows the thread. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
-
-/* What lies at `path`, for the report of a program that could not be started. */
-enum program_look proc_look(const char *path);
-
-/* What stands behind "#!" in the first line of `path`; "" when it is no script. */
-void proc_interpreter(const char *path, char *out, size_t size);
 
 #endif

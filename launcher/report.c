@@ -1,13 +1,14 @@
-/* report.c -- see report.h. From top to bottom: the first cause, its last words, what became of the others
- * (folded by how they ended), where the logs are, and the exit code:
+/* report.c -- see report.h. From top to bottom: the first cause, what is known about it and what helps, who it was and when, its
+ * last words, what became of the others, where the logs are, and the exit code:
  *
- *     ddprun: rank 2 (local rank 2, pid 4002, host n1) failed first: exit 7, 2.5 s after its start
- *       Its last lines on stderr:
- *         | Traceback (most recent call last):
- *         |   ...
- *       Stopped by ddprun as a consequence: ranks 0-1,3 (killed by SIGTERM (signal 15))
- *       Logs: logs/k3x9
- *       ddprun exits with 7.
+ *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
+ *       worker   rank 2 (local rank 2), pid 4002, host n1
+ *       times    started 2026-11-21 12:04:07.113, ended 12:04:09.613
+ *       stderr   | Traceback (most recent call last):
+ *                |   ...
+ *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
+ *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
+ *       exit     7, because of rank 2 on n1
  *
  * Each block has a limit of its own, so that the whole stays under REPORT_LINES_MAX however many workers
  * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
@@ -15,13 +16,14 @@
 #include "report.h"
 
 #include "ending.h"
-#include "rank_set.h"
 #include "report_cause.h"
+#include "report_others.h"
+#include "report_rows.h"
+#include "words.h"
 
-#include <signal.h>
-#include <string.h>
+#include <stdio.h>
 
-enum { GROUPS_MAX = 8, RANKS_MAX = 60 };
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 3, DAY_S = 24 * 3600 };
 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
@@ -34,150 +36,144 @@ bool report_needed(const struct report *r)
     return false;
 }
 
-/* The block of last lines, each behind "    | ". */
-static bool last_words(const struct report *r, int first, struct buf *out)
+/* --- the first cause ------------------------------------------------------------------------------------ */
+
+/* A row whose text one of the cause_ functions makes. */
+static void made_row(const struct report *r, struct rows *rows, const char *label,
+                     bool (*make)(const struct report *r, struct buf *out))
+{
+    struct buf text = { 0 };
+    if (make(r, &text))
+        rows_text(rows, label, buf_slice(&text), WHY_LINES);
+    else
+        rows->ok = false;
+    buf_free(&text);
+}
+
+static void headline(const struct report *r, struct rows *rows)
+{
+    struct buf text = { 0 };
+    rows->ok = rows->ok && cause_headline(r, &text);
+    rows_headline(rows, buf_slice(&text));
+    buf_free(&text);
+}
+
+static void who(const struct report *r, struct rows *rows, const struct agent_worker *w)
+{
+    int local_rank = agent_first_failure(r->agent), rank = r->plan->workers[local_rank].rank;
+    if (w->pid > 0)
+        rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s", rank, local_rank, w->pid,
+                    r->plan->facts->host);
+    else
+        rows_printf(rows, "worker", "rank %d (local rank %d), host %s", rank, local_rank,
+                    r->plan->facts->host);
+}
+
+/* Of a worker that never ran both times are the one of the attempt. */
+static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
+{
+    char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
+    uint64_t started = cause_unix_ms(r, w->started_ms), ended = cause_unix_ms(r, w->ended_ms);
+    uint64_t offset = (uint64_t)(r->utc_offset_s + DAY_S);
+    bool next_day = (started / 1000 + offset) / DAY_S != (ended / 1000 + offset) / DAY_S;
+    words_clock(from, started, r->utc_offset_s, true);
+    words_clock(to, ended, r->utc_offset_s, next_day);
+    if (w->verdict == WORKER_NOT_STARTED)
+        rows_printf(rows, "times", "tried %s", from);
+    else
+        rows_printf(rows, "times", "started %s, ended %s", from, to);
+}
+
+/* What torch's @record left, or why it cannot be read: that must not hide anything, so it is one row among others. */
+static void recorded(const struct report *r, struct rows *rows)
+{
+    if (r->error != NULL)
+        rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
+    else if (r->error_trouble != NULL)
+        rows_printf(rows, "error", "the worker's error file cannot be used: %s", r->error_trouble);
+}
+
+/* The last lines, as many as leave room for what comes behind them. */
+static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
-    bool from_stdout, ok;
-    size_t n = cause_last_lines(r, first, &lines, &from_stdout);
+    bool from_stdout;
+    int room = rows->limit - rows->lines - OTHERS_LINES;
+    size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
+    size_t n = cause_last_lines(r, agent_first_failure(r->agent), max, &lines, &from_stdout);
+    const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
     if (n == 0)
-        ok = buf_printf(out, "  It wrote nothing.\n");
-    else
-        ok = buf_printf(out, "  Its last lines on %s:\n",
-                        from_stdout ? "stdout (nothing on stderr)" : "stderr");
-    const char *p = (const char *)lines.data;
-    for (size_t i = 0; i < n && ok; i++) {
+        rows_printf(rows, "output", "it wrote nothing");
+    for (size_t i = 0; i < n; i++) {
         const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
-        ok = buf_append(out, "    | ", 6) && buf_append(out, p, (size_t)(end + 1 - p));
+        rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));
         p = end + 1;
     }
+    if (n > 0 && from_stdout)
+        rows_printf(rows, "", "(it wrote nothing to stderr)");
     buf_free(&lines);
-    return ok;
 }
 
-/* A program that never ran has no last words; its headline says all. */
-static bool first_cause(const struct report *r, struct buf *out)
+static void first_cause(const struct report *r, struct rows *rows)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL)
+        return;
+    made_row(r, rows, "why", cause_why);
+    made_row(r, rows, "try", cause_remedy);
+    made_row(r, rows, "core", cause_core);
+    who(r, rows, w);
+    times(r, rows, w);
+    if (w->verdict == WORKER_NOT_STARTED)
+        return;
+    recorded(r, rows);
+    const char *hint = cause_hint(r);
+    if (hint != NULL)
+        rows_text(rows, "hint", slice_str(hint), WHY_LINES);
+    last_words(r, rows);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+static void where(const struct report *r, struct rows *rows)
 {
     int first = agent_first_failure(r->agent);
-    bool ok = buf_printf(out, "ddprun: ") && cause_headline(r, out) && buf_append(out, "\n", 1);
-    if (first < 0 || agent_worker(r->agent, first)->verdict == WORKER_NOT_STARTED)
-        return ok;
-    if (agent_worker(r->agent, first)->signal == SIGKILL)
-        ok = ok &&
-             buf_printf(
-                 out,
-                 "  ddprun did not send this signal: someone else did, or the kernel when memory ran out.\n");
-    return ok && last_words(r, first, out);
+    const char *dir = first >= 0 ? r->plan->workers[first].log_dir : NULL;
+    if (dir != NULL)
+        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, dir);
+    else if (r->plan->log_root != NULL)
+        rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* --- the others ----------------------------------------------------------------------------------------- */
-
-/* Workers that ended in the same way make one line. */
-struct group {
-    const struct report *r;
-    const struct agent_worker *like;
-    const struct agent_worker *except; /* the first failure has its own block */
-};
-
-static bool same_end(const struct agent_worker *w, const struct group *g)
+/* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
+static void exit_code(const struct report *r, struct rows *rows)
 {
-    return w != g->except && w->verdict == g->like->verdict && w->exit_code == g->like->exit_code &&
-           w->signal == g->like->signal;
+    int first = agent_first_failure(r->agent), code = agent_exit_code(r->agent);
+    const struct agent_worker *w = cause_worker(r);
+    int sig = w != NULL ? w->signal : agent_stop_signal(r->agent);
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[32] = "";
+    signal_name(name, sig);
+    if (sig != 0 && code == 128 + sig)
+        snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
+    if (w != NULL && code == ending_code(w))
+        snprintf(whose, sizeof(whose), ", because of rank %d", r->plan->workers[first].rank);
+    rows_printf(rows, "exit", "%d%s%s%s%s", code, what, whose, *whose != '\0' ? " on " : "",
+                *whose != '\0' ? r->plan->facts->host : "");
 }
-
-static int rank_in_group(const void *group, int local_rank)
-{
-    const struct group *g = group;
-    bool belongs = same_end(agent_worker(g->r->agent, local_rank), g);
-    return belongs ? g->r->plan->workers[local_rank].rank : -1;
-}
-
-static const char *group_words(enum worker_verdict verdict)
-{
-    switch (verdict) {
-    case WORKER_PENDING:
-        return "Never started";
-    case WORKER_ALIVE:
-        return "Could not be killed, stuck in the kernel";
-    case WORKER_OK:
-        return "Ended with 0";
-    case WORKER_FAILED:
-    case WORKER_NOT_STARTED:
-        return "Failed too";
-    case WORKER_CONSEQUENCE:
-        return "Stopped by ddprun as a consequence";
-    }
-    return "";
-}
-
-/* Do the words leave open how exactly it ended? */
-static bool has_details(enum worker_verdict verdict)
-{
-    return verdict == WORKER_FAILED || verdict == WORKER_NOT_STARTED || verdict == WORKER_CONSEQUENCE;
-}
-
-/* "  Stopped by ddprun as a consequence: ranks 0,2-3 (killed by SIGTERM (signal 15))" */
-static bool print_group(const struct group *g, struct buf *out)
-{
-    char how[ENDING_MAX];
-    struct buf ranks = { 0 };
-    bool ok = rank_set_print_each(rank_in_group, g, g->r->plan->nproc, RANKS_MAX, &ranks) &&
-              buf_append(&ranks, "", 1);
-    if (ok) {
-        const char *text = (const char *)ranks.data;
-        bool one = strpbrk(text, ",-") == NULL;
-        ending_text(how, g->like);
-        ok = buf_printf(out, "  %s: rank%s %s", group_words(g->like->verdict), one ? "" : "s", text);
-        if (has_details(g->like->verdict))
-            ok = ok && buf_printf(out, " (%s)", how);
-        ok = ok && buf_append(out, "\n", 1);
-    }
-    buf_free(&ranks);
-    return ok;
-}
-
-/* Is the worker's way of ending told already, by a group before it? */
-static bool is_told(const struct group *groups, size_t n, const struct agent_worker *w)
-{
-    for (size_t i = 0; i < n; i++)
-        if (same_end(w, &groups[i]))
-            return true;
-    return false;
-}
-
-/* Groups come in the order of their lowest rank; more than a screen can hold are summed up. */
-static bool others(const struct report *r, struct buf *out)
-{
-    struct group groups[GROUPS_MAX];
-    size_t n = 0;
-    bool ok = true;
-    int first = agent_first_failure(r->agent);
-    const struct agent_worker *except = first >= 0 ? agent_worker(r->agent, first) : NULL;
-    for (int i = 0; i < r->plan->nproc && ok; i++) {
-        const struct agent_worker *w = agent_worker(r->agent, i);
-        if (w == except || is_told(groups, n, w))
-            continue;
-        if (n == GROUPS_MAX)
-            return buf_printf(out, "  The others ended in still other ways; see the log files or --json.\n");
-        groups[n] = (struct group){ .r = r, .like = w, .except = except };
-        ok = print_group(&groups[n++], out);
-    }
-    return ok;
-}
-
-/* --- all of it ------------------------------------------------------------------------------------------ */
 
 bool report_text(const struct report *r, struct buf *out)
 {
     size_t before = out->len;
-    bool ok = first_cause(r, out);
+    struct rows rows = { .out = out, .colour = r->colour, .limit = REPORT_LINES_MAX - END_LINES, .ok = true };
+    headline(r, &rows);
     if (report_needed(r)) {
-        ok = ok && others(r, out);
-        if (r->plan->log_root != NULL)
-            ok = ok && buf_printf(out, "  Logs: %s\n", r->plan->log_root);
-        ok = ok && buf_printf(out, "  ddprun exits with %d.\n", agent_exit_code(r->agent));
+        first_cause(r, &rows);
+        report_others(r, &rows);
+        rows.limit = REPORT_LINES_MAX;
+        where(r, &rows);
+        exit_code(r, &rows);
     }
-    if (!ok)
+    if (!rows.ok)
         out->len = before;
-    return ok;
+    return rows.ok;
 }

@@ -1,19 +1,30 @@
-/* report_cause.h -- private to report*.c: sentences about the first cause. */
+/* report_cause.h -- private to report*.c: sentences about the first cause. Those that append to `out` append nothing where
+ * there is nothing to say, and return false when memory is short. */
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H
 
 #include "report.h"
 
-/* "./train: no such file" and the like: why the command could not be executed, and what helps. */
-bool cause_not_started(const struct report *r, const struct agent_worker *worker, struct buf *out);
+/* The worker that the report is about, NULL when none failed. */
+const struct agent_worker *cause_worker(const struct report *r);
 
 /* The one sentence that begins the report, without newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 
-/* The last lines of a worker's stderr, or of its stdout when that is empty; *from_stdout says which. Lines
- * are cut at REPORT_LINE_MAX bytes; of a progress bar only what was visible at the end is kept. Returns how
- * many. */
-enum { REPORT_LINE_MAX = 300 };
-size_t cause_last_lines(const struct report *r, int local_rank, struct buf *out, bool *from_stdout);
+/* Why it ended like that, as far as the headline does not say it, and what helps. */
+bool cause_why(const struct report *r, struct buf *out);
+bool cause_remedy(const struct report *r, struct buf *out);
+bool cause_core(const struct report *r, struct buf *out);
+
+/* The last `max` lines of a worker's stderr, or of its stdout when that is empty; *from_stdout says which. Each
+ * ends with a newline; of a progress bar only what was visible at the end is kept. Returns how many. */
+size_t cause_last_lines(const struct report *r, int local_rank, size_t max, struct buf *out,
+                        bool *from_stdout);
+
+/* A sentence about what the last lines say, or NULL. */
+const char *cause_hint(const struct report *r);
+
+/* Wall clock of a moment of the agent's clock, in ms since 1970. */
+uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 
 #endif

@@ -2,6 +2,7 @@
 #include "descendants.h"
 #include "gpu_count.h"
 #include "proc.h"
+#include "program_see.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -92,15 +93,20 @@ Test(proc, our_own_signals_are_as_before)
 
 Test(proc, a_look_at_a_file_tells_what_it_is)
 {
-    char text[256];
-    cr_expect_eq(proc_look("/no/such/file"), LOOK_MISSING);
-    cr_expect_eq(proc_look("/etc"), LOOK_DIRECTORY);
-    cr_expect_eq(proc_look("/etc/passwd"), LOOK_NOT_EXECUTABLE);
-    cr_expect_eq(proc_look("/bin/sh"), LOOK_FILE);
-    proc_interpreter("/bin/sh", text, sizeof(text));
-    cr_expect_str_eq(text, "");
-    proc_interpreter("/no/such/file", text, sizeof(text));
-    cr_expect_str_eq(text, "");
+    static struct program_look look;
+    program_see("/no/such/file", &look);
+    cr_expect_eq(look.kind, PATH_MISSING);
+    program_see("/etc", &look);
+    cr_expect_eq(look.kind, PATH_DIRECTORY);
+    program_see("/dev/null", &look);
+    cr_expect_eq(look.kind, PATH_NO_FILE);
+    program_see("/etc/passwd", &look);
+    cr_expect_eq(look.kind, PATH_NO_X);
+    program_see("/bin/sh", &look);
+    cr_expect_eq(look.kind, PATH_EXECUTABLE);
+    cr_expect_eq(look.elf.kind, ELF_RUNS);
+    cr_expect_eq(look.helper, PATH_EXECUTABLE, "%s", look.elf.interpreter);
+    cr_expect_str_eq(look.interpreter, "");
 }
 
 /* --- descendants ------------------------------------------------------------------------------------------------ */

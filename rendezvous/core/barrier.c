@@ -169,6 +169,8 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
              ok ? (const char *)words.data : "has ended");
     buf_free(&words);
     barrier_strike_out(barrier, rank);
+    if (b->env.lost != NULL)
+        b->env.lost(b->env.user, barrier, rank);
     return fail(b, barrier, BARRIER_LOST, because);
 }
 

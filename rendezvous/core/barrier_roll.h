@@ -55,6 +55,8 @@ struct barrier_env {
     void (*facts)(void *user, uint32_t rank, struct rank_facts *facts);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
+    /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = nobody asks. */
+    void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
 };
 
 /* One call of BARRIER_NAMED. Slices are borrowed. */

@@ -9,6 +9,12 @@
 #include "core/control.h"
 #include "core/encode.h"
 #include "core/json.h"
+#include "base/text.h"
+
+enum {
+    PUSHED_NAME = 200,
+    PUSHED_RANKS = 1024
+}; /* of a barrier's name, and ranks in it, that agents are told */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -193,9 +199,57 @@ static void barrier_log(void *user, const char *line)
     hub_log(user, "%s", line);
 }
 
+/* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} */
+static char *left_waiting_json(const struct barrier *barrier, uint32_t rank)
+{
+    struct buf name = { 0 };
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "left_waiting");
+    cJSON_AddNumberToObject(o, "rank", rank);
+    if (text_put(&name, barrier_name(barrier), PUSHED_NAME) && buf_append(&name, "", 1))
+        cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
+    buf_free(&name);
+    cJSON *waiting = cJSON_AddArrayToObject(o, "waiting");
+    for (uint32_t r = 0, n = 0; r < barrier->world_size && n < PUSHED_RANKS; r++)
+        if (barrier_has(barrier, r)) {
+            json_append(waiting, cJSON_CreateNumber(r));
+            n++;
+        }
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    return text;
+}
+
+/* A rank that fails is told of by its agent. One that ends with 0 looks like a success, and only here is known
+ * that others still count on it: the agents hear of it. */
+static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
+{
+    struct hub *hub = user;
+    const struct member *member = members_at(&hub->members, rank);
+    uint8_t length[8];
+    if (!member->exited || member->signal != 0 || member->exit_code != 0)
+        return;
+    char *text = left_waiting_json(barrier, rank);
+    write_le(length, text != NULL ? strlen(text) : 0, 8);
+    for (struct table_node *node = table_next(&hub->sessions, NULL); node != NULL && text != NULL;
+         node = table_next(&hub->sessions, node)) {
+        struct session *s = TABLE_ENTRY(node, struct session, node);
+        if (s->role != ROLE_AGENT)
+            continue;
+        hub_send(hub, s, slice_of(length, sizeof(length)));
+        hub_send(hub, s, slice_str(text));
+    }
+    cJSON_free(text);
+}
+
 struct barrier_env ours_barrier_env(struct hub *hub)
 {
-    return (struct barrier_env){ hub, answer_barrier, barrier_facts, barrier_rank_ended, barrier_log };
+    return (struct barrier_env){ .user = hub,
+                                 .answer = answer_barrier,
+                                 .facts = barrier_facts,
+                                 .has_ended = barrier_rank_ended,
+                                 .log = barrier_log,
+                                 .lost = barrier_lost };
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ static void ignore_log(void *user, const char *line)
 
 static void set_up(void)
 {
-    struct barrier_env env = { NULL, answer, facts, has_ended, ignore_log };
+    struct barrier_env env = { .answer = answer, .facts = facts, .has_ended = has_ended, .log = ignore_log };
     quota = (struct quota){ .max = 1 << 20 };
     cr_assert(barriers_init(&barriers, &quota, &env));
     for (int i = 0; i < WORLD; i++)

@@ -50,6 +50,14 @@ DDP_API const char *ddp_status_name(ddp_status status);
 /* "deadline passed". Never NULL, never freed. */
 DDP_API const char *ddp_status_text(ddp_status status);
 
+/* What a worker exits with when it only gives up because another rank has died or gave up first. The launcher then
+ * looks for that other one and names it as the cause, even when its end is seen later. (sysexits.h: EX_TEMPFAIL) */
+#define DDP_EXIT_PEER_LOST 75
+
+/* The exit code that a program may use for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG,
+ * DDP_EXIT_PEER_LOST for DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */
+DDP_API int ddp_exit_code(ddp_status status);
+
 struct ddp_err {
     ddp_status code;
     char msg[1024]; /* one sentence or a short list, no newline at the end; "" when code is DDP_OK */

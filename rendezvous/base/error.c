@@ -35,6 +35,21 @@ const char *ddp_status_text(ddp_status status)
     return "unknown status";
 }
 
+int ddp_exit_code(ddp_status status)
+{
+    switch (status) {
+    case DDP_OK:
+        return 0;
+    case DDP_ERR_ARG:
+        return 2;
+    case DDP_ERR_PEER_LOST:
+    case DDP_ERR_ABORTED:
+        return DDP_EXIT_PEER_LOST;
+    default:
+        return 1;
+    }
+}
+
 /* Returns the code so that noticing and leaving are one statement: return ddp_fail(err, ...). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {

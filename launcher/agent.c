@@ -6,30 +6,28 @@
  *
  * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
  * instant the second was told to stop before its end is seen, yet our signal cannot have caused it; it is a
- * failure too, but never the first. */
-#include "agent.h"
+ * failure too, but never the first.
+ *
+ * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
+ * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST). Then nobody is
+ * stopped for AGENT_DOUBT_MS, so that whatever fails in that time has failed by itself and is the cause. */
+#include "agent_core.h"
 
-#include "ending.h"
+#include "ddp/error.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
-struct agent {
-    int nproc;
-    uint64_t grace_ms;
-    enum agent_state state;
-    uint64_t now_ms, deadline_ms;
-    int spawning; /* asked for, no answer yet; -1 = none */
-    int alive;
-    int stop_signal, stop_requests; /* of the user */
-    int signal;                     /* what is being sent to workers now; 0 before any stop */
-    uint64_t sent;                  /* one bit for each signal sent so far */
-    bool sweep_hard;                /* leftovers were sent SIGKILL */
-    int first_failure;
-    struct agent_worker *workers;
-    struct agent_wish *wishes; /* room for what one step can cause at most */
-    size_t n_wishes;
-};
+/* As before the first start. */
+static void forget_workers(struct agent *a)
+{
+    memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
+    a->spawning = a->first_failure = a->first_victim = -1;
+    a->alive = a->signal = 0;
+    a->sent = 0;
+    a->sweep_hard = false;
+}
 
 struct agent *agent_new(const struct agent_options *options)
 {
@@ -37,17 +35,14 @@ struct agent *agent_new(const struct agent_options *options)
     struct agent *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return NULL;
-    *a = (struct agent){ .nproc = options->nproc,
-                         .grace_ms = options->grace_ms,
-                         .deadline_ms = UINT64_MAX,
-                         .spawning = -1,
-                         .first_failure = -1 };
+    *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
     a->wishes = calloc(2 * nproc + 8, sizeof(*a->wishes)); /* two signals each, and a few for the job */
-    if (a->workers == NULL || a->wishes == NULL) {
+    if (!attempts_init(&a->attempts, options) || a->workers == NULL || a->wishes == NULL) {
         agent_free(a);
         return NULL;
     }
+    forget_workers(a);
     return a;
 }
 
@@ -55,6 +50,7 @@ void agent_free(struct agent *a)
 {
     if (a == NULL)
         return;
+    attempts_free(&a->attempts);
     free(a->workers);
     free(a->wishes);
     free(a);
@@ -111,11 +107,12 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
     return AGENT_DONE;
 }
 
-/* The last rung of the ladder: when its time is up, too, sweep_on finishes. */
+/* The last rung of the ladder. Leftovers may go on having children, so it is repeated until none is left or
+ * the time is up; whoever had to be killed before has used up some of it. */
 static enum agent_state sweep_kill(struct agent *a)
 {
     a->sweep_hard = true;
-    a->deadline_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    a->deadline_ms = a->now_ms + AGENT_RESCAN_MS;
     wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
     return AGENT_SWEEPING;
 }
@@ -123,9 +120,11 @@ static enum agent_state sweep_kill(struct agent *a)
 /* Leftovers get a short grace time of their own, unless patience is used up already. */
 static enum agent_state sweep(struct agent *a)
 {
+    const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
     if (a->signal == SIGKILL)
         return sweep_kill(a);
-    a->deadline_ms = a->now_ms + (a->grace_ms < AGENT_SWEEP_MS ? a->grace_ms : AGENT_SWEEP_MS);
+    a->deadline_ms = a->now_ms + grace_ms;
+    a->give_up_ms = a->deadline_ms + AGENT_UNKILLABLE_MS;
     wish(a, WISH_SIGNAL_REST, -1, SIGTERM);
     wish(a, WISH_SIGNAL_REST, -1, SIGCONT);
     return AGENT_SWEEPING;
@@ -141,7 +140,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
 static enum agent_state stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
-    a->deadline_ms = a->now_ms + a->grace_ms;
+    a->deadline_ms = a->now_ms + a->options.grace_ms;
     tell_all(a, sig);
     return sweep_if_gone(a);
 }
@@ -149,8 +148,16 @@ static enum agent_state stop_all(struct agent *a, int sig)
 /* After the user's stop nothing is a cause any more: workers may end as they like when they are told to. */
 static void note_failure(struct agent *a, int local_rank)
 {
-    if (a->first_failure < 0 && a->stop_signal == 0)
-        a->first_failure = local_rank;
+    int *first = a->workers[local_rank].verdict == WORKER_VICTIM ? &a->first_victim : &a->first_failure;
+    if (*first < 0 && a->stop_signal == 0)
+        *first = local_rank;
+}
+
+/* No better cause has shown: then the first one that lost its peer stands for it. */
+static void settle_cause(struct agent *a)
+{
+    if (a->first_failure < 0)
+        a->first_failure = a->first_victim;
 }
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
@@ -161,9 +168,15 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
+/* The first attempt, or the next: the store is empty. */
 static enum agent_state begin(struct agent *a, const struct agent_event *e)
 {
-    (void)e;
+    if (a->state == AGENT_PREPARING) {
+        a->attempt++;
+        forget_workers(a);
+    }
+    a->attempt_started_ms = e->now_ms;
+    a->deadline_ms = UINT64_MAX;
     wish_spawn(a, 0);
     return AGENT_RUNNING;
 }
@@ -196,6 +209,13 @@ static enum agent_state started(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
+/* One has given up already, and what it waited for will not come: nobody is started after it. */
+static enum agent_state started_in_doubt(struct agent *a, const struct agent_event *e)
+{
+    mark_started(a, e);
+    return a->state;
+}
+
 /* It was being started when the stop began, and so missed the signal. */
 static enum agent_state started_late(struct agent *a, const struct agent_event *e)
 {
@@ -215,7 +235,14 @@ static enum agent_state not_started(struct agent *a, const struct agent_event *e
     w->started_ms = w->ended_ms = e->now_ms;
     a->spawning = -1;
     note_failure(a, e->local_rank);
-    return a->state == AGENT_RUNNING ? stop_all(a, SIGTERM) : sweep_if_gone(a);
+    return a->signal == 0 ? stop_all(a, SIGTERM) : sweep_if_gone(a);
+}
+
+/* Gone, before any stop, because a peer was gone first. Wait for the peer's own end before anything is done. */
+static enum agent_state doubt(struct agent *a)
+{
+    a->deadline_ms = a->now_ms + AGENT_DOUBT_MS;
+    return AGENT_DOUBTING;
 }
 
 /* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
@@ -224,6 +251,8 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
 {
     if (w->signal == 0 && w->exit_code == 0)
         return WORKER_OK;
+    if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
+        return WORKER_VICTIM;
     if (!w->told_to_stop)
         return WORKER_FAILED;
     if (w->signal != 0 && (a->sent >> (w->signal & 63) & 1) != 0)
@@ -243,32 +272,45 @@ static enum agent_state ended(struct agent *a, const struct agent_event *e)
     w->verdict = judge(a, w);
     a->alive--;
     wish(a, WISH_TELL_STORE, e->local_rank, 0);
-    if (w->verdict == WORKER_FAILED)
+    if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);
-    if (w->verdict == WORKER_FAILED && a->state == AGENT_RUNNING)
+    if (w->verdict == WORKER_FAILED && a->signal == 0)
         return stop_all(a, SIGTERM);
+    if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))
+        return doubt(a);
     return sweep_if_gone(a);
+}
+
+/* Nobody else has failed: it stands for the cause. */
+static enum agent_state doubt_ends(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    settle_cause(a);
+    return stop_all(a, SIGTERM);
 }
 
 static enum agent_state user_stops(struct agent *a, const struct agent_event *e)
 {
+    settle_cause(a); /* who gave up before the user did was first */
     a->stop_signal = e->signal;
     a->stop_requests = 1;
     return stop_all(a, e->signal);
 }
 
-/* The grace time is over, or the user said now. */
+/* The grace time is over, or the user said now. What the workers have started goes with them. */
 static enum agent_state kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->deadline_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    a->deadline_ms = a->give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     tell_all(a, SIGKILL);
+    wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
     return AGENT_KILLING;
 }
 
-static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
+static enum agent_state sweep_now(struct agent *a)
 {
-    return a->sweep_hard ? finish(a, e) : sweep_kill(a);
+    a->give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    return sweep_kill(a);
 }
 
 /* A stop is under way. The user's first request changes nothing; the second means now. */
@@ -281,13 +323,86 @@ static enum agent_state user_insists(struct agent *a, const struct agent_event *
     if (a->state == AGENT_STOPPING)
         return kill_all(a, e);
     if (a->state == AGENT_SWEEPING && !a->sweep_hard)
-        return sweep_kill(a);
+        return sweep_now(a);
     return a->state;
 }
 
-/* Not even SIGKILL helped: the rest is the report's. */
+/* --- from attempt to attempt ---------------------------------------------------------------------------- */
+
+/* The failure is written down. Says whether it leaves a chance to another attempt. */
+static enum no_restart close_attempt(struct agent *a)
+{
+    settle_cause(a);
+    if (a->first_failure < 0)
+        return RESTART_ALLOWED;
+    const struct agent_attempt attempt = { .started_ms = a->attempt_started_ms,
+                                           .ended_ms = a->now_ms,
+                                           .local_rank = a->first_failure,
+                                           .cause = a->workers[a->first_failure],
+                                           .step = -1 };
+    return attempts_failed(&a->attempts, &attempt);
+}
+
+/* Not even SIGKILL helped: the rest is the report's. Beside it no new attempt could run. */
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
+    a->stuck = true;
+    close_attempt(a);
+    if (a->first_failure >= 0 && a->options.max_restarts > 0)
+        a->no_restart = NO_RESTART_UNKILLABLE;
+    return finish(a, e);
+}
+
+static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
+{
+    return a->sweep_hard && e->now_ms >= a->give_up_ms ? give_up(a, e) : sweep_kill(a);
+}
+
+/* Nothing is left of it. */
+static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
+{
+    a->no_restart = close_attempt(a);
+    if (a->first_failure < 0 || a->options.max_restarts == 0)
+        return finish(a, e);
+    if (a->stop_signal != 0)
+        a->no_restart = NO_RESTART_STOPPED;
+    if (a->no_restart != RESTART_ALLOWED)
+        return finish(a, e);
+    a->deadline_ms = UINT64_MAX;
+    wish(a, WISH_ASK_PROGRESS, -1, 0);
+    return AGENT_ASKING;
+}
+
+static enum agent_state wait_or_end(struct agent *a, const struct agent_event *e)
+{
+    a->no_restart = attempts_progress(&a->attempts, e->step);
+    if (a->no_restart != RESTART_ALLOWED)
+        return finish(a, e);
+    a->deadline_ms = a->now_ms + agent_backoff(a);
+    wish(a, WISH_SAY_RESTART, -1, 0);
+    return AGENT_WAITING;
+}
+
+/* Not earlier: until now one could still look at the keys of the failed attempt. */
+static enum agent_state prepare(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    a->deadline_ms = UINT64_MAX;
+    wish(a, WISH_PREPARE, -1, 0);
+    return AGENT_PREPARING;
+}
+
+/* Between two attempts there is nobody to stop. */
+static enum agent_state no_more(struct agent *a, const struct agent_event *e)
+{
+    a->stop_signal = e->signal;
+    a->no_restart = NO_RESTART_STOPPED;
+    return finish(a, e);
+}
+
+static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
+{
+    a->no_restart = NO_RESTART_NOT_READY;
     return finish(a, e);
 }
 
@@ -296,13 +411,17 @@ typedef enum agent_state (*cell)(struct agent *a, const struct agent_event *e);
 
 /* clang-format off */
 static const cell table[AGENT_STATES][AGENT_EVENTS] = {
-    /*                  START   SPAWNED       SPAWN_FAILED EXITED  STOP          ALONE   TICK     */
-    [AGENT_IDLE]     = { begin,  ignore,       ignore,      ignore, never_begin,  ignore, ignore   },
-    [AGENT_RUNNING]  = { ignore, started,      not_started, ended,  user_stops,   ignore, ignore   },
-    [AGENT_STOPPING] = { ignore, started_late, not_started, ended,  user_insists, ignore, kill_all },
-    [AGENT_KILLING]  = { ignore, started_late, not_started, ended,  user_insists, ignore, give_up  },
-    [AGENT_SWEEPING] = { ignore, ignore,       ignore,      ignore, user_insists, finish, sweep_on },
-    [AGENT_DONE]     = { ignore, ignore,       ignore,      ignore, ignore,       ignore, ignore   },
+    /*                    START   SPAWNED           SPAWN_FAILED EXITED  STOP          ALONE         PROGRESS     NOT_READY  TICK */
+    [AGENT_IDLE]      = { begin,  ignore,           ignore,      ignore, never_begin,  ignore,       ignore,      ignore,    ignore     },
+    [AGENT_RUNNING]   = { ignore, started,          not_started, ended,  user_stops,   ignore,       ignore,      ignore,    ignore     },
+    [AGENT_DOUBTING]  = { ignore, started_in_doubt, not_started, ended,  user_stops,   ignore,       ignore,      ignore,    doubt_ends },
+    [AGENT_STOPPING]  = { ignore, started_late,     not_started, ended,  user_insists, ignore,       ignore,      ignore,    kill_all   },
+    [AGENT_KILLING]   = { ignore, started_late,     not_started, ended,  user_insists, ignore,       ignore,      ignore,    give_up    },
+    [AGENT_SWEEPING]  = { ignore, ignore,           ignore,      ignore, user_insists, attempt_over, ignore,      ignore,    sweep_on   },
+    [AGENT_ASKING]    = { ignore, ignore,           ignore,      ignore, no_more,      ignore,       wait_or_end, ignore,    ignore     },
+    [AGENT_WAITING]   = { ignore, ignore,           ignore,      ignore, no_more,      ignore,       ignore,      ignore,    prepare    },
+    [AGENT_PREPARING] = { begin,  ignore,           ignore,      ignore, no_more,      ignore,       ignore,      not_ready, ignore     },
+    [AGENT_DONE]      = { ignore, ignore,           ignore,      ignore, ignore,       ignore,       ignore,      ignore,    ignore     },
 };
 /* clang-format on */
 
@@ -317,36 +436,4 @@ const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e
         a->state = table[a->state][e->type](a, e);
     *n = a->n_wishes;
     return a->wishes;
-}
-
-uint64_t agent_deadline(const struct agent *a)
-{
-    return a->deadline_ms;
-}
-
-enum agent_state agent_state(const struct agent *a)
-{
-    return a->state;
-}
-
-const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
-{
-    return &a->workers[local_rank];
-}
-
-int agent_first_failure(const struct agent *a)
-{
-    return a->first_failure;
-}
-
-int agent_stop_signal(const struct agent *a)
-{
-    return a->stop_signal;
-}
-
-int agent_exit_code(const struct agent *a)
-{
-    if (a->first_failure >= 0)
-        return ending_code(&a->workers[a->first_failure]);
-    return a->stop_signal != 0 ? 128 + a->stop_signal : 0;
 }

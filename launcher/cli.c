@@ -167,9 +167,9 @@ static size_t distance_to(const char *name, const char *option)
 static bool is_torchruns(const char *name)
 {
     static const char *const names[] = {
-        "rdzv_backend", "rdzv_endpoint", "rdzv_conf",          "max_restarts", "monitor_interval",
-        "start_method", "role",          "event_log_handler",  "run_path",     "local_addr",
-        "logs_specs",   "numa_binding",  "virtual_local_rank",
+        "rdzv_backend", "rdzv_endpoint", "rdzv_conf",         "monitor_interval",
+        "start_method", "role",          "event_log_handler", "run_path",
+        "local_addr",   "logs_specs",    "numa_binding",      "virtual_local_rank",
     };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name, names[i]) == 0)

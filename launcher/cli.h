@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "ddp/error.h"
+#include "exit_codes.h"
 #include "options.h"
 #include "rank_set.h"
 #include "signals.h"
@@ -19,6 +20,7 @@
 
 enum {
     CLI_NPROC_MAX = 4096,       /* workers on one node */
+    CLI_COUNT_MAX = 10000,      /* of --max_restarts and the like */
     CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
 };
@@ -87,7 +89,10 @@ struct cli {
     int master_port; /* 0 = any free one */
     const char *job; /* --rdzv_id; NULL = make one up */
     uint64_t timeout_ms, grace_ms;
-    signal_set stop_signals; /* besides those that always stop the job */
+    signal_set stop_signals;           /* besides those that always stop the job */
+    int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
+    uint64_t backoff_ms, backoff_cap_ms;
+    enum exit_policy exit_policy;
     bool module, no_python;
     const char *log_dir;  /* NULL = none */
     const char *log_file; /* pattern of log_pattern.h; NULL = none */

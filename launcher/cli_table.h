@@ -26,6 +26,8 @@
     X(NO_PREFIX)     \
     X(CONTAIN)       \
     X(SIGNALS)       \
+    X(COUNT)         \
+    X(EXIT_POLICY)   \
     X(DURATION)      \
     X(TIMEOUT)
 

@@ -190,6 +190,28 @@ ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
+{
+    if (whole_number(text, 0, CLI_COUNT_MAX, to))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to %d", CLI_COUNT_MAX);
+}
+
+ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = {
+        [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0"
+    };
+    enum exit_policy *policy = to;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *policy = (enum exit_policy)i;
+            return DDP_OK;
+        }
+    }
+    return ddp_fail(err, DDP_ERR_ARG, "'first', 'max' or 'rank0'");
+}
+
 /* "1500ms", "30s", "2m", "1h", and plain seconds, all of them with a fraction if wanted. */
 static bool duration(const char *text, uint64_t *to_ms)
 {

@@ -24,6 +24,9 @@ void descendants_signal(int signal);
  * children meanwhile. */
 bool descendants_kill_all(uint64_t limit_ms);
 
+/* Our children, at most `max` of them; how many. Whoever lost its parent is one of them. */
+size_t descendants_children(pid_t *out, size_t max);
+
 /* "1234 (name), 1240 (name)" of what is left, for a message. At most eight are named. */
 void descendants_names(struct buf *out);
 

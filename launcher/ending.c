@@ -62,6 +62,9 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
     case WORKER_CONSEQUENCE:
         exit_text(out, worker);
         break;
+    case WORKER_VICTIM:
+        snprintf(out, ENDING_MAX, "exit %d, gave up because another rank was lost", worker->exit_code);
+        break;
     }
 }
 
@@ -83,6 +86,7 @@ const char *verdict_name(enum worker_verdict verdict)
         [WORKER_FAILED] = "failed",
         [WORKER_NOT_STARTED] = "not_started",
         [WORKER_CONSEQUENCE] = "consequence",
+        [WORKER_VICTIM] = "victim",
     };
     return names[verdict];
 }

@@ -16,7 +16,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
 /* The exit code that a shell would give: code, 128 + signal, 126, 127. */
 int ending_code(const struct agent_worker *worker);
 
-/* Lower-case word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence". */
+/* Lower-case word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence", "victim". */
 const char *verdict_name(enum worker_verdict verdict);
 
 #endif

@@ -7,6 +7,8 @@
 #define EXIT_CODE_LIST(X)                                                                               \
     X(0, OK, "every worker ended with 0")                                                               \
     X(2, USAGE, "the command line is wrong; nothing was started")                                       \
+    X(124, UNKILLABLE,                                                                                  \
+      "a process cannot be killed, it hangs in the kernel: named in the report, and left behind")       \
     X(125, DDPRUN, "ddprun itself failed: no port, no memory, a log directory that cannot be made ...") \
     X(126, CANNOT_RUN, "the program was found but cannot be executed")                                  \
     X(127, NOT_FOUND, "the program was not found")                                                      \
@@ -19,5 +21,8 @@ enum exit_code {
     EXIT_CODE_LIST(X)
 #undef X
 };
+
+/* --exit-code: whose code it is when workers have failed. */
+enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0 };
 
 #endif

@@ -130,6 +130,9 @@ void final_report(const struct final_facts *f)
                         .ended_unix_ms = unix_ms(),
                         .utc_offset_s = utc_offset_s(),
                         .colour = wants_colour(f->plan),
+                        .stuck = f->stuck,
+                        .n_stuck = f->n_stuck,
+                        .left_waiting = f->left_waiting,
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
     look_at_program(&r, &details, f->program);

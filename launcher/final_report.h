@@ -14,7 +14,10 @@ struct final_facts {
         *stop; /* the user's first request to stop, if agent_stop_signal says there is one */
     const char
         *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
-    const char *path; /* the PATH it was looked for in */
+    const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
+    size_t n_stuck;
+    const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
+    const char *path;         /* the PATH it was looked for in */
 };
 
 /* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with

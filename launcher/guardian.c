@@ -26,7 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SWEEP_LIMIT_MS = 5000 };
+/* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
+enum { SWEEP_LIMIT_MS = 5000, STUCK_LIMIT_MS = 100 };
 
 struct guardian {
     pid_t agent;
@@ -89,15 +90,17 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Whatever the other has left is our child now. */
-static void sweep(struct contain *contain)
+/* Whatever the other has left is our child now. What it has named already is not named again. */
+static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
     contain_kill(contain);
-    if (descendants_kill_all(SWEEP_LIMIT_MS)) {
+    if (descendants_kill_all(named ? STUCK_LIMIT_MS : SWEEP_LIMIT_MS)) {
         contain_remove(contain);
         return;
     }
+    if (named)
+        return;
     descendants_names(&names);
     log_error("cannot be killed, they hang in the kernel: %.*s", (int)names.len, (const char *)names.data);
     buf_free(&names);
@@ -105,16 +108,11 @@ static void sweep(struct contain *contain)
 
 /* In the child. It keeps no end of the lifeline that could be written: the pipe must end when the
  * guardian does. */
-static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
+static int become_agent(struct guardian *g, guardian_body body, void *arg)
 {
-    struct ddp_err err;
     close(g->lifeline[1]);
-    prctl(PR_SET_PDEATHSIG, SIGCONT);
-    if (contain_enter(contain, g->lifeline[0], &err) != DDP_OK) {
-        log_error("%s", err.msg);
-        return EXIT_CODE_DDPRUN;
-    }
     setsid();
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
     descendants_adopt(); /* not inherited by fork */
     return body(arg, g->lifeline[0]);
 }
@@ -125,7 +123,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
     int status = watch_agent(g);
-    sweep(contain);
+    sweep(contain, WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     say_agent_died(g->agent, WTERMSIG(status));
@@ -136,18 +134,17 @@ int guardian_run(guardian_body body, void *arg, struct contain *contain)
 {
     struct guardian g;
     signal_watch_block(&g.watched);
-    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
-        (g.agent = contain_fork(contain)) < 0) {
+    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = fork()) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;
     }
     if (g.agent == 0)
-        return become_agent(&g, body, arg, contain);
+        return become_agent(&g, body, arg);
     return watch_over(&g, contain);
 }
 
 int guardian_is_gone(struct contain *contain)
 {
-    sweep(contain);
+    sweep(contain, false);
     return EXIT_CODE_SIGNAL + SIGKILL;
 }

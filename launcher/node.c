@@ -28,6 +28,9 @@ static void report(struct node *n)
                                         .started_ms = n->started_ms,
                                         .stop = &n->stop_heard,
                                         .program = n->spawner.failed,
+                                        .stuck = n->stuck,
+                                        .n_stuck = n->n_stuck,
+                                        .left_waiting = n->left_waiting,
                                         .path = path });
 }
 
@@ -47,10 +50,16 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->output);
 }
 
+/* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
-    node_finish(n, n->exit_code);
+    if (n->finishing)
+        node_finish(n, n->exit_code);
+    else if (n->store_lost)
+        node_on_progress(n, -1);
+    else
+        store_link_ask_progress(n->link);
 }
 
 static bool init_handles(struct node *n, int lifeline)
@@ -80,17 +89,39 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
                                                 .ready = node_on_ready,
                                                 .lost = node_on_lost,
                                                 .status = node_on_status,
+                                                .progress = node_on_progress,
+                                                .left_waiting = node_on_left_waiting,
                                                 .user = n };
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
     n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
     return store_link_open(&options, &n->link, err);
 }
 
+ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
+{
+    n->left_waiting[0] = '\0';
+    n->spawner.failed = NULL;
+    ddp_status status = contain_attempt(n->contain, attempt, err);
+    return status == DDP_OK ? output_attempt(n->output, attempt, err) : status;
+}
+
+static struct agent_options agent_options_of(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    return (struct agent_options){ .nproc = plan->nproc,
+                                   .grace_ms = cli->grace_ms,
+                                   .exit_policy = cli->exit_policy,
+                                   .max_restarts = cli->max_restarts,
+                                   .backoff_ms = cli->backoff_ms,
+                                   .backoff_cap_ms = cli->backoff_cap_ms,
+                                   .max_no_progress = cli->max_no_progress };
+}
+
 /* In an order in which nothing has to be taken back: directories and files first, then the port,
  * then the connection. What was opened is closed by node_finish(), also when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
-    const struct agent_options options = { .nproc = n->plan->nproc, .grace_ms = n->plan->cli->grace_ms };
+    const struct agent_options options = agent_options_of(n->plan);
     const struct output_options output = {
         .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
     };
@@ -100,13 +131,11 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
-        status = contain_attempt(n->contain, 0, err);
-    if (status == DDP_OK)
         status = logdir_make(n->plan, err);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)
-        status = output_attempt(n->output, 0, err);
+        status = node_begin_attempt(n, 0, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     n->spawner.output = n->output;
     n->spawner.contain = n->contain;

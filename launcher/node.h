@@ -16,6 +16,7 @@
 #include "exits.h"
 #include "output.h"
 #include "spawner.h"
+#include "stuck.h"
 #include "store_host.h"
 #include "signals.h"
 #include "store_link.h"
@@ -56,6 +57,11 @@ struct node {
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     bool alone;  /* no child is left */
+    bool store_lost, finishing;    /* finishing: only output is left, then the report */
+    struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
+    size_t n_stuck;
+    char left_waiting
+        [NOTE_MAX]; /* who ended with 0 although others waited for it, in this attempt; "" = nobody */
     uint64_t store_deadline_ms;
     uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;
@@ -67,6 +73,9 @@ static inline int node_rank(const struct node *n, int local_rank)
 }
 
 /* --- node.c --- */
+
+/* The shell's part of an attempt's begin: containment, log files, fresh lines. */
+ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err);
 
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);
@@ -88,6 +97,8 @@ void node_leave_output(struct node *n);
 /* Answers of the store; for store_link_options. */
 void node_on_ready(void *user);
 void node_on_lost(void *user, const char *why);
+void node_on_progress(void *user, int64_t step);
+void node_on_left_waiting(void *user, int rank, const char *barrier, const char *waiting);
 
 /* --- node_wishes.c --- */
 

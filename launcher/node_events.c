@@ -10,7 +10,9 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 
 /* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
@@ -103,25 +105,71 @@ void node_reap(struct node *n)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* The store knows the job: its keys are those of this attempt. Now, and not earlier, workers may
- * come. */
+/* Before the first worker: a store that does not answer is the end. Later the agent decides. */
+static bool is_setting_up(const struct node *n)
+{
+    return agent_state(n->agent) == AGENT_IDLE;
+}
+
+/* A new attempt: the old one's files are left, and the core may give the start. */
+static void begin_next(struct node *n)
+{
+    struct ddp_err err;
+    struct agent_event event = { .type = AGENT_START };
+    if (node_begin_attempt(n, agent_attempt(n->agent) + 1, &err) != DDP_OK) {
+        output_note(n->output, "error: %s", err.msg);
+        event.type = AGENT_NOT_READY;
+    }
+    node_feed(n, event);
+}
+
+/* The store knows the attempt: its keys are those of this one alone. Now, and not earlier, workers may come. */
 void node_on_ready(void *user)
 {
     struct node *n = user;
     n->store_deadline_ms = UINT64_MAX;
-    announce_job(&n->announce, n->port_note);
-    node_feed(n, (struct agent_event){ .type = AGENT_START });
+    if (is_setting_up(n)) {
+        announce_job(&n->announce, n->port_note);
+        node_feed(n, (struct agent_event){ .type = AGENT_START });
+    } else if (agent_state(n->agent) == AGENT_PREPARING) {
+        begin_next(n);
+    }
     node_pump(n);
 }
 
+/* Workers that run will see for themselves what they need. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
-    const bool workers_run = n->store_deadline_ms == UINT64_MAX;
-    if (workers_run) { /* they will see for themselves what they need */
-        output_note(n->output, "warning: lost the connection to the store: %s", why);
+    n->store_lost = true;
+    if (is_setting_up(n)) {
+        log_error("cannot use the store on port %d: %s", n->plan->master_port, why);
+        node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    log_error("cannot use the store on port %d: %s", n->plan->master_port, why);
-    node_finish(n, EXIT_CODE_DDPRUN);
+    output_note(n->output, "warning: lost the connection to the store: %s", why);
+    if (agent_state(n->agent) == AGENT_ASKING)
+        node_feed(n, (struct agent_event){ .type = AGENT_PROGRESS, .step = -1 });
+    else
+        node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
+void node_on_progress(void *user, int64_t step)
+{
+    struct node *n = user;
+    node_feed(n, (struct agent_event){ .type = AGENT_PROGRESS, .step = step });
+    node_pump(n);
+}
+
+/* The first of them is the one to know: the others follow from the same mistake. */
+void node_on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
+{
+    struct node *n = user;
+    if (n->left_waiting[0] != '\0')
+        return;
+    snprintf(n->left_waiting, sizeof(n->left_waiting),
+             "rank %d ended with 0 while rank%s %s waited for it at barrier '%.100s'", rank,
+             strpbrk(waiting, ",-") != NULL ? "s" : "", waiting, barrier);
+    output_note(n->output, "warning: %s", n->left_waiting);
 }

@@ -12,8 +12,10 @@
 
 enum {
     WISHES_PER_TURN = 32,
-    DRAIN_MS = 1000, /* for output that somebody outside the job may still hold */
-    UNREAD_MS = 2000 /* after the user's stop: for output that the reader of ours leaves unread */
+    DRAIN_MS = 1000,      /* for output that somebody outside the job may still hold */
+    STUCK_DRAIN_MS = 200, /* ... or somebody who cannot be killed: to wait for that one is useless */
+    KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
+    UNREAD_MS = 2000      /* after the user's stop: for output that the reader of ours leaves unread */
 };
 
 /* The answer to WISH_SPAWN, which makes the core wish for the next one. A failure is told like any
@@ -33,22 +35,29 @@ static void spawn(struct node *n, int local_rank)
     n->alone = false;
     if (n->resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
     store_link_started(n->link, node_rank(n, local_rank), local_rank, pid);
     announce_worker_started(&n->announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Processes that the workers left behind. SIGKILL goes on until nobody is left, whoever is born
- * meanwhile. */
+static bool worker_left(const struct node *n)
+{
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->pids[i] != 0)
+            return true;
+    return false;
+}
+
+/* Processes that the workers left behind. Killing them takes their ends, too, so it must not happen while a
+ * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
-    if (!n->alone && sig == SIGKILL) {
+    if (!n->alone && sig == SIGKILL)
         contain_kill(n->contain);
-        n->alone = descendants_kill_all(AGENT_UNKILLABLE_MS);
-    } else if (!n->alone) {
+    if (!n->alone && sig == SIGKILL && !worker_left(n))
+        n->alone = descendants_kill_all(KILL_SLICE_MS);
+    else if (!n->alone)
         descendants_signal(sig);
-    }
     if (n->alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
@@ -59,6 +68,28 @@ static void tell_store(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     store_link_exited(n->link, node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
+}
+
+/* The store's answer comes as node_on_ready. */
+static void prepare_attempt(struct node *n)
+{
+    if (n->store_lost)
+        node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    else
+        store_link_attempt(n->link, agent_attempt(n->agent) + 1);
+}
+
+/* Everything is gone, or cannot be killed. */
+static void begin_to_finish(struct node *n, int exit_code)
+{
+    n->finishing = true;
+    n->exit_code = exit_code;
+    if (agent_stop_signal(n->agent) != 0)
+        n->unread_deadline_ms = clock_ms() + UNREAD_MS;
+    if (agent_is_stuck(n->agent))
+        n->n_stuck = stuck_find(n->stuck, n->pids, n->plan);
+    output_finish(n->output, n->exit_code == 0);
+    output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
 static void carry_out(struct node *n, struct agent_wish wish)
@@ -77,12 +108,17 @@ static void carry_out(struct node *n, struct agent_wish wish)
     case WISH_TELL_STORE:
         tell_store(n, wish.local_rank);
         break;
+    case WISH_ASK_PROGRESS:
+        output_drain(n->output, DRAIN_MS); /* on_output_idle asks the store then */
+        break;
+    case WISH_SAY_RESTART:
+        announce_restart(&n->announce, n->agent);
+        break;
+    case WISH_PREPARE:
+        prepare_attempt(n);
+        break;
     case WISH_FINISH:
-        n->exit_code = wish.exit_code;
-        if (agent_stop_signal(n->agent) != 0)
-            n->unread_deadline_ms = clock_ms() + UNREAD_MS;
-        output_finish(n->output, n->exit_code == 0);
-        output_drain(n->output, DRAIN_MS);
+        begin_to_finish(n, wish.exit_code);
         break;
     }
 }

@@ -12,6 +12,7 @@
     X(PROGRAM, "Program")  \
     X(OUTPUT, "Output")    \
     X(TIME, "Time limits") \
+    X(FAILURE, "Failures") \
     X(INFO, "Information")
 
 /* clang-format off */
@@ -85,6 +86,18 @@
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, TIME,                                  \
       "how long workers wait for each other at the start; their own default (60s) when not given")           \
+    X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FAILURE,                          \
+      "start all workers again after a failure, at most N times; each attempt meets in an empty store")      \
+    X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, FAILURE,              \
+      "wait before the first restart; doubled each time while the job makes no progress")                    \
+    X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, FAILURE,  \
+      "the longest such wait")                                                                               \
+    X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, FAILURE,                \
+      "no further restart after N attempts in a row that came no further than one before; 0 is any number. " \
+      "Only for workers that tell their progress (ddp_progress)")                                            \
+    X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, FAILURE,                  \
+      "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
+      "that of 'rank0'")                                                                                     \
     X(HELP, "help", 'h', SWITCH, help, "", NULL, false, INFO, "print this text")                             \
     X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, INFO, "print the version")                  \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, INFO, "print the manual page (roff)")

@@ -336,6 +336,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .local_world_size = plan->nproc,
                                .node_rank = plan->node_rank,
                                .nnodes = plan->nnodes,
+                               .restart_count = plan->attempt,
+                               .max_restarts = plan->cli->max_restarts,
                                .master_addr = plan->master_addr,
                                .master_port = plan->master_port,
                                .job = plan->job,
@@ -364,7 +366,7 @@ static ddp_status plan_environment(struct plan *plan)
                : DDP_ERR_NOMEM;
 }
 
-/* PET_MAX_RESTARTS and the like: torchrun would read it, this version cannot. The user should know. */
+/* PET_RDZV_BACKEND and the like: torchrun would read it, this version cannot. The user should know. */
 static void note_unknown_default(struct plan *plan)
 {
     const char *entry = cli_unknown_pet(plan->facts->environ_block);

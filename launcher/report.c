@@ -16,6 +16,7 @@
 #include "report.h"
 
 #include "ending.h"
+#include "report_attempts.h"
 #include "report_cause.h"
 #include "report_others.h"
 #include "report_rows.h"
@@ -169,6 +170,7 @@ bool report_text(const struct report *r, struct buf *out)
     if (report_needed(r)) {
         first_cause(r, &rows);
         report_others(r, &rows);
+        report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;
         where(r, &rows);
         exit_code(r, &rows);

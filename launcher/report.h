@@ -10,6 +10,7 @@
 #include "plan.h"
 #include "program_look.h"
 #include "signals.h"
+#include "stuck.h"
 #include "tail.h"
 
 struct cJSON;
@@ -30,7 +31,10 @@ struct report {
     const char *path;                       /* the worker's PATH, for "not found" */
     const struct worker_evidence *evidence; /* about the first failure, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
-    const char *error_trouble;              /* why that file could not be read, or NULL */
+    const struct stuck *stuck;              /* what cannot be killed, n_stuck of them */
+    size_t n_stuck;
+    const char *left_waiting;  /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const char *error_trouble; /* why that file could not be read, or NULL */
 };
 
 /* Is there something to tell? False when all ended with 0: success is silent. */

@@ -7,6 +7,7 @@
 
 #include "ending.h"
 #include "json_text.h"
+#include "report_attempts.h"
 #include "report_cause.h"
 #include "signal_json.h"
 
@@ -191,7 +192,8 @@ static bool add_job(cJSON *o, const struct report *r)
            json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&
            json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
            json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
-           json_add_text(o, "log_dir", r->plan->log_root) && add_first_failure(o, r);
+           json_add_text(o, "log_dir", r->plan->log_root) && add_first_failure(o, r) &&
+           report_attempts_json(r, o);
 }
 
 struct cJSON *report_json(const struct report *r)

@@ -41,6 +41,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     case WORKER_OK:
         return FINE;
     case WORKER_FAILED:
+    case WORKER_VICTIM:
         return BY_ITSELF;
     case WORKER_CONSEQUENCE:
         break;

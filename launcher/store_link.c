@@ -1,12 +1,14 @@
 /* store_link.c -- see store_link.h.
  *
- * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, the
- * second tells that the job is known. The store may push objects of its own between them, they
- * carry "push".
+ * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those
+ * that follow the link remembers the numbers of the two kinds that are waited for. The store may push
+ * objects of its own between them, they carry "push".
  *
  * It can go wrong when: nobody listens, we are refused, the store goes away or sends nonsense. Each
  * ends in `lost`, once. */
 #include "store_link.h"
+
+#include "rank_set.h"
 
 #include "base/buf.h"
 #include "core/ops.h"
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { HEARTBEAT_MS = 1000, READ_BYTES = 4096, LENGTH_BYTES = 8 };
+enum { HEARTBEAT_MS = 1000, READ_BYTES = 4096, LENGTH_BYTES = 8, WAITING_SHOWN = 60 };
 
 /* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
  * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into
@@ -31,7 +33,9 @@ struct store_link {
     struct buf sending; /* libuv's until on_written */
     struct buf in;
     char chunk[READ_BYTES];
-    bool connected, writing, welcome, ready, closing;
+    uint64_t asked, answered;           /* requests but IDENTIFY, and answers to them */
+    uint64_t asked_job, asked_progress; /* numbers of the latest of their kind */
+    bool connected, writing, welcome, closing;
     int open_handles;
 };
 
@@ -127,6 +131,7 @@ static void request(struct store_link *link, enum op_id op, cJSON *json)
     buf_append(&link->out, &code, 1);
     put_u64(&link->out, strlen(text));
     buf_append(&link->out, text, strlen(text));
+    link->asked += op == OP_CONTROL;
     cJSON_free(text);
 }
 
@@ -162,12 +167,25 @@ static void introduce(struct store_link *link)
     cJSON_AddStringToObject(who, "host", o->host);
     cJSON_AddNumberToObject(who, "pid", getpid());
     request(link, OP_IDENTIFY, who);
+    store_link_attempt(link, 0);
+}
 
+void store_link_attempt(struct store_link *link, int attempt)
+{
     cJSON *job = control("job");
-    cJSON_AddStringToObject(job, "job", o->job);
-    cJSON_AddNumberToObject(job, "attempt", 0);
-    cJSON_AddNumberToObject(job, "world_size", o->world_size);
+    cJSON_AddStringToObject(job, "job", link->options.job);
+    cJSON_AddNumberToObject(job, "attempt", attempt);
+    cJSON_AddNumberToObject(job, "world_size", link->options.world_size);
     request(link, OP_CONTROL, job);
+    link->asked_job = link->asked;
+}
+
+void store_link_ask_progress(struct store_link *link)
+{
+    cJSON *keys = control("keys");
+    cJSON_AddStringToObject(keys, "prefix", STORE_PROGRESS_KEY);
+    request(link, OP_CONTROL, keys);
+    link->asked_progress = link->asked;
 }
 
 static cJSON *about_worker(const char *op, int rank, int pid)
@@ -195,7 +213,7 @@ void store_link_exited(struct store_link *link, int rank, int pid, int exit_code
 
 bool store_link_ask_status(struct store_link *link)
 {
-    if (link == NULL || !link->ready || link->closing || link->options.lost == NULL)
+    if (link == NULL || link->answered == 0 || link->closing || link->options.lost == NULL)
         return false;
     request(link, OP_CONTROL, control("status"));
     return true;
@@ -235,26 +253,78 @@ static void take_welcome(struct store_link *link, uint8_t status, struct slice t
     lose(link, why);
 }
 
-/* The answer to `job` makes us ready; the others only matter when they say no. */
-static void take_answer(struct store_link *link, struct slice text)
+/* A step as a worker has written it, -1 when it is no number. */
+static int64_t step_of(const cJSON *row)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, "value");
+    char *end = NULL;
+    const char *text = cJSON_IsString(value) ? value->valuestring : "";
+    long long step = strtoll(text, &end, 10);
+    return end != text && *end == '\0' && step >= 0 ? (int64_t)step : -1;
+}
+
+/* The job has come as far as the rank that came furthest: the others are at most one step behind it. */
+static void take_progress(struct store_link *link, const cJSON *answer)
+{
+    int64_t furthest = -1;
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(answer, "keys"))
+    {
+        int64_t step = step_of(row);
+        furthest = step > furthest ? step : furthest;
+    }
+    link->options.progress(link->options.user, furthest);
+}
+
+static int rank_in_array(const void *array, int i)
+{
+    const cJSON *item = cJSON_GetArrayItem(array, i);
+    return cJSON_IsNumber(item) ? item->valueint : -1;
+}
+
+/* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */
+static void take_push(struct store_link *link, const cJSON *push)
+{
+    struct buf text = { 0 };
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(push, "push");
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(push, "rank");
+    const cJSON *barrier = cJSON_GetObjectItemCaseSensitive(push, "barrier");
+    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(push, "waiting");
+    if (cJSON_IsString(kind) && strcmp(kind->valuestring, "left_waiting") == 0 && cJSON_IsNumber(rank) &&
+        cJSON_IsString(barrier) &&
+        rank_set_print_each(rank_in_array, waiting, cJSON_GetArraySize(waiting), WAITING_SHOWN, &text) &&
+        buf_append(&text, "", 1))
+        link->options.left_waiting(link->options.user, rank->valueint, barrier->valuestring,
+                                   (const char *)text.data);
+    buf_free(&text);
+}
+
+/* The answer to `job` makes us ready; most others only matter when they say no. */
+static void take_reply(struct store_link *link, const cJSON *json)
 {
     char why[512];
-    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
-    if (cJSON_GetObjectItemCaseSensitive(json, "push") == NULL) {
-        const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-        const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok"));
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
+    link->answered++;
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok"))) {
         snprintf(why, sizeof(why), "the store said no: %s",
                  cJSON_IsString(error) ? error->valuestring : "(no reason)");
-        if (!ok) {
-            lose(link, why);
-        } else if (cJSON_GetObjectItemCaseSensitive(json, "members") !=
-                   NULL) { /* only this answer has them */
-            link->options.status(link->options.user, json);
-        } else if (!link->ready) {
-            link->ready = true;
-            link->options.ready(link->options.user);
-        }
+        lose(link, why);
+    } else if (link->answered == link->asked_job) {
+        link->options.ready(link->options.user);
+    } else if (link->answered == link->asked_progress) {
+        take_progress(link, json);
+    } else if (cJSON_GetObjectItemCaseSensitive(json, "members") != NULL) { /* only this answer has them */
+        link->options.status(link->options.user, json);
     }
+}
+
+static void take_answer(struct store_link *link, struct slice text)
+{
+    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
+    if (cJSON_GetObjectItemCaseSensitive(json, "push") != NULL)
+        take_push(link, json);
+    else
+        take_reply(link, json);
     cJSON_Delete(json);
 }
 

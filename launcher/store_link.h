@@ -10,7 +10,11 @@
 #include "ddp/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <uv.h>
+
+/* "ddprun/progress/<rank>" holds the highest step that rank has finished, in decimal digits. */
+#define STORE_PROGRESS_KEY "ddprun/progress/"
 
 struct cJSON;
 struct store_link;
@@ -22,16 +26,29 @@ struct store_link_options {
     const char *job; /* borrowed, like `host`, until the link is closed */
     const char *host;
     int world_size;
-    void (*ready)(void *user); /* the store knows the job */
-    void (*status)(void *user,
-                   const struct cJSON *answer); /* the answer to store_link_ask_status, borrowed */
-    void (*lost)(void *user, const char *why);  /* the connection is gone or senseless; called at most once */
+    /* The store knows the job, or its next attempt: it holds no keys of an older one. */
+    void (*ready)(void *user);
+    /* The answer to store_link_ask_status, borrowed. */
+    void (*status)(void *user, const struct cJSON *answer);
+    /* The connection is gone or senseless; called at most once. */
+    void (*lost)(void *user, const char *why);
+    /* The answer to store_link_ask_progress; -1 = no worker told a step. */
+    void (*progress)(void *user, int64_t step);
+    /* Worker `rank` has ended with 0, and `barrier` will not open for the ranks `waiting` ("1-3,7"). */
+    void (*left_waiting)(void *user, int rank, const char *barrier, const char *waiting);
     void *user;
 };
 
 /* Begin to connect. DDP_OK: *out is yours, end it with store_link_close. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
+
+/* Begin attempt `attempt`: the store drops all keys and barriers of the one before, and lets go of whoever still
+ * belonged to that. `ready` is called when it is done. */
+void store_link_attempt(struct store_link *link, int attempt);
+
+/* How far have the workers come? They say it under STORE_PROGRESS_KEY, as ddp_progress does. */
+void store_link_ask_progress(struct store_link *link);
 
 void store_link_started(struct store_link *link, int rank, int local_rank, int pid);
 

@@ -23,8 +23,8 @@
     X(ROLE_NAME, "%s", "default", true, "name of the role")                                              \
     X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
     X(MASTER_PORT, "%d", f->master_port, true, "its port")                                               \
-    X(TORCHELASTIC_RESTART_COUNT, "%d", 0, true, "how often the workers were restarted")                 \
-    X(TORCHELASTIC_MAX_RESTARTS, "%d", 0, true, "how often they may be")                                 \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "how often the workers were restarted")  \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "how often they may be")                   \
     X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", "True", true, "the store runs in the launcher, not in rank 0") \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
@@ -49,6 +49,7 @@ enum worker_env_var {
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
+    int restart_count, max_restarts;
     const char *master_addr;
     int master_port;
     const char *job;

@@ -9,7 +9,7 @@
 #include "agent.h"
 #include "base/buf.h"
 
-enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64 };
+enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 #define ASIM_FOR_EVER UINT64_MAX
 
@@ -30,12 +30,18 @@ struct asim_worker {
 struct asim_event {
     struct agent_event event;
     uint64_t order; /* events of the same time keep their order */
+    int attempt;    /* an end belongs to the worker of this attempt */
 };
 
 struct asim {
     struct agent *agent;
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
+    int good_from;               /* in attempts from this one on, all workers end with 0 after a second */
+    int64_t step[ASIM_ATTEMPTS]; /* how far each attempt comes; asim_init says that none tells */
+    bool not_ready;              /* no attempt after the first can be made ready */
+    bool immortal_daemons;       /* what is left behind does not die of SIGKILL either */
+    int attempt;
     uint64_t now_ms;
     struct asim_event queue[ASIM_EVENTS];
     size_t n_queue;
@@ -50,6 +56,7 @@ struct asim {
 
 /* Workers of which all run for ever and die of a polite signal at once. */
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
+void asim_init_with(struct asim *sim, const struct agent_options *options);
 void asim_free(struct asim *sim);
 
 /* The user's request to stop at that time. */

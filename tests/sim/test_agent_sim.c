@@ -77,6 +77,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          SIGCONT to worker 1\n"
                       "[ 31000] time is up\n"
                       "          SIGKILL to worker 1\n"
+                      "          SIGKILL to what is left\n"
                       "[ 31000] worker 1: killed by SIGKILL (signal 9), consequence\n"
                       "          SIGKILL to what is left\n"
                       "[ 31000] nothing is left\n"
@@ -125,6 +126,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          SIGCONT to worker 0\n"
                       "[  2500] the user sends SIGINT\n"
                       "          SIGKILL to worker 0\n"
+                      "          SIGKILL to what is left\n"
                       "[  2500] worker 0: killed by SIGKILL (signal 9), consequence\n"
                       "          SIGKILL to what is left\n"
                       "[  2500] nothing is left\n"
@@ -207,8 +209,9 @@ Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done
                       "          SIGCONT to worker 0\n"
                       "[  1500] time is up\n"
                       "          SIGKILL to worker 0\n"
-                      "[  6500] time is up\n"
-                      "          finish with 143\n");
+                      "          SIGKILL to what is left\n"
+                      "[  3000] time is up\n"
+                      "          finish with 124\n");
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
 }
 

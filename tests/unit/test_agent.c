@@ -1,6 +1,8 @@
 /* The table of states and events, cell by cell. The stories are in tests/sim/test_agent_sim.c. */
 #include "agent.h"
 
+#include "ddp/error.h"
+
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
@@ -19,27 +21,36 @@ static const struct agent_wish *at(struct agent *a, uint64_t now_ms, enum agent_
     return agent_step(a, &e, &n);
 }
 
-/* Two workers, taken to `state`. In STOPPING and KILLING worker 0 has failed and worker 1 is alive. */
+/* Two workers, one restart. Taken to `state`: in STOPPING and KILLING worker 0 has failed and worker 1 is alive, in
+ * DOUBTING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
-    struct agent *a = agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS });
+    struct agent *a = agent_new(&(struct agent_options){
+        .nproc = 2, .grace_ms = GRACE_MS, .max_restarts = 1, .backoff_ms = 500, .backoff_cap_ms = 500 });
     cr_assert_not_null(a);
     bool good = state == AGENT_SWEEPING || state == AGENT_DONE;
+    bool over = state == AGENT_ASKING || state == AGENT_WAITING || state == AGENT_PREPARING;
     if (state != AGENT_IDLE) {
         at(a, 0, AGENT_START, 0, 0);
         at(a, 0, AGENT_SPAWNED, 0, 0);
         at(a, 0, AGENT_SPAWNED, 1, 0);
     }
-    if (state == AGENT_STOPPING || state == AGENT_KILLING)
+    if (state == AGENT_DOUBTING)
+        at(a, 10, AGENT_EXITED, 0, DDP_EXIT_PEER_LOST);
+    if (state == AGENT_STOPPING || state == AGENT_KILLING || over)
         at(a, 10, AGENT_EXITED, 0, 1);
     if (state == AGENT_KILLING)
         at(a, 10 + GRACE_MS, AGENT_TICK, 0, 0);
-    if (good) {
+    if (good)
         at(a, 10, AGENT_EXITED, 0, 0);
+    if (good || over)
         at(a, 10, AGENT_EXITED, 1, 0);
-    }
-    if (state == AGENT_DONE)
+    if (state == AGENT_DONE || over)
         at(a, 10, AGENT_ALONE, 0, 0);
+    if (state == AGENT_WAITING || state == AGENT_PREPARING)
+        at(a, 10, AGENT_PROGRESS, 0, 0);
+    if (state == AGENT_PREPARING)
+        at(a, agent_deadline(a), AGENT_TICK, 0, 0);
     cr_assert_eq(agent_state(a), state);
     return a;
 }
@@ -49,16 +60,30 @@ Test(agent, every_cell_leads_where_it_should)
     enum {
         I = AGENT_IDLE,
         R = AGENT_RUNNING,
+        U = AGENT_DOUBTING,
         S = AGENT_STOPPING,
         K = AGENT_KILLING,
         W = AGENT_SWEEPING,
+        A = AGENT_ASKING,
+        B = AGENT_WAITING,
+        P = AGENT_PREPARING,
         D = AGENT_DONE
     };
+    /* clang-format off */
     static const int next[AGENT_STATES][AGENT_EVENTS] = {
-        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE TICK */
-        [I] = { R, I, I, I, D, I, I }, [R] = { R, R, R, S, S, R, R }, [S] = { S, S, S, W, S, S, K },
-        [K] = { K, K, K, W, K, K, D }, [W] = { W, W, W, W, W, D, W }, [D] = { D, D, D, D, D, D, D },
+        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE PROGRESS NOT_READY TICK */
+        [I] = { R,   I,      I,           I,     D,   I,    I,       I,        I },
+        [R] = { R,   R,      R,           S,     S,   R,    R,       R,        R },
+        [U] = { U,   U,      U,           W,     S,   U,    U,       U,        S },
+        [S] = { S,   S,      S,           W,     S,   S,    S,       S,        K },
+        [K] = { K,   K,      K,           W,     K,   K,    K,       K,        D },
+        [W] = { W,   W,      W,           W,     W,   D,    W,       W,        W },
+        [A] = { A,   A,      A,           A,     D,   A,    B,       A,        A },
+        [B] = { B,   B,      B,           B,     D,   B,    B,       B,        P },
+        [P] = { R,   P,      P,           P,     D,   P,    P,       D,        P },
+        [D] = { D,   D,      D,           D,     D,   D,    D,       D,        D },
     };
+    /* clang-format on */
     for (int state = 0; state < AGENT_STATES; state++) {
         for (int event = 0; event < AGENT_EVENTS; event++) {
             struct agent *a = in_state((enum agent_state)state);
@@ -73,7 +98,7 @@ Test(agent, every_state_can_reach_the_end)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
         struct agent *a = in_state((enum agent_state)state);
-        for (int i = 0; i < 6 && agent_state(a) != AGENT_DONE; i++) {
+        for (int i = 0; i < 100 && agent_state(a) != AGENT_DONE; i++) {
             at(a, 20, AGENT_STOP, 0, SIGTERM);
             if (agent_deadline(a) != UINT64_MAX)
                 at(a, agent_deadline(a), AGENT_TICK, 0, 0);
@@ -138,6 +163,139 @@ Test(agent, exit_codes_follow_the_shells)
             at(a, 0, AGENT_SPAWNED, 0, 0);
         at(a, 1, cases[i].type, 0, cases[i].code);
         cr_assert_eq(agent_exit_code(a), cases[i].expected, "case %zu", i);
+        agent_free(a);
+    }
+}
+
+/* --- --exit-code ---------------------------------------------------------------------------------------- */
+
+/* Three workers that end in this order, 10 ms apart; the fourth column is what worker 2 does when it is told to
+ * stop. `x` is an exit code, `s` a signal. */
+struct end {
+    int code, signal, error;
+};
+
+#define x(c)        \
+    {               \
+        .code = (c) \
+    }
+#define s(n)          \
+    {                 \
+        .signal = (n) \
+    }
+#define e(n)         \
+    {                \
+        .error = (n) \
+    }
+#define runs     \
+    {            \
+        -1, 0, 0 \
+    }
+
+static const struct exit_case {
+    struct end end[3];
+    int stop; /* the user's signal, after all of that; 0 = none */
+    int first, max, rank0;
+} exit_cases[] = {
+    { { x(0), x(0), x(0) }, 0, 0, 0, 0 },
+    { { x(1), runs, runs }, 0, 1, 1, 1 },
+    { { x(7), runs, runs }, 0, 7, 7, 7 },
+    { { x(255), runs, runs }, 0, 255, 255, 255 },
+    { { s(SIGKILL), runs, runs }, 0, 137, 137, 137 },
+    { { s(SIGSEGV), runs, runs }, 0, 139, 139, 139 },
+    { { s(SIGABRT), runs, runs }, 0, 134, 134, 134 },
+    { { s(SIGTERM), runs, runs }, 0, 143, 143, 143 },
+    { { runs, x(3), runs }, 0, 3, 3, 3 },
+    { { runs, s(SIGBUS), runs }, 0, 135, 135, 135 },
+    { { x(0), x(3), runs }, 0, 3, 3, 0 },
+    { { x(0), x(0), x(9) }, 0, 9, 9, 0 },
+    { { x(0), s(SIGSEGV), runs }, 0, 139, 139, 0 },
+    { { x(3), x(9), runs }, 0, 3, 9, 3 },
+    { { x(9), x(3), runs }, 0, 9, 9, 9 },
+    { { x(3), x(5), x(9) }, 0, 3, 9, 3 },
+    { { x(1), s(SIGSEGV), runs }, 0, 1, 139, 1 },
+    { { s(SIGABRT), x(200), runs }, 0, 134, 200, 134 },
+    { { x(0), x(5), x(6) }, 0, 5, 6, 0 },
+    { { x(75), runs, runs }, 0, 75, 75, 75 },
+    { { x(75), x(4), runs }, 0, 4, 75, 75 },
+    { { x(75), s(SIGSEGV), x(75) }, 0, 139, 139, 75 },
+    { { x(4), x(75), runs }, 0, 4, 75, 4 },
+    { { e(ENOENT), runs, runs }, 0, 127, 127, 127 },
+    { { e(EACCES), runs, runs }, 0, 126, 126, 126 },
+    { { runs, e(ENOEXEC), runs }, 0, 126, 126, 126 },
+    { { runs, runs, runs }, SIGTERM, 143, 143, 143 },
+    { { runs, runs, runs }, SIGINT, 130, 130, 130 },
+    { { x(0), runs, runs }, SIGHUP, 129, 129, 129 },
+    { { x(6), runs, runs }, SIGINT, 6, 6, 6 },
+};
+
+#undef x
+#undef s
+#undef e
+#undef runs
+
+/* All in one millisecond, so that none of the failures can be taken for the answer to our signal. */
+static void play(struct agent *a, const struct exit_case *c)
+{
+    at(a, 0, AGENT_START, 0, 0);
+    for (int r = 0; r < 3; r++) {
+        if (c->end[r].error != 0)
+            at(a, 0, AGENT_SPAWN_FAILED, r, c->end[r].error);
+        else
+            at(a, 0, AGENT_SPAWNED, r, 0);
+    }
+    for (int r = 0; r < 3; r++) {
+        struct agent_event e = { .type = AGENT_EXITED, .now_ms = 10, .local_rank = r };
+        e.exit_code = c->end[r].code;
+        e.signal = c->end[r].signal;
+        if (c->end[r].code >= 0 && c->end[r].error == 0)
+            agent_step(a, &e, &n);
+    }
+    if (c->stop != 0)
+        at(a, 20, AGENT_STOP, 0, c->stop);
+    if (agent_state(a) == AGENT_DOUBTING)
+        at(a, agent_deadline(a), AGENT_TICK, 0, 0);
+    for (int r = 0; r < 3; r++) { /* who still runs dies of what we send */
+        struct agent_event e = { .type = AGENT_EXITED, .now_ms = 2000, .local_rank = r };
+        e.signal = c->stop != 0 ? c->stop : SIGTERM;
+        if (agent_worker(a, r)->verdict == WORKER_ALIVE)
+            agent_step(a, &e, &n);
+    }
+}
+
+Test(agent, the_exit_code_follows_the_policy)
+{
+    static const char *const names[] = { "first", "max", "rank0" };
+    cr_assert_eq(sizeof(exit_cases) / sizeof(exit_cases[0]), 30);
+    for (size_t i = 0; i < sizeof(exit_cases) / sizeof(exit_cases[0]); i++) {
+        const struct exit_case *c = &exit_cases[i];
+        const int expected[] = { c->first, c->max, c->rank0 };
+        for (int policy = 0; policy < 3; policy++) {
+            struct agent *a = agent_new(&(struct agent_options){
+                .nproc = 3, .grace_ms = GRACE_MS, .exit_policy = (enum exit_policy)policy });
+            play(a, c);
+            cr_assert_eq(agent_exit_code(a), expected[policy], "case %zu, %s: %d instead of %d", i,
+                         names[policy], agent_exit_code(a), expected[policy]);
+            agent_free(a);
+        }
+    }
+}
+
+/* Under every policy: a script that goes on should know that this host has a process that nobody can end. */
+Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
+{
+    for (int policy = 0; policy < 3; policy++) {
+        struct agent *a = agent_new(&(struct agent_options){
+            .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = (enum exit_policy)policy });
+        at(a, 0, AGENT_START, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 1, 0);
+        at(a, 10, AGENT_EXITED, 0, 7);
+        at(a, 10 + GRACE_MS, AGENT_TICK, 0, 0);
+        at(a, 10 + GRACE_MS + AGENT_UNKILLABLE_MS, AGENT_TICK, 0, 0);
+        cr_assert_eq(agent_state(a), AGENT_DONE);
+        cr_assert_eq(agent_exit_code(a), 124);
+        cr_assert_eq(agent_first_failure(a), 0, "the cause is still the cause");
         agent_free(a);
     }
 }

@@ -61,6 +61,11 @@ static const char *const samples[OPTIONS] = {
     [OPT_PREFIX_TEMPLATE] = "$host: ",
     [OPT_LOCAL_RANKS_FILTER] = "0,2-5",
     [OPT_SIGNALS] = "SIGUSR1",
+    [OPT_MAX_RESTARTS] = "4",
+    [OPT_RESTART_BACKOFF] = "250ms",
+    [OPT_RESTART_BACKOFF_MAX] = "5m",
+    [OPT_MAX_NO_PROGRESS] = "0",
+    [OPT_EXIT_CODE] = "rank0",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? */
@@ -129,6 +134,16 @@ static bool is_set(enum cli_option option)
         return cli.grace_ms == 1500;
     case OPT_TIMEOUT:
         return cli.timeout_ms == 120000;
+    case OPT_MAX_RESTARTS:
+        return cli.max_restarts == 4;
+    case OPT_RESTART_BACKOFF:
+        return cli.backoff_ms == 250;
+    case OPT_RESTART_BACKOFF_MAX:
+        return cli.backoff_cap_ms == 300000;
+    case OPT_MAX_NO_PROGRESS:
+        return cli.max_no_progress == 0;
+    case OPT_EXIT_CODE:
+        return cli.exit_policy == EXIT_POLICY_RANK0;
     case OPT_HELP:
         return cli.help;
     case OPT_VERSION:
@@ -369,8 +384,8 @@ Test(cli, the_nearest_option_is_suggested)
 Test(cli, an_option_that_only_torchrun_has_is_no_typing_error)
 {
     REFUSED("--role=x: this version does not have that option of torchrun; leave it out", "--role=x", "prog");
-    REFUSED("--max-restarts: this version does not have that option of torchrun; leave it out",
-            "--max-restarts", "3", "prog");
+    REFUSED("--rdzv-conf: this version does not have that option of torchrun; leave it out", "--rdzv-conf",
+            "a=b", "prog");
     REFUSED("--rdzv_backend=c10d: this version does not have that option of torchrun; leave it out",
             "--rdzv_backend=c10d", "prog");
 }
@@ -391,8 +406,8 @@ Test(cli, what_is_missing_or_too_much_is_said)
 
 Test(cli, an_environment_of_another_launcher_is_noticed)
 {
-    char *environment[] = { "PET_NNODES=1", "PET_MAX_RESTARTS=3", NULL };
-    cr_assert_str_eq(cli_unknown_pet(environment), "PET_MAX_RESTARTS=3");
+    char *environment[] = { "PET_NNODES=1", "PET_RDZV_BACKEND=c10d", NULL };
+    cr_assert_str_eq(cli_unknown_pet(environment), "PET_RDZV_BACKEND=c10d");
     cr_assert_null(cli_unknown_pet(no_environment));
 }
 

@@ -154,9 +154,9 @@ Test(plan, what_cannot_be_is_refused)
 
 Test(plan, names_what_it_cannot_obey, .fini = tear_down)
 {
-    char *environment[] = { "PET_MAX_RESTARTS=3", NULL };
+    char *environment[] = { "PET_RDZV_BACKEND=c10d", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_MAX_RESTARTS is set, but this version has no such option"));
+    cr_assert(has_note("PET_RDZV_BACKEND is set, but this version has no such option"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)

@@ -127,14 +127,17 @@ static bool is_copy(const struct stop_memory *memory, const struct signal_heard 
         return false;
     if (heard->signal == SIGHUP)
         return true;
-    return last->by_guardian != heard->by_guardian && last->sender.pid == heard->sender.pid &&
-           last->sender.kernel == heard->sender.kernel && now_ms - memory->at_ms <= COPY_MS;
+    return !memory->copied && last->by_guardian != heard->by_guardian &&
+           last->sender.pid == heard->sender.pid && last->sender.kernel == heard->sender.kernel &&
+           now_ms - memory->at_ms <= COPY_MS;
 }
 
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
-    if (is_copy(memory, heard, now_ms))
+    if (is_copy(memory, heard, now_ms)) {
+        memory->copied = true;
         return false;
+    }
     *memory = (struct stop_memory){ .last = *heard, .at_ms = now_ms };
     return true;
 }

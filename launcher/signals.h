@@ -115,6 +115,7 @@ bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
 struct stop_memory {
     struct signal_heard last;
     uint64_t at_ms;
+    bool copied; /* its copy has come; the next one is no other */
 };
 
 /* Is this a request of its own? Not when it is the copy of one: whoever signals all processes of a job (a batch

@@ -107,6 +107,31 @@ static void do_ignore(const char *sig)
     signal(atoi(sig), SIG_IGN);
 }
 
+static volatile sig_atomic_t caught;
+
+static void on_caught(int sig)
+{
+    char line[] = "caught ??\n";
+    line[7] = (char)('0' + sig / 10);
+    line[8] = (char)('0' + sig % 10);
+    put(STDOUT_FILENO, line);
+    caught = 1;
+}
+
+/* Say "caught NN" whenever it comes. */
+static void do_catch(const char *sig)
+{
+    signal(atoi(sig), on_caught);
+}
+
+/* Go on when something has been caught, also when that was before. */
+static void do_pause(const char *unused)
+{
+    (void)unused;
+    while (!caught)
+        sleep_ms(5);
+}
+
 static void do_sleep(const char *ms)
 {
     sleep_ms(atol(ms));
@@ -206,7 +231,8 @@ static const struct {
     { "long", do_long },     { "spam", do_spam },     { "exit", do_exit },   { "raise", do_raise },
     { "ignore", do_ignore }, { "sleep", do_sleep },   { "hold", do_hold },   { "forever", do_forever },
     { "child", do_child },   { "daemon", do_daemon }, { "chain", do_chain }, { "env", do_env },
-    { "stdin", do_stdin },   { "state", do_state },   { "only", do_only },
+    { "stdin", do_stdin },   { "state", do_state },   { "only", do_only },   { "catch", do_catch },
+    { "pause", do_pause },
 };
 
 static int act(const char *arg)

@@ -113,7 +113,9 @@ Test(signals, one_sent_to_guardian_and_agent_is_one_request)
     struct stop_memory memory = { 0 };
     cr_expect(is_new(&memory, from(9, SIGTERM, false), 100));
     cr_expect_not(is_new(&memory, from(9, SIGTERM, true), 101));
-    cr_expect(is_new(&memory, from(9, SIGTERM, false), 105), "and once more is a second one");
+    cr_expect(is_new(&memory, from(9, SIGTERM, true), 102), "there is only one copy");
+    cr_expect_not(is_new(&memory, from(9, SIGTERM, false), 103));
+    cr_expect(is_new(&memory, from(9, SIGTERM, false), 105), "and once more is another one");
     cr_expect(is_new(&memory, from(9, SIGTERM, true), 1106), "but not after a second");
     cr_expect(is_new(&memory, from(8, SIGTERM, false), 1107), "nor from somebody else");
 }

@@ -63,6 +63,8 @@ struct node {
     char left_waiting
         [NOTE_MAX]; /* who ended with 0 although others waited for it, in this attempt; "" = nobody */
     uint64_t store_deadline_ms;
+    uint64_t due_ms;             /* what the timer waits for */
+    bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */
     uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;
 };

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+enum { STOOD_STILL_MS = 500, CATCH_UP_MS = 20 };
+
 /* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
  * until the next step only, and carrying one out may cause the next event. */
 void node_feed(struct node *n, struct agent_event event)
@@ -43,15 +45,28 @@ void node_set_timer(struct node *n)
         at = n->store_deadline_ms;
     if (n->unread_deadline_ms < at)
         at = n->unread_deadline_ms;
+    n->due_ms = at;
     if (at == UINT64_MAX || n->ended)
         uv_timer_stop(&n->timer);
     else
         uv_timer_start(&n->timer, on_timer, at > now ? at - now : 0, 0);
 }
 
+/* Much too late: this process stood still (stopped, or its virtual machine was). What came meanwhile, ends of workers
+ * and answers of the store, is taken in before anybody is judged for being late. */
+static bool stood_still(struct node *n)
+{
+    n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
+    if (n->caught_up)
+        uv_timer_start(&n->timer, on_timer, CATCH_UP_MS, 0);
+    return n->caught_up;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
+    if (stood_still(n))
+        return;
     if (clock_ms() >= n->store_deadline_ms) {
         log_error("the store on port %d did not answer in time (--timeout)", n->plan->master_port);
         node_finish(n, EXIT_CODE_DDPRUN);

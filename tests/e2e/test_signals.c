@@ -189,7 +189,7 @@ ParameterizedTest(int *sig, signals_e2e, a_worker_that_dies_of_it_has_failed)
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
     until_said(p, 2, "ready");
     pid_t worker = the_worker(p, 1);
-    snprintf(first, sizeof(first), "rank 1 (local rank 1, pid %d", (int)worker);
+    snprintf(first, sizeof(first), "rank 1 (local rank 1), pid %d", (int)worker);
     kill(worker, *sig);
     struct run_result r = run_wait(p);
     EXPECT(r, 128 + *sig);
@@ -362,7 +362,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
     kill(agent, SIGCONT);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    cr_expect_not_null(strstr(r.err, "killed by SIGTERM"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "as a consequence (SIGTERM)"), "%s", r.err);
     cr_expect(kill(worker, 0) != 0 && errno == ESRCH);
     run_free(&r);
 }

@@ -24,22 +24,33 @@ struct contain;
 struct contain_options {
     enum contain_kind kind; /* CONTAIN_AUTO: cgroup where there is one, else plain */
     const char *job;        /* borrowed until contain_open returns */
-    const char *cookie;     /* DDPRUN_COOKIE of this job's workers; borrowed until contain_open returns */
+    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed likewise */
+    bool dry_run;           /* look only */
+    bool quiet;
 };
 
-/* Choose the layer. Nothing is made yet: a dry run may stop here. DDP_OK: free with contain_close. DDP_ERR_UNSUPPORTED:
+/* Choose the layer; kill what dead jobs of this user have left, and say so. Nothing is made yet. DDP_OK: free with contain_close. DDP_ERR_UNSUPPORTED:
  * the layer that was asked for is not available; `err` says why, and what to do. DDP_ERR_NOMEM. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
-/* "control group /sys/fs/cgroup/ddprun-j-1a2b (pidns is stronger: ...)", for --verbose, --dry_run and the report.
+/* "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the reasons against the stronger layers, for --verbose, --dry_run and the report.
  * Borrowed. */
 const char *contain_words(const struct contain *c);
+
+/* Fork the agent, as fork(2) does. */
+pid_t contain_fork(struct contain *c);
+
+/* In the agent, before anything else. `lifeline` becomes readable when the guardian is gone. */
+ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
 /* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
 ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err);
 
 /* Where a worker is to be born: a descriptor of the attempt's control group; -1 = none. It stays `c`'s. */
 int contain_cgroup_fd(const struct contain *c);
+
+/* The pid of our child as the user sees it from outside, where that can be known; else as we see it. */
+pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
 /* SIGKILL to everybody in the layer at once; false when the layer cannot do that. The sweep of descendants.h follows in
  * any case: it also reaps. */

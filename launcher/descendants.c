@@ -10,11 +10,12 @@
  * nobody is left. */
 #include "descendants.h"
 
+#include "procfs.h"
+
 #include "base/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,38 +34,11 @@ bool descendants_adopt(void)
 
 /* --- reading the tree ----------------------------------------------------------------------------------- */
 
-/* The whole of a small /proc file as text in `out`; false when it is gone. */
-static bool read_text(const char *path, struct buf *out)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = 0;
-    char *to;
-    while ((to = buf_reserve(out, 4096)) != NULL && (n = read(fd, to, 4095)) > 0)
-        out->len += (size_t)n;
-    close(fd);
-    if (to != NULL)
-        *to = '\0';
-    return to != NULL && n == 0;
-}
-
-/* Parent of `pid`, 0 when it is gone. The name in parentheses may hold anything, so look behind the
- * last one. */
+/* Parent of `pid`, 0 when it is gone. */
 static pid_t parent_of(pid_t pid)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    const char *end = strrchr(text, ')');
-    int parent = 0;
-    return end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+    struct proc_stat stat;
+    return procfs_stat(pid, &stat) ? stat.parent : 0;
 }
 
 static void add_pid(struct buf *pids, pid_t pid)
@@ -86,7 +60,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
         if (e->d_name[0] == '.')
             continue;
         snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)of, e->d_name);
-        if (read_text(path, &text)) {
+        if (procfs_read(path, &text)) {
             char *at = (char *)text.data, *end;
             for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
                 add_pid(pids, (pid_t)pid);
@@ -235,7 +209,7 @@ void descendants_names(struct buf *out)
         char path[64];
         struct buf name = { 0 };
         snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-        read_text(path, &name);
+        procfs_read(path, &name);
         buf_printf(out, "%s%d (%.*s)", i > 0 ? ", " : "", (int)pid, (int)(name.len > 0 ? name.len - 1 : 0),
                    name.len > 0 ? (const char *)name.data : "");
         buf_free(&name);

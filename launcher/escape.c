@@ -45,6 +45,39 @@ static size_t plain_run(const uint8_t *p, size_t len)
     return n;
 }
 
+/* Code points that move text about or hide it instead of being text. */
+static bool is_format(uint32_t code)
+{
+    static const struct {
+        uint32_t low, high;
+    } ranges[] = { { 0x80, 0x9f },     { 0x61c, 0x61c },   { 0x200e, 0x200f },  { 0x2028, 0x202e },
+                   { 0x2066, 0x2069 }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f } };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (code >= ranges[i].low && code <= ranges[i].high)
+            return true;
+    return false;
+}
+
+/* Length of one character that is text but not plain, 0 when it is none. */
+static size_t text_sequence(const uint8_t *p, size_t len)
+{
+    size_t n = utf8_sequence(p, len);
+    if (n == 1)
+        return *p == '\t';
+    return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
+}
+
+/* How many bytes from `p` on pass as they are. */
+static size_t text_run(const uint8_t *p, size_t len)
+{
+    size_t n = plain_run(p, len), more;
+    while (n < len && (more = text_sequence(p + n, len - n)) > 0) {
+        n += more;
+        n += plain_run(p + n, len - n);
+    }
+    return n;
+}
+
 /* Length of "ESC [ parameters final", 0 when it is something else. Nothing after `len` is looked at. */
 static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
 {
@@ -66,19 +99,6 @@ static bool is_colour_off(const uint8_t *p, size_t len)
     return true;
 }
 
-/* Code points that move text about or hide it instead of being text. */
-static bool is_format(uint32_t code)
-{
-    static const struct {
-        uint32_t low, high;
-    } ranges[] = { { 0x80, 0x9f },     { 0x61c, 0x61c },   { 0x200e, 0x200f },  { 0x2028, 0x202e },
-                   { 0x2066, 0x2069 }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f } };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
-        if (code >= ranges[i].low && code <= ranges[i].high)
-            return true;
-    return false;
-}
-
 static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
 {
     static const char hex[] = "0123456789abcdef";
@@ -88,7 +108,7 @@ static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
     return ok;
 }
 
-/* Append what the bytes at `p`, which do not begin with plain text, look like; *used says how many they were. */
+/* Append what the bytes at `p`, which do not begin with text, look like; *used says how many they were. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -99,8 +119,6 @@ static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *u
         return true;
     size_t sequence = utf8_sequence(p, len);
     *used = sequence > 0 ? sequence : 1;
-    if (p[0] == '\t' || (sequence > 1 && !is_format(utf8_code(p, sequence))))
-        return buf_append(out, p, *used);
     return put_visible(out, p, *used);
 }
 
@@ -112,7 +130,7 @@ bool escape_put(struct buf *out, struct slice line)
     while (len > 0 && p[len - 1] == '\b')
         len--;
     for (size_t used; len > 0 && ok; p += used, len -= used) {
-        used = plain_run(p, len);
+        used = text_run(p, len);
         ok = used > 0 ? buf_append(out, p, used) : put_special(out, p, len, &used, &coloured);
     }
     return ok && buf_append(out, COLOUR_OFF, coloured ? sizeof(COLOUR_OFF) - 1 : 0);

@@ -9,9 +9,9 @@
 #include "rank_set.h"
 
 enum {
-    FOLD_QUIET_US = 200 * 1000,    /* a line goes out when nobody joined it for so long ... */
+    FOLD_QUIET_US = 200 * 1000,     /* a line goes out when nobody joined it for so long ... */
     FOLD_LONGEST_US = 10000 * 1000, /* ... and after this in any case */
-    FOLD_LINES_MAX = 4096,         /* what waits at most: the oldest lines go out early */
+    FOLD_LINES_MAX = 4096,          /* what waits at most: the oldest lines go out early */
     FOLD_BYTES_MAX = 1 << 20
 };
 

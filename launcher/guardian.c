@@ -108,11 +108,16 @@ static void sweep(struct contain *contain, bool named)
 
 /* In the child. It keeps no end of the lifeline that could be written: the pipe must end when the
  * guardian does. */
-static int become_agent(struct guardian *g, guardian_body body, void *arg)
+static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
+    struct ddp_err err;
     close(g->lifeline[1]);
-    setsid();
     prctl(PR_SET_PDEATHSIG, SIGCONT);
+    if (contain_enter(contain, g->lifeline[0], &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_CODE_DDPRUN;
+    }
+    setsid();
     descendants_adopt(); /* not inherited by fork */
     return body(arg, g->lifeline[0]);
 }
@@ -134,12 +139,13 @@ int guardian_run(guardian_body body, void *arg, struct contain *contain)
 {
     struct guardian g;
     signal_watch_block(&g.watched);
-    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = fork()) < 0) {
+    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;
     }
     if (g.agent == 0)
-        return become_agent(&g, body, arg);
+        return become_agent(&g, body, arg, contain);
     return watch_over(&g, contain);
 }
 

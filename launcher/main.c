@@ -101,7 +101,9 @@ static int carry_out(struct plan *plan)
     struct contain *contain;
     const struct contain_options options = { .kind = plan->cli->contain,
                                              .job = plan->job,
-                                             .cookie = plan->facts->cookie };
+                                             .cookie = plan->facts->cookie,
+                                             .dry_run = plan->cli->dry_run,
+                                             .quiet = plan->cli->quiet };
     if (contain_open(&options, &contain, &err) != DDP_OK)
         return cannot_begin(&err);
     struct node_job job = { .plan = plan, .contain = contain };

@@ -35,6 +35,7 @@ static void spawn(struct node *n, int local_rank)
     n->alone = false;
     if (n->resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
+    pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
     store_link_started(n->link, node_rank(n, local_rank), local_rank, pid);
     announce_worker_started(&n->announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });

@@ -9,6 +9,7 @@
  * of ours runs there. */
 #include "proc.h"
 
+#include "birth.h"
 #include "signals.h"
 
 #include <errno.h>
@@ -33,7 +34,10 @@ struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent;
-    int error; /* written by the child, read by us after it is gone or has become the program */
+    int join; /* directory of the group that it must join by itself, -1 = none: it was born there */
+    /* Written by the child, read by us after it is gone or has become the program: */
+    bool lived;
+    int error, join_error;
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
@@ -82,6 +86,16 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     return close_range(3, UINT32_MAX, 0) == 0 || errno == ENOSYS;
 }
 
+/* The slow way into a control group. A worker outside of it is better than none: the sweep finds it all the same. */
+IN_CHILD static void join_group(struct child *c)
+{
+    int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        c->join_error = errno;
+    if (fd >= 0)
+        close(fd);
+}
+
 /* The group comes first, so that a signal to ours does not meet a half-made worker.
  *
  * A group and not a session, as one might expect: there is no terminal to get away from, the agent has left it already.
@@ -105,6 +119,9 @@ IN_CHILD static bool become_worker(const struct child *c)
 IN_CHILD static int child_main(void *arg)
 {
     struct child *c = arg;
+    c->lived = true;
+    if (c->join >= 0)
+        join_group(c);
     if (become_worker(c))
         execve(c->spec->path, c->spec->argv, c->spec->envp);
     c->error = errno;
@@ -145,15 +162,32 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
-    const int flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = clone(child_main, stack + sizeof(stack), flags, c);
+    pid_t pid = birth(child_main, c, stack, sizeof(stack), c->join < 0 ? c->spec->cgroup_fd : -1);
     if (pid < 0)
         c->error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return pid;
+}
+
+/* Into the group at birth, or when that does not work after it. It does not work without clone3; and some kernels kill
+ * whoever is born into a group by a parent whose own group was killed once (cgroup.kill): that child never lived. */
+static pid_t clone_into_group(struct child *c)
+{
+    static bool by_joining; /* the same for our whole life */
+    c->join = by_joining ? c->spec->cgroup_fd : -1;
+    pid_t pid = clone_child(c);
+    bool stillborn = pid > 0 && !c->lived;
+    if (c->spec->cgroup_fd < 0 || by_joining || (!stillborn && (pid > 0 || c->error != ENOSYS)))
+        return pid;
+    if (stillborn)
+        waitpid(pid, NULL, 0);
+    by_joining = true;
+    c->error = 0;
+    c->join = c->spec->cgroup_fd;
+    return clone_child(c);
 }
 
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
@@ -161,7 +195,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
     pid_t pid = -1;
     if (fill_slots(slots, spec->fds))
-        pid = clone_child(&c);
+        pid = clone_into_group(&c);
     else
         c.error = errno;
     fill_slots(slots, NULL);
@@ -169,7 +203,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
         waitpid(pid, NULL, 0);
         pid = -1;
     }
-    *error = c.error;
+    *error = pid > 0 ? c.join_error : c.error;
     return pid;
 }
 

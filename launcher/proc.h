@@ -37,7 +37,8 @@ struct proc_spec {
  * EACCES (there, but not executable), ENAMETOOLONG. */
 int proc_find(const char *program, const char *path, char *out, size_t size);
 
-/* Start it. Returns the pid, which stays ours until we wait for it; or -1 and *error says why. Call
+/* Start it. Returns the pid, which stays ours until we wait for it; then *error is 0, or says why the worker is not in
+ * its control group. Or -1 and *error says why. Call
  * it from a thread that lives as long as the workers: the parent-death signal follows the thread. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 

@@ -58,6 +58,14 @@ static int find_program(struct spawner *s, const char *program, char *const *env
     return error;
 }
 
+/* Once: it is the same for all. */
+static void note_outside(struct spawner *s, int error)
+{
+    if (!s->outside_noted)
+        output_note(s->output, "warning: cannot put workers into their control group: %s", strerror(error));
+    s->outside_noted = true;
+}
+
 /* The environment is made for one worker at a time and freed at once: for 256 workers it would be
  * megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t *pid)
@@ -77,6 +85,9 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
         s->failed = s->path;
         /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
         error = error == ENOENT ? ELIBACC : error;
+    } else if (error != 0 && *pid > 0) {
+        note_outside(s, error);
+        error = 0;
     }
     worker_env_free(&env);
     return error;

@@ -18,7 +18,8 @@ struct spawner {
     struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
-    const char *failed;   /* the program that could not be started, as found or as named; NULL = none */
+    bool outside_noted;
+    const char *failed; /* the program that could not be started, as found or as named; NULL = none */
 };
 
 /* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.

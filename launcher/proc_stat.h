@@ -1,0 +1,24 @@
+/* proc_stat.h -- what a line of /proc/PID/stat says, as far as we need it. */
+#ifndef LAUNCHER_PROC_STAT_H
+#define LAUNCHER_PROC_STAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct proc_stat {
+    char state; /* R S D T Z X ... */
+    int parent; /* 0 = outside this PID namespace */
+    uint64_t
+        start_ticks; /* when it was started, in clock ticks since boot: with the pid it names a process */
+};
+
+/* False when `text` is not such a line. */
+bool proc_stat_parse(const char *text, struct proc_stat *out);
+
+/* Has it ended? A zombie only waits to be reaped. */
+static inline bool proc_stat_is_dead(const struct proc_stat *s)
+{
+    return s->state == 'Z' || s->state == 'X';
+}
+
+#endif

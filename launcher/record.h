@@ -1,0 +1,24 @@
+/* record.h -- a file for each running job, by which the next start finds what a killed one has left.
+ *
+ * It lies in the first of these that this user may own: $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun,
+ * /tmp/ddprun-UID. The directory is ours alone (owner, 0700, no symbolic link), or it is not used. */
+#ifndef LAUNCHER_RECORD_H
+#define LAUNCHER_RECORD_H
+
+#include "ddp/error.h"
+
+#include <stdbool.h>
+
+/* In the agent, before the first worker: this process and its parent, the guardian, run `job`. `cgroup` is the directory
+ * of the job's control group, "" = none. DDP_ERR_IO: there is no place for it. */
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err);
+
+/* Nothing is left of the job. */
+void record_remove(const char *cookie);
+
+/* Look through the records. Where guardian and agent are both gone, kill what their job has left, say so in a line
+ * (unless `quiet`), and remove the record. Jobs that run, jobs of other PID namespaces, and a job that we are a part of
+ * ourselves are left alone. */
+void record_sweep(bool quiet);
+
+#endif

@@ -1,0 +1,133 @@
+/* Where our control group is, from the text of /proc/self/cgroup and /proc/self/mountinfo. */
+#include "cgroup_path.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROC    "22 27 0:21 / /proc rw,relatime - proc proc rw\n"
+#define UNIFIED "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define HYBRID                                                               \
+    "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"    \
+    "39 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n" \
+    "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
+
+static char dir[CGROUP_PATH_MAX];
+static const char *why;
+
+static void found(const char *groups, const char *mounts, const char *expected)
+{
+    cr_assert(cgroup_locate(groups, mounts, dir, &why), "%s", why);
+    cr_assert_str_eq(dir, expected);
+}
+
+static void not_found(const char *groups, const char *mounts, const char *words)
+{
+    cr_assert_not(cgroup_locate(groups, mounts, dir, &why), "found %s", dir);
+    cr_assert_not_null(strstr(why, words), "\"%s\" is not in \"%s\"", words, why);
+}
+
+Test(cgroup_path, a_session_of_systemd)
+{
+    found("0::/user.slice/session-3.scope\n", PROC UNIFIED, "/sys/fs/cgroup/user.slice/session-3.scope");
+}
+
+Test(cgroup_path, the_topmost_group)
+{
+    found("0::/\n", PROC UNIFIED, "/sys/fs/cgroup");
+}
+
+Test(cgroup_path, version_2_beside_version_1)
+{
+    found("8:pids:/x\n4:memory:/y\n0::/z\n", PROC HYBRID, "/sys/fs/cgroup/unified/z");
+}
+
+Test(cgroup_path, a_container_that_sees_its_own_group_as_the_root)
+{
+    found("0::/docker/ab12\n", "35 24 0:30 /docker/ab12 /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+          "/sys/fs/cgroup");
+    found("0::/docker/ab12/job\n", "35 24 0:30 /docker/ab12 /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+          "/sys/fs/cgroup/job");
+}
+
+Test(cgroup_path, spaces_are_written_as_numbers)
+{
+    found("0::/a\\040b\n", "35 24 0:30 / /mnt/my\\040groups rw - cgroup2 none rw\n", "/mnt/my groups/a b");
+}
+
+Test(cgroup_path, a_group_that_merely_begins_alike_is_outside)
+{
+    not_found("0::/docker/ab123\n", "35 24 0:30 /docker/ab12 /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+              "outside");
+    not_found("0::/../x\n", UNIFIED, "outside");
+}
+
+Test(cgroup_path, read_only_in_either_place)
+{
+    not_found("0::/\n", "35 24 0:30 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup2 rw\n", "read-only");
+    not_found("0::/\n", "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 ro,x\n", "read-only");
+}
+
+Test(cgroup_path, a_second_mount_may_help)
+{
+    found("0::/a\n",
+          "35 24 0:30 / /first ro - cgroup2 cgroup2 rw\n"
+          "36 24 0:30 / /second rw - cgroup2 cgroup2 rw\n",
+          "/second/a");
+}
+
+Test(cgroup_path, what_is_missing_is_said)
+{
+    not_found("", PROC UNIFIED, "kernel");
+    not_found("8:pids:/x\n", PROC UNIFIED, "kernel");
+    not_found("0::/\n", PROC, "mounted");
+    not_found("0::/\n", "", "mounted");
+}
+
+/* Cut anywhere, the files are nonsense or mean less; nothing is read beyond their ends. */
+Test(cgroup_path, files_that_are_cut_anywhere)
+{
+    const char groups[] = "8:pids:/x\n0::/z\\040y\n", mounts[] = PROC HYBRID;
+    for (size_t i = 0; i <= strlen(groups); i++) {
+        char *cut = strndup(groups, i);
+        cgroup_locate(cut, mounts, dir, &why);
+        free(cut);
+    }
+    for (size_t i = 0; i <= strlen(mounts); i++) {
+        char *cut = strndup(mounts, i);
+        cgroup_locate(groups, cut, dir, &why);
+        free(cut);
+    }
+}
+
+Test(cgroup_path, a_path_without_end_is_refused)
+{
+    static char groups[3 * CGROUP_PATH_MAX], mounts[3 * CGROUP_PATH_MAX];
+    memset(groups, 'a', sizeof(groups) - 1);
+    memcpy(groups, "0::/", 4);
+    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, &why));
+    snprintf(mounts, sizeof(mounts), "35 24 0:30 / /%.9000s rw - cgroup2 cgroup2 rw\n", groups + 4);
+    cr_expect_not(cgroup_locate("0::/\n", mounts, dir, &why));
+    groups[CGROUP_PATH_MAX - 10] = '\0';
+    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, &why), "each fits, but not both together");
+}
+
+Test(cgroup_path, the_name_of_a_jobs_group)
+{
+    char name[CGROUP_NAME_MAX];
+    cgroup_name(name, "lr 3e-4\n/..", "0123456789abcdef0123456789abcdef");
+    cr_expect_str_eq(name, "ddprun-lr_3e-4__..-01234567");
+    cgroup_name(name, "a-job-id-that-is-so-long-that-a-file-name-could-not-hold-it-beside-all-the-rest-of-it",
+                "0123456789");
+    cr_expect_eq(strlen(name), strlen("ddprun-") + 64 + strlen("-01234567"));
+}
+
+Test(cgroup_path, the_events_of_a_group)
+{
+    cr_expect(cgroup_is_populated("populated 1\nfrozen 0\n"));
+    cr_expect(cgroup_is_populated("frozen 0\npopulated 1\n"));
+    cr_expect_not(cgroup_is_populated("populated 0\nfrozen 0\n"));
+    cr_expect_not(cgroup_is_populated("not_populated 1\n"));
+    cr_expect_not(cgroup_is_populated(""));
+}

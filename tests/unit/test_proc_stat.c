@@ -1,0 +1,48 @@
+/* A line of /proc/PID/stat. */
+#include "proc_stat.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#define REST " S 811 813 813 0 -1 4194560 233 0 0 0 3 4 5 6 20 0 1 0 1327111 2510848 512 18446744073709551615"
+
+Test(proc_stat, state_parent_and_start)
+{
+    struct proc_stat s;
+    cr_assert(proc_stat_parse("813 (train)" REST, &s));
+    cr_expect_eq(s.state, 'S');
+    cr_expect_eq(s.parent, 811);
+    cr_expect_eq(s.start_ticks, 1327111);
+    cr_expect_not(proc_stat_is_dead(&s));
+}
+
+/* A process chooses its name itself. */
+Test(proc_stat, a_name_that_looks_like_the_rest)
+{
+    struct proc_stat s;
+    cr_assert(proc_stat_parse("813 (x) Z 1 (y) )" REST, &s));
+    cr_expect_eq(s.state, 'S');
+    cr_expect_eq(s.parent, 811);
+}
+
+Test(proc_stat, zombies_are_dead)
+{
+    struct proc_stat s;
+    cr_assert(proc_stat_parse("9 (x) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0", &s));
+    cr_expect(proc_stat_is_dead(&s));
+    cr_expect_eq(s.start_ticks, 77);
+}
+
+Test(proc_stat, a_line_that_ends_too_early_is_none)
+{
+    struct proc_stat s;
+    const char *line = "813 (train)" REST;
+    size_t needed = (size_t)(strstr(line, "1327111") - line);
+    for (size_t i = 0; i < needed; i++) {
+        char cut[256];
+        snprintf(cut, sizeof(cut), "%.*s", (int)i, line);
+        cr_expect_not(proc_stat_parse(cut, &s), "taken: %s", cut);
+    }
+    cr_expect_not(proc_stat_parse("no such line", &s));
+}

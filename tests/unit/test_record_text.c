@@ -1,0 +1,139 @@
+/* The record of a running job: written, read, and everything that is none refused. */
+#include "record_text.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COOKIE "6ab2745628734b15bf11998535d9b413"
+
+static const struct record full = { .boot = "0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b55",
+                                    .pid_namespace = 4026531836,
+                                    .guardian = { 812, 4711 },
+                                    .agent = { 813, 18446744073709551 },
+                                    .cookie = COOKIE,
+                                    .job = "lr 3e-4",
+                                    .cgroup = "/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456" };
+
+/* The text of `r`; freed by the caller. */
+static char *text_of(const struct record *r)
+{
+    struct buf out = { 0 };
+    cr_assert(record_print(&out, r));
+    cr_assert(buf_append(&out, "", 1));
+    return (char *)out.data;
+}
+
+static void comes_back(const struct record *r)
+{
+    struct record back;
+    char *text = text_of(r);
+    cr_assert(record_parse(text, &back), "%s", text);
+    cr_expect_str_eq(back.boot, r->boot);
+    cr_expect_eq(back.pid_namespace, r->pid_namespace);
+    cr_expect_eq(back.guardian.pid, r->guardian.pid);
+    cr_expect_eq(back.guardian.start_ticks, r->guardian.start_ticks);
+    cr_expect_eq(back.agent.pid, r->agent.pid);
+    cr_expect_eq(back.agent.start_ticks, r->agent.start_ticks);
+    cr_expect_str_eq(back.cookie, r->cookie);
+    cr_expect_str_eq(back.job, r->job);
+    cr_expect_str_eq(back.cgroup, r->cgroup);
+    free(text);
+}
+
+/* The text of `full` with `from` replaced by `to` must not be taken. */
+static void refused(const char *from, const char *to)
+{
+    struct record back;
+    char *text = text_of(&full), changed[2 * RECORD_MAX];
+    char *at = strstr(text, from);
+    cr_assert_not_null(at, "%s", from);
+    snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    cr_expect_not(record_parse(changed, &back), "taken: %s", changed);
+    free(text);
+}
+
+Test(record_text, what_is_written_is_read)
+{
+    struct record plain = full;
+    comes_back(&full);
+    plain.cgroup[0] = '\0';
+    comes_back(&plain);
+}
+
+Test(record_text, a_line_too_many_or_too_few)
+{
+    refused("ddprun-record 1", "ddprun-record 2");
+    refused("ddprun-record 1\n", "");
+    refused("agent 813 18446744073709551\n", "");
+    refused("job lr 3e-4\n", "job lr 3e-4\nmore 1\n");
+    refused("job lr 3e-4\n", "job lr 3e-4");
+    refused("boot ", "boot");
+}
+
+Test(record_text, numbers_that_are_none)
+{
+    refused("guardian 812 4711", "guardian -1 4711");
+    refused("guardian 812 4711", "guardian 0 4711");
+    refused("guardian 812 4711", "guardian 812");
+    refused("guardian 812 4711", "guardian 812 4711 1");
+    refused("guardian 812 4711", "guardian 812 +4711");
+    refused("guardian 812 4711", "guardian 99999999999 4711");
+    refused("guardian 812 4711", "guardian 812 99999999999999999999999");
+    refused("pid_namespace 4026531836", "pid_namespace 0x10");
+}
+
+/* By the cookie processes are killed: a short one could be anybody's. */
+Test(record_text, a_cookie_that_is_none)
+{
+    refused("cookie " COOKIE, "cookie ");
+    refused("cookie " COOKIE, "cookie 6ab27456");
+    refused("cookie " COOKIE, "cookie 6AB2745628734B15BF11998535D9B413");
+    refused("cookie " COOKIE, "cookie " COOKIE "00");
+}
+
+/* All in the group are killed: it must be one of ours, and this job's. */
+Test(record_text, a_group_that_is_not_this_jobs)
+{
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/sys/fs/cgroup");
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/sys/fs/cgroup/ddprun-x-00000000");
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "ddprun-x-6ab27456");
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/sys/../ddprun-x-6ab27456");
+    refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/x-6ab27456");
+}
+
+Test(record_text, a_text_that_is_cut_anywhere)
+{
+    struct record back;
+    char *text = text_of(&full);
+    for (size_t i = 0; i < strlen(text); i++) {
+        char *cut = strndup(text, i);
+        cr_expect_not(record_parse(cut, &back), "taken: %s", cut);
+        free(cut);
+    }
+    free(text);
+}
+
+Test(record_text, values_without_end)
+{
+    static char text[3 * RECORD_MAX];
+    struct record back;
+    memset(text, 'x', sizeof(text) - 1);
+    cr_expect_not(record_parse(text, &back));
+    memcpy(text, "ddprun-record 1\nboot ", 21);
+    cr_expect_not(record_parse(text, &back));
+    text[sizeof(text) - 2] = '\n';
+    cr_expect_not(record_parse(text, &back));
+}
+
+/* One would be two lines of the file. */
+Test(record_text, newlines_are_not_written)
+{
+    struct buf out = { 0 };
+    struct record odd = full;
+    strcpy(odd.cgroup, "/a\nb/ddprun-x-6ab27456");
+    cr_expect_not(record_print(&out, &odd));
+    buf_free(&out);
+}

@@ -6,13 +6,11 @@
  *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
  *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
  *     child of ours) is checked to be still there. Only then the pidfd is signalled.
- * Both lists may miss someone who is being born. That is why killing repeats until wait says that
- * nobody is left. */
+ * Both lists may miss someone who is being born. That is why killing (descendants_kill.c) repeats until wait says
+ * that nobody is left. */
 #include "descendants.h"
 
 #include "procfs.h"
-
-#include "base/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NAMED_AT_MOST = 8, RESCAN_MS = 5 };
+enum { NAMED_AT_MOST = 8, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
+
+enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
 
 bool descendants_adopt(void)
 {
@@ -87,20 +87,47 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Children of `of` as an array of pid_t in `pids`. */
-static size_t children_of(pid_t of, struct buf *pids)
+/* Where /proc is not mounted, wait() still knows whose child a number is, so every number that there may be is tried: a
+ * second of work, and it tells of our own children only. */
+static void children_by_wait(struct buf *pids)
 {
-    static enum { UNKNOWN, BY_FILE, BY_SCAN } way; /* the same for the life of a kernel */
+    for (pid_t pid = 1; pid <= PID_MOST; pid++) {
+        siginfo_t unused;
+        if (waitid(P_PID, (id_t)pid, &unused, WEXITED | WNOHANG | WNOWAIT) == 0)
+            add_pid(pids, pid);
+    }
+}
+
+/* The same for the life of a kernel. */
+static enum way way_to_children(void)
+{
+    static enum way way;
+    if (way == UNKNOWN && access("/proc/self/stat", R_OK) != 0)
+        way = BY_WAIT;
     if (way == UNKNOWN) {
         struct buf probe = { 0 };
         way = children_by_file(getpid(), &probe) ? BY_FILE : BY_SCAN;
         buf_free(&probe);
     }
+    return way;
+}
+
+/* Children of `of` as an array of pid_t in `pids`. */
+static size_t children_of(pid_t of, struct buf *pids)
+{
+    const enum way way = way_to_children();
     if (way == BY_FILE)
         children_by_file(of, pids);
-    else
+    else if (way == BY_SCAN)
         children_by_scan(of, pids);
+    else if (of == getpid())
+        children_by_wait(pids);
     return pids->len / sizeof(pid_t);
+}
+
+size_t descendants_list(struct buf *pids)
+{
+    return children_of(getpid(), pids);
 }
 
 /* --- signalling ----------------------------------------------------------------------------------------- */
@@ -156,39 +183,6 @@ void descendants_signal(int signal)
     buf_free(&pids);
 }
 
-/* --- to the last one ------------------------------------------------------------------------------------ */
-
-/* Take what has ended. False when there is no child any more. */
-static bool reap_some(void)
-{
-    pid_t pid;
-    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-        ;
-    return pid == 0;
-}
-
-bool descendants_kill_all(uint64_t limit_ms)
-{
-    uint64_t end = clock_ms() + limit_ms;
-    sigset_t child_ended, before;
-    sigemptyset(&child_ended);
-    sigaddset(&child_ended, SIGCHLD);
-    /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
-    pthread_sigmask(SIG_BLOCK, &child_ended, &before);
-    bool left = reap_some();
-    while (left && clock_ms() < end) {
-        descendants_signal(SIGKILL);
-        left = reap_some();
-        /* An orphan that changes hands tells us nothing, so look again soon even when nobody has
-         * ended. */
-        if (left)
-            sigtimedwait(&child_ended, NULL, &(struct timespec){ .tv_nsec = RESCAN_MS * 1000000 });
-        left = left && reap_some();
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !left;
-}
-
 size_t descendants_children(pid_t *out, size_t max)
 {
     struct buf pids = { 0 };
@@ -199,6 +193,8 @@ size_t descendants_children(pid_t *out, size_t max)
     buf_free(&pids);
     return n;
 }
+
+/* --- words -------------------------------------------------------------------------------------------------- */
 
 void descendants_names(struct buf *out)
 {

@@ -19,6 +19,10 @@ bool descendants_adopt(void);
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
+/* Our own children, zombies too, as an array of pid_t behind what `pids` holds; their number. The numbers stay theirs until
+ * we wait for them. */
+size_t descendants_list(struct buf *pids);
+
 /* SIGKILL to all, reap, and again for those born meanwhile, until none is left. False when some are
  * still there after `limit_ms` (unkillable: they hang in the kernel). Nobody else may wait for
  * children meanwhile. */

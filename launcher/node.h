@@ -14,6 +14,7 @@
 #include "agent.h"
 #include "announce.h"
 #include "exits.h"
+#include "hurry.h"
 #include "output.h"
 #include "spawner.h"
 #include "stuck.h"
@@ -37,7 +38,7 @@ struct node {
 
     uv_loop_t loop;
     uv_timer_t timer; /* the core's deadline, or the store's */
-    uv_idle_t more;   /* runs while wishes are left */
+    uv_idle_t more;   /* runs while wishes are left, or children that have ended */
     bool ended;       /* handles are closing */
 
     uv_poll_t lifeline, signals; /* of the two descriptors that follow */
@@ -52,11 +53,12 @@ struct node {
 
     struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
     size_t done;
-    bool pumping;
+    bool reap; /* children have ended, or may have */
 
     struct exits exits;
-    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    bool alone;  /* no child is left */
+    pid_t *pids;        /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    bool alone;         /* no child is left */
+    struct hurry hurry; /* while workers are being stopped */
     bool store_lost, finishing;    /* finishing: only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { STOOD_STILL_MS = 500, CATCH_UP_MS = 20 };
+enum { STOOD_STILL_MS = 500, CATCH_UP_MS = 20, REAPED_PER_TURN = 256 };
 
 /* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
  * until the next step only, and carrying one out may cause the next event. */
@@ -103,19 +103,27 @@ static void child_ended(struct node *n, pid_t pid, int status)
     announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
 }
 
-/* Take every child that has ended. SIGCHLD says only that there is at least one. Orphans that we
- * have adopted are taken like workers, else they would stay as zombies; libuv's own process handles
- * would leave them. */
-void node_reap(struct node *n)
+/* Whom exits knows comes first, in the order of their ends. Returns how many were taken, at most `most`; `n->alone` is set when
+ * no child is left. Orphans that we have adopted are taken like workers, else they would stay as zombies; libuv's own process
+ * handles would leave them. */
+static int reap_some(struct node *n, int most)
 {
-    int status;
-    pid_t pid;
-    while ((pid = exits_next(&n->exits)) > 0)
+    int status, taken = 0;
+    pid_t pid = 0;
+    for (; taken < most && (pid = exits_next(&n->exits)) > 0; taken++)
         if (waitpid(pid, &status, WNOHANG) == pid)
             child_ended(n, pid, status);
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) /* adopted orphans, and whom nobody watched */
+    for (; taken < most && (pid = waitpid(-1, &status, WNOHANG)) > 0; taken++)
         child_ended(n, pid, status);
-    n->alone = pid < 0 && errno == ECHILD;
+    n->alone = taken < most && pid < 0 && errno == ECHILD;
+    return taken;
+}
+
+/* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we take them, and the
+ * loop has other duties, to kill them for one: so there are turns. */
+void node_reap(struct node *n)
+{
+    n->reap = reap_some(n, REAPED_PER_TURN) == REAPED_PER_TURN;
     if (n->alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }

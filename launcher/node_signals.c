@@ -94,7 +94,7 @@ static void hear(struct node *n, const struct signal_heard *heard)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        node_reap(n);
+        n->reap = true; /* in the loop's next turn, once for all who have ended by then */
         say_who_stopped(n);
         break;
     case SIGNAL_NONE:

@@ -23,6 +23,7 @@ enum {
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
+    hurry_end(&n->hurry);
     int error = spawner_start(&n->spawner, local_rank, &pid);
     if (error != 0) {
         node_feed(
@@ -100,6 +101,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         spawn(n, wish.local_rank);
         break;
     case WISH_SIGNAL:
+        hurry_begin(&n->hurry);
         if (n->pids[wish.local_rank] != 0)
             kill(-n->pids[wish.local_rank], wish.signal);
         break;
@@ -119,6 +121,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         prepare_attempt(n);
         break;
     case WISH_FINISH:
+        hurry_end(&n->hurry);
         begin_to_finish(n, wish.exit_code);
         break;
     }
@@ -136,7 +139,10 @@ static bool next_wish(struct node *n, struct agent_wish *wish)
 
 static void on_more(uv_idle_t *idle)
 {
-    node_pump(idle->data);
+    struct node *n = idle->data;
+    if (n->reap)
+        node_reap(n);
+    node_pump(n);
 }
 
 /* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
@@ -149,7 +155,7 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len > 0)
+    if (n->wishes.len > 0 || n->reap)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHAINS = 64, HOG_STEP = 1 << 20, HOG_STEPS = 4096, FAILED = 111 };
+enum { CHAINS = 32 /* on each of two ranks */, HOG_STEP = 1 << 20, HOG_STEPS = 4096, FAILED = 111 };
 
 static int rank(void)
 {
@@ -151,7 +151,7 @@ _Noreturn static void run_chain(void)
 
 static void be_chains(void)
 {
-    for (int i = 0; i < CHAINS; i++)
+    for (int i = 0; i < CHAINS && rank() < 2; i++)
         if (fork() == 0)
             run_chain();
     signal(SIGCHLD, SIG_IGN); /* their first links */

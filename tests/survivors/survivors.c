@@ -46,8 +46,8 @@ struct options {
 struct series {
     const struct options *o;
     struct trial *trials;
-    struct trial_result *results; /* shared */
-    size_t count, started, done;
+    struct trial_result *results;      /* shared */
+    size_t count, calm, started, done; /* `calm`: those in front that may run side by side */
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* which trial it is */
     struct bystander bystander;
@@ -128,7 +128,24 @@ static bool applies(enum launcher by, enum fault fault)
     return fault != FAULT_OOM || cage_has_memory();
 }
 
-/* Rounds outside, so that an interrupted series has tried everything alike. A trial's seed follows from its place. */
+static void add_trials(struct series *s, enum launcher by, const char *record_dir, unsigned kinds)
+{
+    const struct options *o = s->o;
+    for (int round = 0; round < o->rounds; round++)
+        for (int kind = 0; kind < KIND_COUNT; kind++)
+            for (int fault = 0; fault < FAULT_COUNT; fault++)
+                if ((kinds >> kind & 1) && (o->faults >> fault & 1) && applies(by, (enum fault)fault))
+                    s->trials[s->count++] = (struct trial){ .by = by,
+                                                            .kind = (enum kind)kind,
+                                                            .fault = (enum fault)fault,
+                                                            .seed = o->seed + (uint64_t)round,
+                                                            .ddprun = o->ddprun,
+                                                            .worker = o->worker,
+                                                            .record_dir = record_dir };
+}
+
+/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at a time: they take
+ * the whole machine, and what is measured is one job, not a crowd of them. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -138,17 +155,9 @@ static bool make_trials(struct series *s, enum launcher by, const char *record_d
         mmap(NULL, most * sizeof(*s->results), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s->trials == NULL || s->results == MAP_FAILED)
         return false;
-    for (int round = 0; round < o->rounds; round++)
-        for (int kind = 0; kind < KIND_COUNT; kind++)
-            for (int fault = 0; fault < FAULT_COUNT; fault++)
-                if ((o->kinds >> kind & 1) && (o->faults >> fault & 1) && applies(by, (enum fault)fault))
-                    s->trials[s->count++] = (struct trial){ .by = by,
-                                                            .kind = (enum kind)kind,
-                                                            .fault = (enum fault)fault,
-                                                            .seed = o->seed + (uint64_t)round,
-                                                            .ddprun = o->ddprun,
-                                                            .worker = o->worker,
-                                                            .record_dir = record_dir };
+    add_trials(s, by, record_dir, o->kinds & ~(1U << KIND_CHAINS));
+    s->calm = s->count;
+    add_trials(s, by, record_dir, o->kinds & 1U << KIND_CHAINS);
     return true;
 }
 
@@ -188,12 +197,13 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-static void run_trials(struct series *s)
+/* Up to `until`, `jobs` of them side by side. */
+static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;
-    while (s->done < s->count) {
-        for (int slot = 0; slot < s->o->jobs; slot++)
-            if (s->running[slot] == 0 && s->started < s->count)
+    while (s->done < until) {
+        for (int slot = 0; slot < jobs; slot++)
+            if (s->running[slot] == 0 && s->started < until)
                 start_next(s, slot);
         wait_one(s);
         show_progress(s, &next_ms);
@@ -217,7 +227,8 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     }
     int bad = 1;
     if (make_trials(&s, by, record_dir)) {
-        run_trials(&s);
+        run_trials(&s, s.calm, o->jobs);
+        run_trials(&s, s.count, 1);
         bad = table_print(s.trials, s.results, s.count, s.touched);
     }
     bystander_close(&s.bystander);

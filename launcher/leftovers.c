@@ -10,6 +10,7 @@
  * and die runs towards us. Once in 4 million forks pids wrap around: hence the second look. */
 #include "leftovers.h"
 
+#include "hurry.h"
 #include "procfs.h"
 
 #include "base/clock.h"
@@ -126,8 +127,10 @@ bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
     int before = 0, clean_looks = 0;
+    struct hurry hurry = { 0 };
     if (!have_pidfds())
         return false;
+    hurry_begin(&hurry);
     while (clean_looks < 2 && clock_ms() < end) {
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
@@ -136,5 +139,6 @@ bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
             poll(NULL, 0, 1);
         before = found;
     }
+    hurry_end(&hurry);
     return clean_looks == 2;
 }

@@ -70,13 +70,14 @@ static bool start_workers(struct run *x)
 
 /* --- the fault ---------------------------------------------------------------------------------------------- */
 
-/* The agent is the guardian's first child. It is not ours, so it is opened, and looked for again before anything is sent. */
+/* The agent is the guardian's child with a session of its own; before it there may be others, which try what the kernel can.
+ * It is not ours, so it is opened, and looked for again before anything is sent. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
     while (!x->live.ended && clock_us() < until) {
         pid_t agent = tree_child(x->live.launcher, 0);
-        int fd = agent > 0 ? pidfd_open(agent, 0) : -1;
+        int fd = agent > 0 && getsid(agent) == agent ? pidfd_open(agent, 0) : -1;
         if (fd >= 0 && tree_child(x->live.launcher, 0) == agent)
             return fd;
         if (fd >= 0)

@@ -1,0 +1,45 @@
+/* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer.
+ *
+ * tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts orphans, and
+ * is over when wait() says that there is no child. */
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NOTHING_TRIED = 77, LIMIT_MS = 120000 };
+
+struct sample {
+    char launcher[16], kinds[64];
+};
+
+TestSuite(survivors, .timeout = 150);
+
+/* Chains take the whole machine, so they are a sample of their own. */
+ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
+{
+    static struct sample samples[] = {
+        { "plain", "plain,forks,daemon,deaf" },  { "plain", "stopped,pidns,loader" },  { "plain", "chains" },
+        { "cgroup", "plain,forks,daemon,deaf" }, { "cgroup", "stopped,pidns,loader" }, { "cgroup", "chains" },
+        { "pidns", "plain,forks,daemon,deaf" },  { "pidns", "stopped,pidns,loader" },  { "pidns", "chains" },
+    };
+    return cr_make_param_array(struct sample, samples, sizeof(samples) / sizeof(samples[0]));
+}
+
+ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
+{
+    char launcher[40], kinds[80];
+    snprintf(launcher, sizeof(launcher), "--launchers=%s", s->launcher);
+    snprintf(kinds, sizeof(kinds), "--kinds=%s", s->kinds);
+    struct run_result r =
+        run_command((const char *const[]){ bin("tests/survivors/survivors"), launcher, kinds, bin("ddprun"),
+                                           bin("tests/prog/survivor"), NULL },
+                    &(struct run_options){ .timeout_ms = LIMIT_MS });
+    const char *why = strstr(r.out, "skipped, because");
+    if (r.exit_code == NOTHING_TRIED)
+        cr_skip_test("%s: %.200s", s->launcher, why != NULL ? why : "");
+    cr_expect_eq(r.exit_code, 0, "exit %d, signal %d\n%s\n%s", r.exit_code, r.signal, r.out, r.err);
+    run_free(&r);
+}

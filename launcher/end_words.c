@@ -30,7 +30,17 @@ static bool oom_cgroup(const struct worker_evidence *e)
 
 static bool oom_system(const struct worker_evidence *e)
 {
-    return e->oom == OOM_SYSTEM;
+    return e->oom == OOM_SYSTEM && !e->oom_likely;
+}
+
+static bool oom_likely(const struct worker_evidence *e)
+{
+    return e->oom_likely;
+}
+
+static bool object_known(const struct worker_evidence *e)
+{
+    return e->object[0] != '\0';
 }
 
 /* Pages come 4 KiB at a time, and not the last few are what a worker asks for: a hundredth is as good as nothing. */
@@ -99,6 +109,9 @@ static const struct row {
     { SIGKILL, oom_system, "out of memory (SIGKILL)",
       "out of memory: the machine had none left, not a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
+    { SIGKILL, oom_likely, "most likely out of memory (SIGKILL)",
+      "most likely out of memory: meanwhile the kernel killed {kills} on this machine for that, and control groups cannot be read here",
+      LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, always, "killed by someone else (SIGKILL)",
       "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not tell who did",
       "look for a kill -9 by hand or in a script, a time limit of the scheduler, a container that was stopped" },
@@ -119,6 +132,7 @@ static const struct row {
       "see df, and who writes the files that it maps" },
     { SIGSEGV, fault_in, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
     { SIGSEGV, fault_known, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
+    { SIGSEGV, object_known, NULL, "it used an address that cannot exist, in {object}", NULL },
     { SIGSEGV, always, NULL, "it accessed memory that is not its own (the kernel does not tell here at which address)", NULL },
     { SIGILL, cpu_named, NULL,
       "it met an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
@@ -128,6 +142,7 @@ static const struct row {
     { SIGABRT, always, NULL,
       "it gave up by itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
       "its last lines usually say which" },
+    { SIGFPE, object_known, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
     { SIGFPE, always, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
     { SIGSYS, always, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
     { SIGPIPE, stdout_gone, "the reader of stdout has gone (SIGPIPE)",

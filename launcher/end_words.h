@@ -34,6 +34,7 @@ enum { CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 struct worker_evidence {
     enum oom_kind oom;
     bool oom_named;                /* the kernel's log names this very process */
+    bool oom_likely;               /* only the machine's counter rose, which others may have caused */
     unsigned long long kills;      /* by how much the counter rose */
     char cgroup[CGROUP_SHOWN];     /* which group; "" for the whole machine */
     bool cgroup_v2;                /* decides how the limit's file is called */

@@ -135,6 +135,7 @@ void final_report(const struct final_facts *f)
                         .left_waiting = f->left_waiting,
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
+    r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
     look_at_program(&r, &details, f->program);
     read_error_file(&r, &details);
     print_it(&r);

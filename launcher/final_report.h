@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_FINAL_REPORT_H
 #define LAUNCHER_FINAL_REPORT_H
 
+#include "evidence.h"
 #include "output.h"
 #include "report.h"
 
@@ -9,6 +10,7 @@ struct final_facts {
     const struct plan *plan;
     const struct agent *agent;
     struct output *output; /* everything in it is written */
+    const struct evidence *evidence;
     uint64_t started_ms;
     const struct signal_heard
         *stop; /* the user's first request to stop, if agent_stop_signal says there is one */

@@ -25,6 +25,7 @@ static void report(struct node *n)
     final_report(&(struct final_facts){ .plan = n->plan,
                                         .agent = n->agent,
                                         .output = n->output,
+                                        .evidence = n->evidence,
                                         .started_ms = n->started_ms,
                                         .stop = &n->stop_heard,
                                         .program = n->spawner.failed,
@@ -102,6 +103,7 @@ ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
     n->left_waiting[0] = '\0';
     n->spawner.failed = NULL;
     ddp_status status = contain_attempt(n->contain, attempt, err);
+    evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
     return status == DDP_OK ? output_attempt(n->output, attempt, err) : status;
 }
 
@@ -127,6 +129,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     };
     n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
     n->agent = agent_new(&options);
+    n->evidence = evidence_new();
     if (n->pids == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
@@ -150,6 +153,7 @@ static void close_node(struct node *n)
     uv_loop_close(&n->loop);
     store_server_stop(n->store);
     agent_free(n->agent);
+    evidence_free(n->evidence);
     buf_free(&n->wishes);
     free(n->pids);
     spawner_close(&n->spawner);

@@ -13,6 +13,7 @@
 
 #include "agent.h"
 #include "announce.h"
+#include "evidence.h"
 #include "exits.h"
 #include "hurry.h"
 #include "output.h"
@@ -59,6 +60,7 @@ struct node {
     pid_t *pids;        /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     bool alone;         /* no child is left */
     struct hurry hurry; /* while workers are being stopped */
+    struct evidence *evidence;     /* NULL = none is taken */
     bool store_lost, finishing;    /* finishing: only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;

@@ -100,7 +100,10 @@ static void child_ended(struct node *n, pid_t pid, int status)
                                        .pid = pid,
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                        .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0 });
-    announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
+    const struct agent_worker *w = agent_worker(n->agent, local_rank);
+    if (w->verdict == WORKER_FAILED)
+        evidence_ended(n->evidence, local_rank, pid, status);
+    announce_worker_ended(&n->announce, local_rank, w);
 }
 
 /* Whom exits knows comes first, in the order of their ends. Returns how many were taken, at most `most`; `n->alone` is set when

@@ -12,6 +12,7 @@
 
 #include "ddp/context.h"
 #include "exit_codes.h"
+#include "prefix.h"
 #include "signals.h"
 #include "worker_env.h"
 
@@ -206,6 +207,17 @@ static bool man_signals(struct buf *out)
     return ok;
 }
 
+static bool man_prefix_fields(struct buf *out)
+{
+    bool ok =
+        buf_printf(out, ".SH PREFIX\nFields of \\-\\-log_line_prefix_template are written ${name} or $name; "
+                        "$$ is a dollar.\n");
+#define X(id, name, meaning) ok = ok && man_entry(out, name, meaning);
+    PREFIX_FIELDS(X)
+#undef X
+    return ok;
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -233,6 +245,6 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_examples(out) &&
+           man_prefix_fields(out) && man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

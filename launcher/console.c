@@ -5,6 +5,7 @@
  * used up. */
 #include "console.h"
 
+#include "escape.h"
 #include "event_json.h"
 #include "line_prefix.h"
 
@@ -67,6 +68,17 @@ static void queue_batch(struct console *c, int sink)
     c->batch.len = 0;
 }
 
+/* Names of files and of foreign processes are in it: no more to be trusted than a worker's line. */
+static void note_line(struct console *c, const char *text, struct buf *out)
+{
+    bool terminal = row_of(c, STDERR_FILENO)->escape;
+    bool ok = buf_printf(out, "%sddprun: ", line_row_wipe(&c->screen)) &&
+              (terminal ? escape_put(out, slice_str(text)) : buf_printf(out, "%s", text)) &&
+              buf_append(out, "\n", 1);
+    if (!ok)
+        out->len = 0;
+}
+
 /* What workers said before comes before it. */
 void console_note(struct console *c, const char *text)
 {
@@ -76,7 +88,7 @@ void console_note(struct console *c, const char *text)
     if (json)
         event_note(&out, since_start(c), text);
     else
-        buf_printf(&out, "%sddprun: %s\n", line_row_wipe(&c->screen), text);
+        note_line(c, text, &out);
     sinks_put(c->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
     buf_free(&out);
 }
@@ -172,7 +184,7 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
     struct console *c = s->console;
     struct fold *fold = c->folds[s->which == STD_ERR].fold;
     if (c->plan->cli->json)
-        event_output(&c->batch, since_start(c), &c->plan->workers[s->local_rank], s->which, text, kind);
+        event_output(&c->batch, s->at, &c->plan->workers[s->local_rank], s->which, text, kind);
     else if (fold != NULL)
         fold_line(s, fold, text, kind);
     else

@@ -13,13 +13,18 @@
 #include <cjson/cJSON.h>
 
 /* An object with what all events have; NULL when memory is short. */
-static cJSON *event(const char *name, uint64_t t_ms)
+static cJSON *event_us(const char *name, uint64_t t_us)
 {
     cJSON *o = cJSON_CreateObject();
-    if (o != NULL && json_add_text(o, "event", name) && json_add_number(o, "t", (double)t_ms / 1000.0))
+    if (o != NULL && json_add_text(o, "event", name) && json_add_number(o, "t", (double)t_us / 1e6))
         return o;
     cJSON_Delete(o);
     return NULL;
+}
+
+static cJSON *event(const char *name, uint64_t t_ms)
+{
+    return event_us(name, t_ms * 1000);
 }
 
 /* Print it when it is complete; frees it in any case. */
@@ -59,15 +64,17 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
 }
 
 /* `kind` lets a reader put together again what was too long for one event, and draw a progress bar over itself. */
-bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int stream,
+bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
     static const char *const kinds[] = {
         [LINE_WHOLE] = "line", [LINE_LAST] = "last", [LINE_UPDATE] = "update", [LINE_CUT] = "part"
     };
-    cJSON *o = event("output", t_ms);
+    char time[PREFIX_TIME_MAX];
+    cJSON *o = event_us("output", at.since_us);
+    prefix_time(time, at.unix_us);
     return emit(out, o,
-                o != NULL && add_who(o, who) &&
+                o != NULL && json_add_text(o, "time", time) && add_who(o, who) &&
                     json_add_text(o, "stream", stream == STD_OUT ? "stdout" : "stderr") &&
                     json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
 }

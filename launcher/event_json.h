@@ -18,7 +18,7 @@ bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
 
 /* `stream` is STD_OUT or STD_ERR. */
-bool event_output(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int stream,
+bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind);
 
 /* It has ended, or could not be started: `how` says which. */

@@ -304,7 +304,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
     ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
     if (status == DDP_OK)
         status = prefix_add(&plan->line_prefix, template, &why);
-    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.200s: %s", from, template, why.msg);
+    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.60s: %s", from, template, why.msg);
 }
 
 /* --- all workers ---------------------------------------------------------------------------------------- */

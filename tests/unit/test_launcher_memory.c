@@ -1,7 +1,10 @@
 /* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
 #include "event_json.h"
+#include "fold.h"
+#include "line_prefix.h"
 #include "report.h"
+#include "show.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -95,12 +98,38 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     cJSON_Delete(json);
     ok = report_text(&report, out) && ok;
     ok = event_started(out, 0, plan) && ok;
-    ok = event_output(out, 0, &plan->workers[1], STD_OUT, slice_str("text"), LINE_WHOLE) && ok;
+    ok = event_output(out, (struct line_time){ 0 }, &plan->workers[1], STD_OUT, slice_str("text"),
+                      LINE_WHOLE) &&
+         ok;
     ok = event_worker_ended(out, 0, &plan->workers[1], agent_worker(a, 1)) && ok;
     ok = event_finished(out, &report) && ok;
     for (int r = 0; r < 3; r++)
         tail_free(&tails[r]);
     return ok;
+}
+
+/* Where there is no memory to wait in, a line is shown at once: none is lost. */
+static void count_line(void *user, const struct fold_line *line)
+{
+    int *ranks = user;
+    for (int r = 0; r < 3; r++)
+        *ranks += line->ranks != NULL ? rank_set_has(line->ranks, r) : line->rank == r;
+}
+
+static bool show_folded(const struct plan *plan, struct buf *out)
+{
+    int ranks = 0;
+    struct fold *fold = fold_new(4, count_line, &ranks);
+    for (int r = 0; fold != NULL && r < 3; r++)
+        fold_put(fold, &(struct fold_line){ .text = slice_str("line"), .rank = r });
+    if (fold != NULL) {
+        fold_finish(fold);
+        cr_assert_eq(ranks, 3);
+    }
+    fold_free(fold);
+    struct line_row row = { .escape = true };
+    return fold != NULL && line_prefix(plan, &(struct line_origin){ .local_rank = 1 }, true, out) &&
+           line_show(out, &row, slice_str("[1] "), slice_str("\033[31mred\007"), LINE_WHOLE);
 }
 
 static bool with_plan(const struct plan *plan)
@@ -111,6 +140,7 @@ static bool with_plan(const struct plan *plan)
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = 1 });
     bool ok = plan_print(plan, &out);
     ok = plan_print_json(plan, &out) && ok;
+    ok = show_folded(plan, &out) && ok;
     ok = a != NULL && tell_everything(plan, a, &out) && ok;
     if (plan_env(plan, 1, &env, &err) == DDP_OK)
         worker_env_free(&env);

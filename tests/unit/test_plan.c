@@ -1,8 +1,10 @@
 /* The plan of a node: what is decided, what is refused, and what --dry_run prints. */
+#include "line_prefix.h"
 #include "plan.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct cli cli;
@@ -247,4 +249,101 @@ Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_do
     cJSON_Delete(o);
     buf_free(&text);
     buf_free(&json);
+}
+
+/* --- the console ---------------------------------------------------------------------------------------- */
+
+/* The prefix of rank 1's lines, "" for none. */
+static const char *prefix_text(void)
+{
+    static char shown[256];
+    struct buf out = { 0 };
+    const struct line_origin from = { .local_rank = 1, .which = STD_ERR, .pid = 77, .at = { 42, 1500000 } };
+    cr_assert(line_prefix(&plan, &from, false, &out) && buf_append(&out, "", 1));
+    snprintf(shown, sizeof(shown), "%s", (const char *)out.data);
+    buf_free(&out);
+    return shown;
+}
+
+Test(plan, a_prefix_has_its_template_from_the_option, .fini = tear_down)
+{
+    PLAN("--nproc_per_node=2", "--log-line-prefix-template=$host:${local_rank} $pid $stream|", "x");
+    cr_assert_str_eq(prefix_text(), "n1:1 77 stderr|");
+}
+
+Test(plan, else_from_torchruns_variable_else_it_is_the_rank, .fini = tear_down)
+{
+    char *environment[] = { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=[${role_name}${local_rank}]:", NULL };
+    cr_assert_eq(make((char *[]){ "ddprun", "--nproc_per_node=2", "x", NULL }, environment, 0), DDP_OK);
+    cr_assert_str_eq(prefix_text(), "[default1]:");
+    tear_down();
+    PLAN("--nproc_per_node=2", "--timestamps", "x");
+    cr_assert_str_eq(prefix_text(), "1970-01-01T00:00:00.000042Z [1] ");
+    tear_down();
+    PLAN("--nproc_per_node=2", "--no_prefix", "x");
+    cr_assert_str_eq(prefix_text(), "");
+}
+
+Test(plan, a_template_on_the_command_line_is_for_a_single_worker_too, .fini = tear_down)
+{
+    char *environment[] = { "PET_LOG_LINE_PREFIX_TEMPLATE=$host ", NULL };
+    PLAN("--log-line-prefix-template=$host ", "x");
+    cr_assert(plan.prefix);
+    tear_down();
+    PLAN("--timestamps", "x");
+    cr_assert(plan.prefix);
+    tear_down();
+    cr_assert_eq(make((char *[]){ "ddprun", "x", NULL }, environment, 0), DDP_OK);
+    cr_assert_not(plan.prefix, "the environment is for all jobs, also for those that want a terminal");
+}
+
+Test(plan, a_wrong_template_is_refused_with_its_name)
+{
+    cr_assert_eq(make((char *[]){ "ddprun", "--log-line-prefix-template=[$rnak]", "x", NULL }, bare, 0),
+                 DDP_ERR_ARG);
+    cr_expect_not_null(strstr(err.msg, "--log_line_prefix_template=[$rnak]: there is no field 'rnak'"), "%s",
+                       err.msg);
+    cr_expect_not_null(strstr(err.msg, "elapsed"), "the list is whole: %s", err.msg);
+    cli_free(&cli);
+}
+
+Test(plan, a_line_of_several_ranks_shows_them_in_any_case, .fini = tear_down)
+{
+    struct rank_set ranks = { 0 };
+    struct buf out = { 0 };
+    cr_assert_eq(rank_set_parse(&ranks, "0,2-3", 8, NULL), DDP_OK);
+    const struct line_origin from = { .ranks = &ranks };
+    PLAN("--nproc_per_node=4", "x");
+    cr_assert(line_prefix(&plan, &from, true, &out));
+    tear_down();
+    PLAN("--nproc_per_node=4", "--log-line-prefix-template=$host$pid ", "x");
+    cr_assert(line_prefix(&plan, &from, false, &out));
+    tear_down();
+    PLAN("--nproc_per_node=4", "--no-prefix", "x");
+    cr_assert(line_prefix(&plan, &from, false, &out) && buf_append(&out, "", 1));
+    cr_assert_str_eq((const char *)out.data, "\033[1m[0,2-3]\033[0m [0,2-3] n1- [0,2-3] ");
+    rank_set_free(&ranks);
+    buf_free(&out);
+}
+
+Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = tear_down)
+{
+    PLAN("--nproc_per_node=3", "--local-ranks-filter=1", "x");
+    cr_assert(plan.workers[1].out.console && plan.workers[1].err.console);
+    cr_assert_not(plan.workers[0].out.console);
+    cr_assert_null(plan.workers[0].out.file);
+    cr_assert_not(plan.prefix, "only one is shown");
+    tear_down();
+    PLAN("--nproc_per_node=3", "--local-ranks-filter=0,2", "--log_dir=logs", "x");
+    cr_assert_not(plan.workers[1].err.console);
+    cr_assert_not_null(plan.workers[1].err.file);
+    cr_assert(plan.prefix);
+}
+
+Test(plan, a_filter_that_names_no_worker_is_refused)
+{
+    cr_assert_eq(make((char *[]){ "ddprun", "--local_ranks_filter=1-2", "x", NULL }, bare, 0), DDP_ERR_ARG);
+    cr_assert_str_eq(err.msg,
+                     "--local_ranks_filter names local rank 2, but there is 1 worker on this node (0 to 0)");
+    cli_free(&cli);
 }

@@ -423,9 +423,12 @@ Test(event_json, each_event_is_one_line, .fini = tear_down)
     cr_assert_eq(number(o, "t"), 0.25);
     cr_assert_eq(number(o, "pid"), 77);
     cJSON_Delete(o);
-    o = event(event_output(&text, 0, w, STD_ERR, slice_of("a\0b\"\n\xc3", 6), LINE_UPDATE), "output");
+    const struct line_time at = { .unix_us = 1795278240000042, .since_us = 1500001 };
+    o = event(event_output(&text, at, w, STD_ERR, slice_of("a\0b\"\n\xc3", 6), LINE_UPDATE), "output");
     cr_assert_str_eq(member(o, "text"), "a\xef\xbf\xbd"
                                         "b\"\n\xef\xbf\xbd");
+    cr_assert_str_eq(member(o, "time"), "2026-11-21T16:24:00.000042Z");
+    cr_assert_eq(number(o, "t"), 1.500001);
     cr_assert_str_eq(member(o, "stream"), "stderr");
     cr_assert_str_eq(member(o, "kind"), "update");
     cJSON_Delete(o);

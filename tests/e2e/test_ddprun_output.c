@@ -1,6 +1,7 @@
 /* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
 #include "job.h"
 #include "lines_seen.h"
+#include "rank_set.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -159,6 +160,63 @@ Test(ddprun_output, rank_0_reads_stdin_the_others_nothing)
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[0] typed"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[1] "), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_output, a_prefix_tells_what_its_template_asks_for)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--rdzv_id=j", "--timestamps",
+            "--log-line-prefix-template=${job}:${local_rank} $stream $attempt| ", WORKER, "say:hi");
+    EXPECT(r, 0);
+    const char *line = strstr(r.out, " j:1 stdout 0| hi\n");
+    int year, month, day, hour, minute, second, us, used = 0;
+    cr_assert_not_null(line, "%s", r.out);
+    cr_assert_geq(line - r.out, 27);
+    sscanf(line - 27, "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ%n", &year, &month, &day, &hour, &minute, &second, &us,
+           &used);
+    cr_expect_eq(used, 27, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--local-ranks-filter=0", "--prefix", WORKER, "say:seen",
+                              "only:1", "err:hidden cause", "exit:3");
+    EXPECT(r, 3);
+    cr_expect_str_eq(r.out, "[0] seen\n");
+    cr_expect_eq(job_count(r.err, "[1] hidden cause"), 0, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "hidden cause"), "%s", r.err);
+    run_free(&r);
+}
+
+/* How many workers have the line, which may stand there several times when the machine is slow. */
+static int ranks_of(const char *out, const char *text)
+{
+    int n = 0;
+    for (const char *at = out; (at = strstr(at, text)) != NULL; at++) {
+        struct rank_set ranks = { 0 };
+        char set[64] = "";
+        const char *line = at;
+        while (line > out && line[-1] != '\n')
+            line--;
+        sscanf(line, "[%63[0-9,-]] ", set);
+        cr_assert_eq(rank_set_parse(&ranks, set, 64, NULL), DDP_OK, "%s", line);
+        for (int rank = 0; rank < 64; rank++)
+            n += rank_set_has(&ranks, rank);
+        rank_set_free(&ranks);
+    }
+    return n;
+}
+
+Test(ddprun_output, lines_of_many_are_folded_and_none_is_lost)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=16", "--fold", WORKER, "say:warning", "err:careful", "only:7", "say:mine");
+    EXPECT(r, 0);
+    cr_expect_eq(ranks_of(r.out, "warning"), 16, "%s", r.out);
+    cr_expect_eq(ranks_of(r.err, "careful"), 16, "%s", r.err);
+    cr_expect_eq(job_count(r.out, "[7] mine"), 1, "%s", r.out);
     run_free(&r);
 }
 

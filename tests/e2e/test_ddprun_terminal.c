@@ -121,10 +121,12 @@ Test(ddprun_terminal, a_line_of_4_mib_and_one_without_newline_stay_whole)
     run_free(&r);
 }
 
-Test(ddprun_terminal, a_line_that_all_print_stands_there_once)
+Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
 {
-    struct run_result r = SHOWN("--nproc_per_node=4", "--fold", WORKER, "say:warning", "only:2", "say:mine");
+    struct run_result r =
+        SHOWN("--nproc_per_node=3", "--fold", WORKER, "only:2", "say:mine", "bar", "say:\033[2J");
     EXPECT(r, 0);
-    cr_expect_str_eq(r.out, "\033[1m[0-3]\033[0m warning\n\033[33m[2]\033[0m mine\n");
+    cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m mine\n"), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m 100%\n\033[33m[2]\033[0m \\x1b[2J\n"), "%s", r.out);
     run_free(&r);
 }

@@ -1,5 +1,6 @@
 /* launcher/README.md says what the tables say. */
 #include "exit_codes.h"
+#include "prefix.h"
 #include "signals.h"
 #include "worker_env.h"
 
@@ -38,6 +39,13 @@ Test(launcher_readme, has_every_variable_of_a_worker, .init = read_it)
 {
 #define X(name, format, value, when, text) expect_row("\n| " #name " | " text " |\n");
     WORKER_ENV_LIST(X)
+#undef X
+}
+
+Test(launcher_readme, has_every_field_of_a_prefix, .init = read_it)
+{
+#define X(id, name, meaning) expect_row("\n| " name " | " meaning " |\n");
+    PREFIX_FIELDS(X)
 #undef X
 }
 

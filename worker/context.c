@@ -73,7 +73,7 @@ static ddp_status find_backend(const char *name, const struct comm_ops **out, st
 
 /* We only say who we are to a store of ours: a genuine TCPStore hangs up on an opcode that it does not
  * know. */
-static ddp_status connect_store(struct ddp_ctx *ctx, struct ddp_err *err)
+ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
     options.connect_timeout_ms = ctx->init_timeout_ms;
@@ -84,7 +84,7 @@ static ddp_status connect_store(struct ddp_ctx *ctx, struct ddp_err *err)
     options.rank = ctx->env.rank;
     options.world_size = ctx->env.world_size;
     options.attempt = ctx->env.restart_count;
-    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, &ctx->store, err);
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
 static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend, struct ddp_err *err)
@@ -102,7 +102,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend
     struct comm_setup setup = { ctx->env.rank, ctx->env.world_size, ctx->step_timeout_ms, NULL };
 
     if (ctx->env.world_size > 1) {
-        ddp_status status = connect_store(ctx, err);
+        ddp_status status = ctx_connect(ctx, &ctx->store, err);
         if (status != DDP_OK)
             return status;
         meeting.store = ctx->store;
@@ -139,6 +139,7 @@ static void ctx_free(struct ddp_ctx *ctx)
     if (ctx->world.comm != NULL)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
+    ddp_store_close(ctx->progress_store);
     free(ctx);
 }
 

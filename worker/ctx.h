@@ -17,10 +17,15 @@ struct ddp_ctx {
     struct worker_env env;
     uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
+    struct ddp_store *progress_store;          /* owned; what ddp_progress needs in a world of one */
+    uint64_t progress_told_ms;                 /* 0 = not yet */
     struct ddp_group world;
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
     struct ddp_err broken;   /* code DDP_OK while collectives may be called */
 };
+
+/* Connect to the store that the environment names; *out is the caller's. */
+ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);

@@ -11,7 +11,8 @@
  *
  * Rules: every call returns a status and never exits; option structs start with their size; no signal handlers, no
  * state shared between contexts; a context and all that was made from it belong to one thread at a time, only
- * ddp_abort may be called from any thread. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
+ * ddp_abort may be called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that the
+ * launcher blames the rank that was the cause. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
  * DDP_ERR_MISMATCH in a collective the context is broken: later collectives return the same error at once. */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
@@ -65,6 +66,12 @@ DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
+
+/* Tell the launcher that step `step` is done, counted over all attempts (a checkpoint's number goes on). With
+ * --max_restarts it ends a job whose attempts come no further. Call it after every step: it looks at a clock, and five
+ * times a second at most it sends a few bytes and waits for nothing. Without ddprun it does nothing. An error can be
+ * ignored, the job goes on as well without. */
+DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* The words of the last failed call on this thread: rank, operation, sequence number, what was expected. "" if none.
  * Valid until the next failing call on this thread. */

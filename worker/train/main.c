@@ -9,28 +9,23 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, PATIENCE_S = 5 };
-
-static int exit_code_of(ddp_status status)
-{
-    return status == DDP_OK ? 0 : status == DDP_ERR_ARG ? EXIT_USAGE : EXIT_FAILED;
-}
+enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
 /* A rank that fails because another did lets that one end first: whoever watches the processes should see the
- * cause before its consequences. */
+ * cause before its consequences. ddprun also knows by the exit code; other launchers do not. */
 static void give_way(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
-    if (status == DDP_ERR_ABORTED || status == DDP_ERR_PEER_LOST)
+    if (ddp_exit_code(status) == DDP_EXIT_PEER_LOST)
         nanosleep(&pause, NULL);
 }
 
 static int fail(ddp_ctx *ctx, const struct ddp_err *err)
 {
     fprintf(stderr, "train: rank %d: %s\n", ddp_rank(ctx), err->msg);
-    ddp_abort(ctx, exit_code_of(err->code), err->msg);
+    ddp_abort(ctx, ddp_exit_code(err->code), err->msg);
     give_way(err->code);
-    return exit_code_of(err->code);
+    return ddp_exit_code(err->code);
 }
 
 /* From here on an error is told to the other ranks. */
@@ -77,12 +72,13 @@ static int run(const struct train_options *options)
     ddp_status status = meet_others(&ctx);
     if (status != DDP_OK) {
         fprintf(stderr, "train: %s\n", ddp_last_error());
-        return EXIT_FAILED;
+        return ddp_exit_code(status);
     }
     int exit_code = train(options, ctx);
-    if (ddp_finalize(ctx) != DDP_OK && exit_code == 0) {
+    status = ddp_finalize(ctx);
+    if (status != DDP_OK && exit_code == 0) {
         fprintf(stderr, "train: %s\n", ddp_last_error());
-        exit_code = EXIT_FAILED;
+        exit_code = ddp_exit_code(status);
     }
     return exit_code;
 }

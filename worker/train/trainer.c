@@ -148,6 +148,8 @@ static ddp_status train_step(struct trainer *t, uint64_t step, double *loss_sum,
     at[3] = now_us();
     *loss_sum += loss;
     t->steps_here++;
+    ddp_progress(t->ctx,
+                 (uint64_t)t->adam.step); /* a launcher that does not hear of it is no reason to stop */
     return tell_step(t, step, loss, at, err);
 }
 

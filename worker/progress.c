@@ -1,0 +1,49 @@
+/* progress.c -- ddp_progress of include/ddp/context.h: how far this rank has come, as a key of the store.
+ *
+ * The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so not every one
+ * is told; what is lost that way is less than a fifth of a second, and always the same for a job that fails at the
+ * same step. A SET has no answer, so telling waits for nobody. */
+#include "ddp/context.h"
+
+#include "base/clock.h"
+#include "ctx.h"
+#include "ddp/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TELL_EVERY_MS = 200 };
+
+/* A world of one has no store of its own: it is connected when there is something to tell. */
+static ddp_status find_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (ctx->store == NULL && ctx->progress_store == NULL)
+        status = ctx_connect(ctx, &ctx->progress_store, err);
+    *store = ctx->store != NULL ? ctx->store : ctx->progress_store;
+    return status;
+}
+
+static ddp_status tell(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
+{
+    char key[64], digits[32];
+    struct ddp_store *store;
+    ddp_status status = find_store(ctx, &store, err);
+    if (status != DDP_OK)
+        return status;
+    snprintf(key, sizeof(key), "ddprun/progress/%d", ctx->env.rank);
+    snprintf(digits, sizeof(digits), "%" PRIu64, step);
+    return ddp_store_set(store, key, digits, strlen(digits), err);
+}
+
+ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
+{
+    struct ddp_err err;
+    uint64_t now_ms = clock_ms();
+    bool too_early = ctx->progress_told_ms != 0 && now_ms - ctx->progress_told_ms < TELL_EVERY_MS;
+    if (!ctx->env.ddprun_store || too_early)
+        return DDP_OK;
+    ctx->progress_told_ms = now_ms;
+    return tell(ctx, step, &err) == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}

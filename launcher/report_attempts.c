@@ -11,6 +11,7 @@
 
 #include "ending.h"
 #include "json_text.h"
+#include "report_cause.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -114,7 +115,7 @@ void report_attempts(const struct report *r, struct rows *rows)
 {
     put_attempts(r, rows);
     put_no_restart(r, rows);
-    if (r->left_waiting != NULL && r->left_waiting[0] != '\0')
+    if (r->left_waiting != NULL && r->left_waiting[0] != '\0' && !cause_is_left_waiting(r))
         rows_printf(rows, "left", "%s", r->left_waiting);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, &r->stuck[i]);

@@ -50,12 +50,21 @@ static bool failed_headline(const struct report *r, int first, struct buf *out)
            buf_printf(out, ", %s after its start", words_time(after, w->ended_ms - w->started_ms));
 }
 
+/* Its exit code says that this worker is only a victim, and it is known of whom. */
+bool cause_is_left_waiting(const struct report *r)
+{
+    const struct agent_worker *w = cause_worker(r);
+    return w != NULL && w->verdict == WORKER_VICTIM && r->left_waiting != NULL && r->left_waiting[0] != '\0';
+}
+
 /* Three stories, in the order of what a reader wants to know first: what broke, who stopped it, all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     int first = agent_first_failure(r->agent);
     int stop = agent_stop_signal(r->agent);
     char name[ENDING_MAX], after[TIME_TEXT_MAX];
+    if (cause_is_left_waiting(r))
+        return buf_printf(out, "%s", r->left_waiting);
     if (first >= 0)
         return failed_headline(r, first, out);
     words_time(after, r->ended_ms - r->started_ms);

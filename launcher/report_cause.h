@@ -27,4 +27,7 @@ const char *cause_hint(const struct report *r);
 /* Wall clock of a moment of the agent's clock, in ms since 1970. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 
+/* Is the headline about a worker that ended with 0 too early? */
+bool cause_is_left_waiting(const struct report *r);
+
 #endif

@@ -13,8 +13,9 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* "ddprun/progress/<rank>" holds the highest step that rank has finished, in decimal digits. */
-#define STORE_PROGRESS_KEY "ddprun/progress/"
+/* "ddprun/progress/<rank>" holds the highest step that rank has finished, in decimal digits. (Clients of c10d put a
+ * '/' in front of each key.) */
+#define STORE_PROGRESS_KEY "/ddprun/progress/"
 
 struct cJSON;
 struct store_link;

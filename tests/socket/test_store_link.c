@@ -17,7 +17,9 @@ TestSuite(store_link, .timeout = 30);
 static uv_loop_t loop;
 static struct store_server *server;
 static struct store_link *link_;
-static int ready, lost;
+static int ready, lost, asked, left;
+static int64_t step;
+static char left_words[128];
 static char why_lost[512];
 
 static void on_ready(void *user)
@@ -31,6 +33,20 @@ static void on_lost(void *user, const char *why)
     (void)user;
     lost++;
     snprintf(why_lost, sizeof(why_lost), "%s", why);
+}
+
+static void on_progress(void *user, int64_t furthest)
+{
+    (void)user;
+    asked++;
+    step = furthest;
+}
+
+static void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
+{
+    (void)user;
+    left++;
+    snprintf(left_words, sizeof(left_words), "%d %s %s", rank, barrier, waiting);
 }
 
 static void start_server(void)
@@ -51,7 +67,9 @@ static void open_link(int port)
                                                 .host = "n1",
                                                 .world_size = 2,
                                                 .ready = on_ready,
-                                                .lost = on_lost };
+                                                .lost = on_lost,
+                                                .progress = on_progress,
+                                                .left_waiting = on_left_waiting };
     cr_assert_eq(store_link_open(&options, &link_, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -162,6 +180,90 @@ Test(store_link, closing_before_the_connection_stands_is_fine, .init = start_ser
 {
     open_link(store_server_port(server));
     cr_expect_eq(ready + lost, 0);
+}
+
+/* --- attempts ------------------------------------------------------------------------------------------- */
+
+static struct ddp_store *connect_as(const char *role, int rank, int attempt)
+{
+    struct ddp_err err;
+    struct ddp_store *store;
+    const ddp_store_options options = { .size = sizeof(options),
+                                        .role = role,
+                                        .job = "myjob",
+                                        .rank = rank,
+                                        .world_size = 2,
+                                        .attempt = attempt };
+    cr_assert_eq(ddp_store_connect("127.0.0.1", store_server_port(server), &options, &store, &err), DDP_OK,
+                 "%s", err.msg);
+    return store;
+}
+
+static void set(struct ddp_store *store, const char *key, const char *value)
+{
+    struct ddp_err err;
+    cr_assert_eq(ddp_store_set(store, key, value, strlen(value), &err), DDP_OK, "%s", err.msg);
+}
+
+static bool has(struct ddp_store *store, const char *key)
+{
+    struct ddp_err err;
+    int all = 0;
+    cr_assert_eq(ddp_store_check(store, &key, 1, &all, &err), DDP_OK, "%s", err.msg);
+    return all;
+}
+
+Test(store_link, a_new_attempt_begins_without_the_keys_of_the_old, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    until(&ready);
+    struct ddp_store *worker = connect_as(NULL, -1, 0);
+    set(worker, "old", "x");
+    cr_assert(has(worker, "old"));
+    ddp_store_close(worker);
+    ready = 0;
+    store_link_attempt(link_, 1);
+    until(&ready);
+    worker = connect_as("worker", 1, 1);
+    cr_expect_not(has(worker, "old"));
+    ddp_store_close(worker);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+}
+
+Test(store_link, the_rank_that_came_furthest_counts, .init = start_server, .fini = close_all)
+{
+    open_link(store_server_port(server));
+    until(&ready);
+    store_link_ask_progress(link_);
+    until(&asked);
+    cr_expect_eq(step, -1, "nobody has told a step");
+    struct ddp_store *worker = connect_as("worker", 1, 0);
+    set(worker, "ddprun/progress/0", "99");
+    set(worker, "ddprun/progress/1", "100");
+    set(worker, "ddprun/progress/7", "many");
+    set(worker, "ddprun/progress/8", "-3");
+    cr_assert(has(worker, "ddprun/progress/8")); /* SET has no answer, this one comes after all of them */
+    asked = 0;
+    store_link_ask_progress(link_);
+    until(&asked);
+    cr_expect_eq(step, 100);
+    ddp_store_close(worker);
+}
+
+Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_server, .fini = close_all)
+{
+    struct ddp_err err;
+    open_link(store_server_port(server));
+    until(&ready);
+    store_link_started(link_, 0, 0, 4711);
+    store_link_exited(link_, 0, 4711, 0, 0);
+    work_ms(100);
+    cr_expect_eq(left, 0, "nobody waits for it");
+    struct ddp_store *worker = connect_as("worker", 1, 0);
+    cr_expect_eq(ddp_store_barrier(worker, "b", NULL, 0, 5000, &err), DDP_ERR_PEER_LOST, "%s", err.msg);
+    until(&left);
+    cr_expect_str_eq(left_words, "0 b 1");
+    ddp_store_close(worker);
 }
 
 /* --- a peer that is no store ------------------------------------------------------------------------------------ */

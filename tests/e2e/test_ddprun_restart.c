@@ -1,0 +1,186 @@
+/* test_ddprun_restart.c -- attempt after attempt with real processes; the rules themselves are told in
+ * tests/sim/test_restart_sim.c. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT(r, code) \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
+#define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+#define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
+#define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
+
+TestSuite(ddprun_restart, .timeout = 60);
+
+static const char *attempt_worker(void)
+{
+    return bin("tests/prog/attempt_worker");
+}
+
+/* What stands behind `label` the n-th time, up to a comma; "" when it does not. */
+static void after(const char *text, const char *label, int n, char out[64])
+{
+    out[0] = '\0';
+    for (; n >= 0 && (text = strstr(text, label)) != NULL; n--)
+        text += strlen(label);
+    if (text != NULL)
+        snprintf(out, 64, "%.*s", (int)strcspn(text, ",\n"), text);
+}
+
+Test(ddprun_restart, the_next_attempt_meets_in_an_empty_store_on_the_same_port)
+{
+    char first[64], last[64];
+    struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=3", "--restart-backoff=10ms",
+                              attempt_worker(), "keys", "2");
+    EXPECT(r, 0);
+    PRINTS(r, "attempt 0 of 3");
+    PRINTS(r, "attempt 1 of 3");
+    PRINTS(r, "attempt 2 of 3");
+    cr_expect(strstr(r.out, "key is left") == NULL, "%s", r.out);
+    after(r.out, "port ", 0, first);
+    after(r.out, "port ", 5, last);
+    cr_expect(first[0] != '\0' && strcmp(first, last) == 0, "'%s' and '%s' in:\n%s", first, last, r.out);
+    SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 of 4 in 0.01 s");
+    SAYS(r, "attempt 2 failed: rank 1: exit 9; starting attempt 3 of 4 in 0.02 s");
+    run_free(&r);
+}
+
+Test(ddprun_restart, logs_of_old_attempts_stay)
+{
+    char *dir = job_dir(), option[300];
+    snprintf(option, sizeof(option), "--log-dir=%s", dir);
+    struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=0", "--rdzv-id=j",
+                              option, attempt_worker(), "keys", "1");
+    EXPECT(r, 0);
+    PRINTS(r, "/attempt_0/0/error.json");
+    PRINTS(r, "/attempt_1/1/error.json");
+    const char *argv[] = { "sh", "-c", "cat \"$0\"/*/attempt_0/1/stdout.log \"$0\"/*/attempt_1/1/stdout.log",
+                           dir, NULL };
+    struct run_result logs = run_command(argv, NULL);
+    PRINTS(logs, "attempt 0 of 1");
+    PRINTS(logs, "attempt 1 of 1");
+    run_free(&logs);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_restart, what_the_old_attempt_has_left_is_gone_before_the_next)
+{
+    char *dir = job_dir(), file[300];
+    snprintf(file, sizeof(file), "%s/pid", dir);
+    struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=1", "--restart-backoff=0",
+                              "--grace=100ms", attempt_worker(), "leftover", file);
+    EXPECT(r, 0);
+    PRINTS(r, "the daemon is gone");
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_restart, restarts_end_and_the_report_lists_the_attempts)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=2", "--restart-backoff=1ms", WORKER,
+                              "only:1", "exit:7", "all", "forever");
+    EXPECT(r, 7);
+    SAYS(r, "attempt 1 of 3: rank 1: exit 7");
+    SAYS(r, "attempt 2 of 3: rank 1: exit 7");
+    SAYS(r, "none: all restarts of --max_restarts=2 are used up");
+    run_free(&r);
+}
+
+Test(ddprun_restart, what_cannot_change_is_not_tried_again)
+{
+    struct run_result r = JOB("--max-restarts=3", "/nonexistent/program");
+    EXPECT(r, 127);
+    SAYS(r, "none: what cannot be executed now cannot be executed the next time");
+    SILENT(r, "starting attempt");
+    run_free(&r);
+    r = JOB("--max-restarts=3", WORKER, "exit:2");
+    EXPECT(r, 2);
+    SAYS(r, "usage error");
+    SILENT(r, "starting attempt");
+    run_free(&r);
+}
+
+Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
+{
+    struct run_process *p =
+        JOB_START("--nproc_per_node=2", "--max-restarts=3", "--restart-backoff=1h",
+                  "--restart-backoff-max=1h", WORKER, "only:1", "exit:7", "all", "forever");
+    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3.6e+03 s", 20000));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 7);
+    SAYS(r, "none: the user asked to stop");
+    run_free(&r);
+}
+
+Test(ddprun_restart, a_job_that_stands_still_is_ended)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=9", "--restart-backoff=1ms",
+                              "--max-no-progress=2", attempt_worker(), "progress", "42");
+    EXPECT(r, 9);
+    SAYS(r, "starting attempt 3 of 10");
+    SILENT(r, "starting attempt 4 of 10");
+    SAYS(r, "none: the attempts come no further than step 42 (--max_no_progress)");
+    run_free(&r);
+}
+
+/* A world of one has no store connection until it tells its progress. */
+Test(ddprun_restart, a_single_worker_tells_its_progress_too)
+{
+    struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",
+                              "--max-no-progress=1", attempt_worker(), "progress", "7");
+    EXPECT(r, 9);
+    SAYS(r, "come no further than step 7");
+    run_free(&r);
+}
+
+Test(ddprun_restart, events_tell_of_each_attempt)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=1", "--max-restarts=1", "--restart-backoff=1ms", "--json", WORKER, "exit:7");
+    EXPECT(r, 7);
+    PRINTS(r, "\"event\":\"restart\"");
+    PRINTS(r, "\"failed_attempt\":0,\"rank\":0,\"ending\":\"exit "
+              "7\",\"exit_code\":7,\"next_attempt\":1,\"max_restarts\":1");
+    PRINTS(r, "\"failed_attempts\":[{\"attempt\":0,");
+    PRINTS(r, "{\"attempt\":1,");
+    PRINTS(r, "\"not_restarted\":\"the restart of --max_restarts=1 is used up\"");
+    run_free(&r);
+}
+
+/* --- who is to blame ------------------------------------------------------------------------------------ */
+
+Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
+{
+    struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "leave");
+    EXPECT(r, 75);
+    SAYS(r, "warning: rank 0 ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'");
+    SAYS(r, "ddprun: rank 0 ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'\n  worker ");
+    SAYS(r, "gave up because another rank was lost");
+    run_free(&r);
+}
+
+/* The others are freed, and gone, 400 ms before the one that freed them. */
+Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
+{
+    struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "give_up");
+    EXPECT(r, 7);
+    SAYS(r, "rank 1");
+    cr_expect(strstr(r.out, "the disk is full") != NULL, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--exit-code=rank0", WORKER, "only:1", "sleep:400", "exit:3");
+    EXPECT(r, 0);
+    SAYS(r, "rank 1");
+    SAYS(r, "exit 3");
+    run_free(&r);
+}

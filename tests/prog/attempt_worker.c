@@ -1,0 +1,139 @@
+/* attempt_worker.c -- a worker of a job that fails on purpose and is started again; linked with libddp.
+ *
+ *     attempt_worker keys N          attempts before the N-th fail; each says what it finds in the store
+ *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt looks for it
+ *     attempt_worker progress STEP   tells that step, then fails
+ *     attempt_worker leave           rank 0 ends with 0 while the others wait for it
+ *     attempt_worker give_up         rank 1 frees the others and ends after them */
+#include "ddp/ddp.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FAILS = 9, IS_WRONG = 99 };
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+}
+
+static int failed(ddp_status status)
+{
+    printf("%s\n", ddp_last_error());
+    return ddp_exit_code(status);
+}
+
+/* The same names are used in every attempt: what an earlier one has left would be found, or be in the way. */
+static int keys(ddp_ctx *ctx, int good_attempt)
+{
+    struct ddp_err err;
+    const char *const left[] = { "left" };
+    int there = 0, attempt = ddp_restart_count(ctx);
+    ddp_status status = ddp_barrier_named(ctx, "all-here", 0);
+    if (status != DDP_OK)
+        return failed(status);
+    if (ddp_store_check(ddp_context_store(ctx), left, 1, &there, &err) != DDP_OK)
+        return IS_WRONG;
+    printf("attempt %d of %s, port %s, error file %s, key %s\n", attempt, getenv("TORCHELASTIC_MAX_RESTARTS"),
+           getenv("MASTER_PORT"), getenv("TORCHELASTIC_ERROR_FILE"), there ? "is left" : "is not there");
+    fflush(stdout);
+    if (ddp_barrier_named(ctx, "all-looked", 0) != DDP_OK ||
+        ddp_store_set(ddp_context_store(ctx), left[0], "x", 1, &err) != DDP_OK)
+        return IS_WRONG;
+    if (attempt >= good_attempt)
+        return ddp_finalize(ctx) == DDP_OK ? 0 : IS_WRONG;
+    if (ddp_rank(ctx) == 1)
+        return FAILS;
+    return failed(ddp_barrier_named(ctx, "never", 0));
+}
+
+/* A daemon as it should not be: it has left our process group and does not listen to SIGTERM. */
+static void leave_daemon(const char *path)
+{
+    int ready[2];
+    char byte;
+    if (pipe(ready) != 0)
+        exit(IS_WRONG);
+    if (fork() == 0) {
+        setsid();
+        signal(SIGTERM, SIG_IGN);
+        FILE *file = fopen(path, "w");
+        if (file != NULL)
+            fprintf(file, "%d\n", (int)getpid());
+        if (file != NULL)
+            fclose(file);
+        close(ready[1]);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    while (read(ready[0], &byte, 1) < 0 && errno == EINTR)
+        ;
+}
+
+static int leftover(ddp_ctx *ctx, const char *path)
+{
+    int pid = 0;
+    if (ddp_restart_count(ctx) == 0) {
+        leave_daemon(path);
+        return FAILS;
+    }
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fscanf(file, "%d", &pid) != 1)
+        return IS_WRONG;
+    fclose(file);
+    printf("the daemon %s\n", kill(pid, 0) == 0 ? "is alive" : "is gone");
+    return 0;
+}
+
+static int progress(ddp_ctx *ctx, const char *step)
+{
+    if (ddp_progress(ctx, strtoull(step, NULL, 10)) != DDP_OK)
+        return IS_WRONG;
+    return FAILS;
+}
+
+/* Rank 0 forgets that there is one more barrier. */
+static int leave(ddp_ctx *ctx)
+{
+    if (ddp_rank(ctx) == 0) {
+        sleep_ms(300);
+        return 0;
+    }
+    return failed(ddp_barrier_named(ctx, "epoch-3", 0));
+}
+
+/* As a rank that is slow to die: the others are gone first. */
+static int give_up(ddp_ctx *ctx)
+{
+    if (ddp_rank(ctx) == 1) {
+        ddp_abort(ctx, 7, "the disk is full");
+        sleep_ms(400);
+        return 7;
+    }
+    return failed(ddp_barrier(ddp_world(ctx), 0));
+}
+
+int main(int argc, char **argv)
+{
+    ddp_ctx *ctx;
+    const char *mode = argc > 1 ? argv[1] : "", *value = argc > 2 ? argv[2] : "";
+    ddp_status status = ddp_init_from_env(NULL, &ctx);
+    if (status != DDP_OK)
+        return failed(status);
+    if (strcmp(mode, "keys") == 0)
+        return keys(ctx, atoi(value));
+    if (strcmp(mode, "leftover") == 0)
+        return leftover(ctx, value);
+    if (strcmp(mode, "progress") == 0)
+        return progress(ctx, value);
+    if (strcmp(mode, "leave") == 0)
+        return leave(ctx);
+    return strcmp(mode, "give_up") == 0 ? give_up(ctx) : IS_WRONG;
+}

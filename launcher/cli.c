@@ -399,5 +399,6 @@ void cli_free(struct cli *cli)
     free(cli->redirects.items);
     free(cli->env.items);
     rank_set_free(&cli->console_ranks);
+    rank_set_free(&cli->input.ranks);
     *cli = (struct cli){ 0 };
 }

@@ -80,6 +80,12 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster t
 
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
 
+/* Ranks that read ddprun's stdin. */
+struct cli_input {
+    bool all;
+    struct rank_set ranks; /* else these; owned */
+};
+
 /* The command line, understood. Text is borrowed from argv or from the environment block. */
 struct cli {
     struct cli_nproc nproc;
@@ -89,6 +95,7 @@ struct cli {
     int master_port; /* 0 = any free one */
     const char *job; /* --rdzv_id; NULL = make one up */
     uint64_t timeout_ms, grace_ms;
+    struct cli_input input;
     signal_set stop_signals;           /* besides those that always stop the job */
     int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
     uint64_t backoff_ms, backoff_cap_ms;

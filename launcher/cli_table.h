@@ -22,6 +22,7 @@
     X(ROTATE)        \
     X(POLICY)        \
     X(RANKS)         \
+    X(INPUT)         \
     X(PREFIX)        \
     X(NO_PREFIX)     \
     X(CONTAIN)       \

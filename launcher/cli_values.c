@@ -190,6 +190,22 @@ ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Words first, as for the number of workers. */
+ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_input *input = to;
+    struct rank_set ranks = { 0 };
+    const bool all = strcmp(text, "all") == 0, word = all || strcmp(text, "none") == 0;
+    ddp_status status = word ? DDP_OK : rank_set_parse(&ranks, text, CLI_NPROC_MAX, err);
+    if (status == DDP_ERR_ARG)
+        return ddp_fail(err, status, "'all', 'none', or ranks as 0,2-5");
+    if (status != DDP_OK)
+        return status;
+    rank_set_free(&input->ranks);
+    *input = (struct cli_input){ .all = all, .ranks = ranks };
+    return DDP_OK;
+}
+
 ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
 {
     if (whole_number(text, 0, CLI_COUNT_MAX, to))

@@ -45,6 +45,7 @@ void node_finish(struct node *n, int exit_code)
     node_close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
+    input_close(n->input);
     store_link_close(n->link);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);
@@ -102,6 +103,7 @@ ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
 {
     n->left_waiting[0] = '\0';
     n->spawner.failed = NULL;
+    input_attempt(n->input);
     ddp_status status = contain_attempt(n->contain, attempt, err);
     evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
     return status == DDP_OK ? output_attempt(n->output, attempt, err) : status;
@@ -138,10 +140,13 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)
+        status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
+    if (status == DDP_OK)
         status = node_begin_attempt(n, 0, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     n->spawner.output = n->output;
     n->spawner.contain = n->contain;
+    n->spawner.input = n->input;
     exits_open(&n->exits);
     if (status == DDP_OK)
         status = store_host_start(n->plan, &n->store, n->port_note, err);
@@ -151,6 +156,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
+    input_free(n->input);
     store_server_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);

@@ -31,6 +31,7 @@ struct node {
     uint64_t started_ms;
     struct agent *agent;
     struct output *output;
+    struct input *input;
     struct announce announce;
     struct spawner spawner;
     struct store_server *store;

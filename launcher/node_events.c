@@ -95,6 +95,7 @@ static void child_ended(struct node *n, pid_t pid, int status)
     if (local_rank < 0)
         return;
     n->pids[local_rank] = 0;
+    input_ended(n->input, local_rank);
     node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
                                        .local_rank = local_rank,
                                        .pid = pid,

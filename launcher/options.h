@@ -41,6 +41,9 @@
     X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, PROGRAM,                               \
       "how processes of the job are kept together: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
+    X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, PROGRAM,                                          \
+      "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each gets everything) or 'none'; the "    \
+      "others read nothing")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, OUTPUT,                                       \

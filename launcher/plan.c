@@ -123,6 +123,12 @@ static ddp_status check_ranks(const struct plan *plan, const char *option, int h
         highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
 }
 
+bool plan_gets_input(const struct plan *plan, int local_rank)
+{
+    const struct cli_input *input = &plan->cli->input;
+    return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
+}
+
 /* Does any worker need a file? A map of zeros needs none. */
 static bool any_file(const struct plan *plan)
 {
@@ -385,6 +391,8 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = check_ranks(plan, "redirects", std_map_highest(&plan->cli->redirects), err);
     if (status == DDP_OK)
         status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
+    if (status == DDP_OK && was_given(plan->cli, OPT_STDIN))
+        status = check_ranks(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), err);
     if (status == DDP_OK)
         status = plan_prefix(plan, err);
     if (status == DDP_OK)

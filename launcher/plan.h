@@ -71,6 +71,9 @@ void plan_free(struct plan *plan);
 /* Make the workers' paths anew for another attempt. What borrowed the old ones must be gone. */
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);
 
+/* Does this worker read ddprun's stdin? */
+bool plan_gets_input(const struct plan *plan, int local_rank);
+
 /* The environment of one worker, with the port that the plan has now. DDP_OK: free with worker_env_free,
  * before the plan. */
 ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err);

@@ -15,7 +15,7 @@
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
-    FDS_PER_WORKER = 7, /* two pipes while it is started, two files, its pidfd */
+    FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 
 /* As far as the hard limit allows; if that is not enough the first worker without a pipe says so. */
@@ -68,7 +68,7 @@ static void note_outside(struct spawner *s, int error)
 
 /* The environment is made for one worker at a time and freed at once: for 256 workers it would be
  * megabytes. */
-static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t *pid)
+static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
     struct worker_env env;
@@ -77,7 +77,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
     const struct proc_spec spec = { .path = s->path,
                                     .argv = s->plan->workers[local_rank].argv,
                                     .envp = env.block,
-                                    .fds = { local_rank == 0 ? STDIN_FILENO : s->slots.null, fds[0], fds[1] },
+                                    .fds = { fds[0], fds[1], fds[2] },
                                     .nofile = &s->nofile,
                                     .cgroup_fd = contain_cgroup_fd(s->contain) };
     int error = find_program(s, spec.argv[0], env.block);
@@ -93,6 +93,19 @@ static int start_with(struct spawner *s, int local_rank, const int fds[2], pid_t
     return error;
 }
 
+/* Its stdin, and what starts with it. */
+static int start_with_input(struct spawner *s, int local_rank, const int out[2], pid_t *pid)
+{
+    const int in = input_open(s->input, local_rank);
+    if (in < 0) {
+        output_note(s->output, "error: cannot make a pipe for the input of a worker: %s", strerror(errno));
+        return EMFILE;
+    }
+    int error = start_with(s, local_rank, (const int[]){ in, out[0], out[1] }, pid);
+    input_spawned(s->input, local_rank, in, error == 0);
+    return error;
+}
+
 /* The worker's ends of the pipes are closed here in every case. If we kept one, its end of file
  * would never come. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
@@ -103,7 +116,7 @@ int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
         output_note(s->output, "error: %s", err.msg);
         return EMFILE;
     }
-    int error = start_with(s, local_rank, fds, pid);
+    int error = start_with_input(s, local_rank, fds, pid);
     output_spawned(fds);
     if (error == 0)
         output_started(s->output, local_rank, *pid);

@@ -3,6 +3,7 @@
 #define LAUNCHER_SPAWNER_H
 
 #include "contain.h"
+#include "input.h"
 #include "output.h"
 #include "plan.h"
 #include "proc.h"
@@ -15,6 +16,7 @@ struct spawner {
     const struct plan *plan;
     struct output *output;
     const struct contain *contain;
+    struct input *input;
     struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
@@ -23,8 +25,8 @@ struct spawner {
 };
 
 /* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.
- * The plan is borrowed, and so are `output` and
- * `contain`, which must be set before the first start. */
+ * The plan is borrowed, and so are `output`, `contain`
+ * and `input`, which must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */

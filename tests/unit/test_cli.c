@@ -61,6 +61,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_PREFIX_TEMPLATE] = "$host: ",
     [OPT_LOCAL_RANKS_FILTER] = "0,2-5",
     [OPT_SIGNALS] = "SIGUSR1",
+    [OPT_STDIN] = "2-3",
     [OPT_MAX_RESTARTS] = "4",
     [OPT_RESTART_BACKOFF] = "250ms",
     [OPT_RESTART_BACKOFF_MAX] = "5m",
@@ -128,6 +129,8 @@ static bool is_set(enum cli_option option)
         return cli.quiet;
     case OPT_VERBOSE:
         return cli.verbose;
+    case OPT_STDIN:
+        return !cli.input.all && rank_set_has(&cli.input.ranks, 3) && !rank_set_has(&cli.input.ranks, 0);
     case OPT_SIGNALS:
         return signals_act(cli.stop_signals, SIGUSR1) == SIGNAL_STOP;
     case OPT_GRACE:

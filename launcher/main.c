@@ -5,6 +5,7 @@
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
 #include "node_run.h"
+#include "error_dir.h"
 #include "exit_codes.h"
 #include "gpu_count.h"
 #include "guardian.h"
@@ -109,6 +110,7 @@ static int carry_out(struct plan *plan)
     struct node_job job = { .plan = plan, .contain = contain };
     plan->contained_by = contain_words(contain);
     int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
+    error_dir_remove(plan); /* the agent does it too, unless it was killed */
     contain_close(contain);
     return exit_code;
 }

@@ -4,6 +4,7 @@
  * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
 #include "node.h"
 
+#include "error_dir.h"
 #include "exit_codes.h"
 #include "final_report.h"
 #include "logdir.h"
@@ -137,6 +138,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
         status = logdir_make(n->plan, err);
+    error_dir_make(n->plan);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)
@@ -160,6 +162,7 @@ static void close_node(struct node *n)
     store_server_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);
+    error_dir_remove(n->plan);
     buf_free(&n->wishes);
     free(n->pids);
     spawner_close(&n->spawner);

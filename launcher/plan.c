@@ -141,13 +141,20 @@ static bool any_file(const struct plan *plan)
     return false;
 }
 
+/* Without log files there is still a place for error files: torch's workers leave their exception there. */
+static ddp_status plan_error_dir(struct plan *plan)
+{
+    plan->error_dir = text_of("%s/ddprun_errors_%s", plan->facts->tmp_dir, plan->facts->nonce);
+    return plan->error_dir != NULL ? DDP_OK : DDP_ERR_NOMEM;
+}
+
 /* The job's directory: named after the job, and never that of another run. */
 static ddp_status plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     const char *nonce = plan->facts->nonce;
     if (to_nowhere(cli) || (cli->log_dir == NULL && (cli->log_file != NULL || !any_file(plan))))
-        return DDP_OK;
+        return plan_error_dir(plan);
     if (cli->log_dir == NULL)
         plan->log_root = text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
     else if (cli->job == NULL)
@@ -205,7 +212,12 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
         if (w->log_dir == NULL)
             return false;
     }
-    w->error_file = w->log_dir != NULL ? text_of("%s/error.json", w->log_dir) : text_of("%s", "");
+    if (w->log_dir != NULL)
+        w->error_file = text_of("%s/error.json", w->log_dir);
+    else if (plan->error_dir != NULL)
+        w->error_file = text_of("%s/attempt_%d_rank_%d.json", plan->error_dir, plan->attempt, w->rank);
+    else
+        w->error_file = text_of("%s", "");
     return w->error_file != NULL &&
            plan_stream(plan, w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
@@ -268,6 +280,14 @@ static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
             status = share(plan, &all[i - 1], &all[i], err);
     free(all);
     return status;
+}
+
+void plan_without_error_files(struct plan *plan)
+{
+    free(plan->error_dir);
+    plan->error_dir = NULL;
+    for (int i = 0; i < plan->nproc; i++)
+        plan->workers[i].error_file[0] = '\0';
 }
 
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
@@ -430,6 +450,7 @@ void plan_free(struct plan *plan)
     env_base_free(&plan->env);
     free(plan->workers);
     free(plan->log_root);
+    free(plan->error_dir);
     free(plan->job);
     *plan = (struct plan){ 0 };
 }

@@ -52,6 +52,7 @@ struct plan {
     bool port_may_change; /* nobody asked for this port: take a free one when it is in use, and say so */
     int nproc, world_size, nnodes, node_rank;
     struct gpu_list gpus;
+    char *error_dir;             /* for error files when there is no log_root; NULL = none */
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     int attempt;                 /* whose paths the workers have now, from 0 */
     bool prefix;                 /* lines on the console have one */
@@ -67,6 +68,9 @@ struct plan {
 ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
+
+/* There is no place for error files after all. */
+void plan_without_error_files(struct plan *plan);
 
 /* Make the workers' paths anew for another attempt. What borrowed the old ones must be gone. */
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);

@@ -23,6 +23,7 @@
 #include "words.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 3, DAY_S = 24 * 3600 };
 
@@ -85,13 +86,24 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
+/* Does the worker's stderr end with what it recorded? A Python exception is in both. */
+static bool is_in_last_lines(const struct report *r, const char *message)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    cause_last_lines(r, agent_first_failure(r->agent), REPORT_STDERR_LINES, &lines, &from_stdout);
+    bool found = lines.len > 0 && memmem(lines.data, lines.len, message, strcspn(message, "\n")) != NULL;
+    buf_free(&lines);
+    return found;
+}
+
 /* What torch's @record left, or why it cannot be read: that must not hide anything, so it is one row among others. */
 static void recorded(const struct report *r, struct rows *rows)
 {
-    if (r->error != NULL)
-        rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
-    else if (r->error_trouble != NULL)
+    if (r->error_trouble != NULL)
         rows_printf(rows, "error", "the worker's error file cannot be used: %s", r->error_trouble);
+    else if (r->error != NULL && !is_in_last_lines(r, r->error->message))
+        rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
 /* The last lines, as many as leave room for what comes behind them. */

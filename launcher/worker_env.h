@@ -28,7 +28,7 @@
     X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", "True", true, "the store runs in the launcher, not in rank 0") \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
-      "where a worker may leave its error; may be empty")                                                \
+      "where a worker may leave its error as JSON, for the report")                                                \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \

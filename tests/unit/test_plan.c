@@ -63,7 +63,7 @@ Test(plan, without_options_is_one_worker, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "./train");
     cr_assert_str_eq(plan.workers[0].argv[1], "-x");
     cr_assert_null(plan.workers[0].argv[2]);
-    cr_assert_str_eq(plan.workers[0].error_file, "");
+    cr_assert_str_eq(plan.workers[0].error_file, "/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json");
 }
 
 Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
@@ -137,7 +137,7 @@ Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
     PLAN("--log_dir=/dev/null", "--redirects=1", "p");
     cr_assert_null(plan.log_root);
     cr_assert_null(plan.workers[0].out.file);
-    cr_assert_str_eq(plan.workers[0].error_file, "");
+    cr_assert_str_eq(plan.workers[0].error_file, "/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json");
 }
 
 Test(plan, what_cannot_be_is_refused)
@@ -181,34 +181,35 @@ Test(plan, is_printed_so_that_it_can_be_pasted, .fini = tear_down)
     PLAN("--rdzv_id=j", "--env=A=b c", "sh", "-c", "echo 'hi'");
     cr_assert(plan_print(&plan, &out));
     cr_assert(buf_append(&out, "", 1));
-    cr_assert_str_eq((char *)out.data, "job j: 1 worker on n1, store at 127.0.0.1:29500\n"
-                                       "GPUs: 0 visible of 0\n"
-                                       "rank 0: local rank 0, GPU none\n"
-                                       "    command: sh -c 'echo '\\''hi'\\'''\n"
-                                       "    stdout: console\n"
-                                       "    stderr: console\n"
-                                       "    environment:\n"
-                                       "        RANK=0\n"
-                                       "        LOCAL_RANK=0\n"
-                                       "        WORLD_SIZE=1\n"
-                                       "        LOCAL_WORLD_SIZE=1\n"
-                                       "        GROUP_RANK=0\n"
-                                       "        GROUP_WORLD_SIZE=1\n"
-                                       "        ROLE_RANK=0\n"
-                                       "        ROLE_WORLD_SIZE=1\n"
-                                       "        ROLE_NAME=default\n"
-                                       "        MASTER_ADDR=127.0.0.1\n"
-                                       "        MASTER_PORT=29500\n"
-                                       "        TORCHELASTIC_RESTART_COUNT=0\n"
-                                       "        TORCHELASTIC_MAX_RESTARTS=0\n"
-                                       "        TORCHELASTIC_RUN_ID=j\n"
-                                       "        TORCHELASTIC_USE_AGENT_STORE=True\n"
-                                       "        TORCHELASTIC_ERROR_FILE=\n"
-                                       "        TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
-                                       "        NCCL_ASYNC_ERROR_HANDLING=1\n"
-                                       "        DDPRUN_STORE=1\n"
-                                       "        DDPRUN_JOB=j\n"
-                                       "        'A=b c'\n");
+    cr_assert_str_eq((char *)out.data,
+                     "job j: 1 worker on n1, store at 127.0.0.1:29500\n"
+                     "GPUs: 0 visible of 0\n"
+                     "rank 0: local rank 0, GPU none\n"
+                     "    command: sh -c 'echo '\\''hi'\\'''\n"
+                     "    stdout: console\n"
+                     "    stderr: console\n"
+                     "    environment:\n"
+                     "        RANK=0\n"
+                     "        LOCAL_RANK=0\n"
+                     "        WORLD_SIZE=1\n"
+                     "        LOCAL_WORLD_SIZE=1\n"
+                     "        GROUP_RANK=0\n"
+                     "        GROUP_WORLD_SIZE=1\n"
+                     "        ROLE_RANK=0\n"
+                     "        ROLE_WORLD_SIZE=1\n"
+                     "        ROLE_NAME=default\n"
+                     "        MASTER_ADDR=127.0.0.1\n"
+                     "        MASTER_PORT=29500\n"
+                     "        TORCHELASTIC_RESTART_COUNT=0\n"
+                     "        TORCHELASTIC_MAX_RESTARTS=0\n"
+                     "        TORCHELASTIC_RUN_ID=j\n"
+                     "        TORCHELASTIC_USE_AGENT_STORE=True\n"
+                     "        TORCHELASTIC_ERROR_FILE=/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json\n"
+                     "        TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
+                     "        NCCL_ASYNC_ERROR_HANDLING=1\n"
+                     "        DDPRUN_STORE=1\n"
+                     "        DDPRUN_JOB=j\n"
+                     "        'A=b c'\n");
     buf_free(&out);
 }
 

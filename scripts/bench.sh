@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables that can be pasted into the
-# README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn store all_reduce.
+# README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output store all_reduce.
 #
 # Each program takes its contenders in turns within one run and prints medians. A peer that is not installed leaves a cell
 # "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
-[ $# -gt 0 ] || set -- launch torn store all_reduce
+[ $# -gt 0 ] || set -- launch torn output store all_reduce
 bench=$BUILD/tests/bench
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
@@ -36,10 +36,11 @@ section() {
     case $1 in
     launch) "$bench/bench_launch" "$BUILD/ddprun" "$rounds" ;;
     torn) "$bench/bench_torn" "$BUILD/ddprun" "$BUILD/tests/prog/torn_writer" ;;
+    output) "$bench/bench_output" "$BUILD/ddprun" "$BUILD/tests/prog/flood" ;;
     store) "$bench/bench_store" ;;
     all_reduce) BUILD=$BUILD ROUNDS=$rounds scripts/bench_allreduce.sh ;;
     *)
-        echo "bench.sh: no section '$1' (launch torn store all_reduce)" >&2
+        echo "bench.sh: no section '$1' (launch torn output store all_reduce)" >&2
         return 2
         ;;
     esac

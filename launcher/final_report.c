@@ -1,8 +1,8 @@
 /* final_report.c -- see final_report.h.
  *
  * This is the last that happens: no worker runs, all output is written, the threads of the writers
- * sleep. So it may block, and it writes to the descriptors itself instead of going through the
- * sinks again. */
+ * sleep, or hang because nobody reads. So it may wait a while, and it writes to the descriptors itself
+ * instead of going through the sinks again. */
 #include "final_report.h"
 
 #include "error_read.h"
@@ -16,17 +16,28 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum {
+    UNREAD_MS = 2000,   /* for a reader of the report that does not read */
+    PIECE_BYTES = 4096, /* a pipe that is ready takes as much without waiting */
+    LOSSES_MAX = 64,
+    LOSSES_SAID = 4
+};
 
 /* All of it; a stderr that is closed or full has nobody to complain to. */
 static void write_all(int fd, struct slice bytes)
 {
     const char *at = bytes.data;
     for (size_t left = bytes.len; left > 0;) {
-        ssize_t n = write(fd, at, left);
+        struct pollfd ready = { .fd = fd, .events = POLLOUT };
+        if (poll(&ready, 1, UNREAD_MS) == 0)
+            return;
+        ssize_t n = write(fd, at, left < PIECE_BYTES ? left : PIECE_BYTES);
         if (n < 0 && errno != EINTR)
             return;
         at += n > 0 ? n : 0;
@@ -118,8 +129,35 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
+/* Nobody shall believe that output is complete when it is not, after a success least of all. A reader that has
+ * gone away (head, a pager) wanted no more. */
+static void say_losses(const struct loss *lost, size_t n)
+{
+    size_t said = 0, more = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (lost[i].error == EPIPE)
+            continue;
+        if (said < LOSSES_SAID)
+            log_warn("%llu bytes of the workers' output are missing in %s: %s",
+                     (unsigned long long)lost[i].bytes, lost[i].name,
+                     lost[i].error != 0 ? strerror(lost[i].error) : "they were not read in time");
+        *(said < LOSSES_SAID ? &said : &more) += 1;
+    }
+    if (more > 0)
+        log_warn("output is missing in %zu%s more places", more, n == LOSSES_MAX ? " or" : "");
+}
+
+static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX])
+{
+    size_t n = 0;
+    while (n < LOSSES_MAX && output_loss(output, n, &lost[n]))
+        n++;
+    return n;
+}
+
 void final_report(const struct final_facts *f)
 {
+    struct loss lost[LOSSES_MAX];
     static struct details details; /* paths make it too large for a stack */
     struct report r = { .plan = f->plan,
                         .agent = f->agent,
@@ -133,12 +171,15 @@ void final_report(const struct final_facts *f)
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,
+                        .lost = lost,
+                        .n_lost = collect_losses(f->output, lost),
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
     r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
     look_at_program(&r, &details, f->program);
     read_error_file(&r, &details);
     print_it(&r);
+    say_losses(lost, r.n_lost);
     if (f->plan->log_root != NULL)
         leave_in_log_dir(&r);
     error_text_free(&details.error);

@@ -381,7 +381,7 @@ void output_drain(struct output *o, uint64_t limit_ms)
     look_for_idle(o);
 }
 
-bool output_loss(struct output *o, size_t i, struct sink_loss *loss)
+bool output_loss(struct output *o, size_t i, struct loss *loss)
 {
     return sinks_loss(o->sinks, i, loss);
 }

@@ -57,7 +57,7 @@ void output_drain(struct output *o, uint64_t limit_ms);
 void output_finish(struct output *o, bool well);
 
 /* The i-th sink that lost bytes, or will by output_close; false behind the last one. */
-bool output_loss(struct output *o, size_t i, struct sink_loss *loss);
+bool output_loss(struct output *o, size_t i, struct loss *loss);
 
 /* Last words by local rank. Streams that went only to a file are read from there. Valid until the next
  * attempt, or output_close. */

@@ -14,6 +14,7 @@
 #include "tail.h"
 
 struct cJSON;
+struct loss;
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = 12 };
 
@@ -33,7 +34,9 @@ struct report {
     const struct error_text *error;         /* from the first failure's error file, or NULL */
     const struct stuck *stuck;              /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_waiting;  /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const struct loss *lost;  /* output that is missing somewhere, n_lost of them */
+    size_t n_lost;
     const char *error_trouble; /* why that file could not be read, or NULL */
 };
 

@@ -7,6 +7,7 @@
 
 #include "ending.h"
 #include "json_text.h"
+#include "loss.h"
 #include "report_attempts.h"
 #include "report_cause.h"
 #include "signal_json.h"
@@ -179,6 +180,22 @@ static bool add_headline(cJSON *o, const struct report *r)
     return ok;
 }
 
+/* Output that reached neither console nor file; what is in `last_lines` may be among it. */
+static bool add_losses(cJSON *o, const struct report *r)
+{
+    cJSON *all = cJSON_CreateArray();
+    bool ok = json_add(o, "lost_output", all);
+    for (size_t i = 0; i < r->n_lost && ok; i++) {
+        const struct loss *lost = &r->lost[i];
+        cJSON *item = cJSON_CreateObject();
+        ok = cJSON_AddItemToArray(all, item);
+        ok = ok && json_add_text(item, "to", lost->name) &&
+             json_add_number(item, "bytes", (double)lost->bytes) &&
+             json_add_text(item, "error", lost->error != 0 ? strerror(lost->error) : NULL);
+    }
+    return ok;
+}
+
 /* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
 static bool add_job(cJSON *o, const struct report *r)
 {
@@ -193,7 +210,7 @@ static bool add_job(cJSON *o, const struct report *r)
            json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
            json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
            json_add_text(o, "log_dir", r->plan->log_root) && add_first_failure(o, r) &&
-           report_attempts_json(r, o);
+           report_attempts_json(r, o) && add_losses(o, r);
 }
 
 struct cJSON *report_json(const struct report *r)

@@ -29,19 +29,12 @@ struct sink {
     bool told_failed, told_recovered;
 };
 
-/* What a file had lost when it was closed. */
-struct past_loss {
-    char *name; /* owned */
-    uint64_t bytes;
-    int error;
-};
-
 struct sinks {
     struct writer *out, *err, *files; /* err may be out */
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct past_loss *past;
+    struct loss *past; /* what files had lost when they were closed; the names are owned */
     size_t n_past;
 };
 
@@ -204,11 +197,11 @@ void sinks_wait_no_more(struct sinks *s)
 static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {
-        struct past_loss *past = realloc(s->past, (s->n_past + 1) * sizeof(*past));
+        struct loss *past = realloc(s->past, (s->n_past + 1) * sizeof(*past));
         if (past != NULL) {
             s->past = past;
             past[s->n_past++] =
-                (struct past_loss){ .name = sink->name, .bytes = state->dropped, .error = state->error };
+                (struct loss){ .name = sink->name, .bytes = state->dropped, .error = state->why };
             sink->name = NULL;
         }
     }
@@ -257,11 +250,10 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-bool sinks_loss(struct sinks *s, size_t i, struct sink_loss *loss)
+bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {
-        const struct past_loss *past = &s->past[i];
-        *loss = (struct sink_loss){ .name = past->name, .bytes = past->bytes, .error = past->error };
+        *loss = s->past[i];
         return true;
     }
     i -= s->n_past;
@@ -270,9 +262,9 @@ bool sinks_loss(struct sinks *s, size_t i, struct sink_loss *loss)
         if (sink->writer == NULL)
             continue;
         const struct writer_state state = writer_state(sink->writer, sink->slot);
-        *loss = (struct sink_loss){ .name = sink->name,
-                                    .bytes = state.dropped + state.queued,
-                                    .error = state.error };
+        *loss = (struct loss){ .name = sink->name,
+                               .bytes = state.dropped + state.queued,
+                               .error = state.dropped > 0 ? state.why : state.error };
         if (loss->bytes > 0 && i-- == 0)
             return true;
     }
@@ -290,7 +282,7 @@ void sinks_free(struct sinks *s)
     for (int i = 0; i < s->n; i++)
         free(s->list[i].name);
     for (size_t i = 0; i < s->n_past; i++)
-        free(s->past[i].name);
+        free((char *)s->past[i].name);
     free(s->list);
     free(s->past);
     free(s);

@@ -9,6 +9,7 @@
 
 #include "ddp/error.h"
 #include "log_file.h"
+#include "loss.h"
 #include "writer.h"
 
 struct sinks;
@@ -71,12 +72,7 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
 /* Bytes lost by the i-th sink of all that ever lost some, those included that are still waiting; false behind the
  * last one. */
-struct sink_loss {
-    const char *name; /* the sinks' own */
-    uint64_t bytes;
-    int error; /* the latest errno, 0: too slow */
-};
-bool sinks_loss(struct sinks *s, size_t i, struct sink_loss *loss);
+bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Stop without waiting, free. NULL is allowed. */
 void sinks_free(struct sinks *s);

@@ -40,6 +40,7 @@ struct slot {
     int error;          /* errno of the latest write */
     uint64_t retry_ms;  /* not before this time */
     uint64_t dropped;   /* since the beginning */
+    int why;            /* errno of the latest drop */
     uint64_t hole[3];   /* lost in front of `going`, in front of `waiting`, behind it */
     struct buf waiting; /* under the lock */
     struct buf going;   /* the thread's, from `at` on not yet written */
@@ -181,6 +182,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
         return;
     }
     s->dropped += rest;
+    s->why = error;
     s->hole[BEFORE_GOING] += rest;
     w->queued -= rest;
     empty(s);
@@ -362,6 +364,7 @@ static void drop(struct writer *w, struct slot *s, size_t len)
         w->progress(w->user);
     s->hole[BEHIND] += len;
     s->dropped += len;
+    s->why = s->error;
 }
 
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
@@ -416,6 +419,7 @@ struct writer_state writer_state(struct writer *w, int slot)
     struct writer_state state = { .error = s->error,
                                   .dropping = s->error != 0 || s->hole[BEHIND] > 0,
                                   .dropped = s->dropped,
+                                  .why = s->why,
                                   .queued = slot_queued(s),
                                   .closed = s->closed };
     pthread_mutex_unlock(&w->lock);

@@ -37,6 +37,7 @@ struct writer_state {
     int error;        /* errno of the latest write, 0 when it went well */
     bool dropping;    /* what comes is lost at the moment, or waits for a disk */
     uint64_t dropped; /* bytes lost since the beginning */
+    int why;          /* errno that lost the latest of them, 0 = too slow */
     uint64_t queued;  /* bytes that are not yet written */
     bool closed;      /* after writer_end: it is done with */
 };

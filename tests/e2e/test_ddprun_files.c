@@ -134,10 +134,10 @@ Test(ddprun_files, a_rotated_file_has_every_byte)
 
 /* --- full disks ----------------------------------------------------------------------------------------- */
 
-/* In a mount namespace of its own, with a disk of 256 KiB at $D/disk that has little room left. */
-#define ON_A_FULL_DISK(script)                                                                     \
-    "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=256k none $D/disk || exit 99;" \
-    "head -c 200000 /dev/zero > $D/disk/filler; " script "'"
+/* In a mount namespace of its own, with a disk of 8 MiB at $D/disk that has little room left. */
+#define ON_A_FULL_DISK(script)                                                                   \
+    "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=8m none $D/disk || exit 99;" \
+    "head -c 8300000 /dev/zero > $D/disk/filler; " script "'"
 
 static bool cannot_mount(const struct run_result *r)
 {
@@ -147,10 +147,10 @@ static bool cannot_mount(const struct run_result *r)
 Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
 {
     struct run_result r = shell(
-        ON_A_FULL_DISK("$DDPRUN --standalone --redirects=1 --log_file=$D/disk/%r.%s seq 1 25000 2> $D/err & "
+        ON_A_FULL_DISK("$DDPRUN --standalone --redirects=1 --log_file=$D/disk/%r.%s seq 1 400000 2> $D/err & "
                        "until grep -q \"No space left\" $D/err; do sleep 0.05; done; sleep 0.5; rm "
                        "$D/disk/filler; wait $! || exit 98; "
-                       "seq 1 25000 | cmp - $D/disk/0.stdout && cat $D/err"));
+                       "seq 1 400000 | cmp - $D/disk/0.stdout && cat $D/err"));
     if (cannot_mount(&r))
         cr_skip_test("skipped, because this user cannot mount a small disk");
     EXPECT(r, 0);

@@ -90,6 +90,8 @@ static void begin_to_finish(struct node *n, int exit_code)
         n->unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))
         n->n_stuck = stuck_find(n->stuck, n->pids, n->plan);
+    for (size_t i = 0; i < n->n_stuck; i++)
+        n->stuck[i].pid = contain_shown_pid(n->contain, n->stuck[i].pid);
     output_finish(n->output, n->exit_code == 0);
     output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
 }

@@ -65,7 +65,8 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-static void put_attempt(const struct report *r, struct rows *rows, int i, const struct agent_attempt *a)
+static void put_attempt(const struct report *r, struct rows *rows, const char *label, int i,
+                        const struct agent_attempt *a)
 {
     char text[ENDING_MAX], after[32] = "", step[40] = "";
     ending_text(text, &a->cause);
@@ -74,7 +75,7 @@ static void put_attempt(const struct report *r, struct rows *rows, int i, const 
                  seconds(a->cause.started_ms, a->cause.ended_ms));
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
-    rows_printf(rows, "before", "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,
+    rows_printf(rows, label, "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,
                 r->plan->workers[a->local_rank].rank, text, after, step);
 }
 
@@ -90,7 +91,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         rows_printf(rows, "before", "%d earlier attempt%s failed, too", first, first == 1 ? "" : "s");
     }
     for (int i = first; i < n; i++)
-        put_attempt(r, rows, i, &failed[i]);
+        put_attempt(r, rows, i == 0 ? "before" : "", i, &failed[i]);
 }
 
 static void put_no_restart(const struct report *r, struct rows *rows)
@@ -102,13 +103,13 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-static void put_stuck(struct rows *rows, const struct stuck *s)
+static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
     if (s->rank >= 0)
         snprintf(rank, sizeof(rank), "rank %d, ", s->rank);
-    rows_printf(rows, "alive", "pid %d (%s%s) cannot be killed: state %c%s%s", s->pid, rank, s->name,
-                s->state, s->where[0] != '\0' ? " in " : "", s->where);
+    rows_printf(rows, label, "pid %d (%s%s) cannot be killed: state %c%s%s", s->pid, rank, s->name, s->state,
+                s->where[0] != '\0' ? " in " : "", s->where);
 }
 
 void report_attempts(const struct report *r, struct rows *rows)
@@ -118,7 +119,7 @@ void report_attempts(const struct report *r, struct rows *rows)
     if (r->left_waiting != NULL && r->left_waiting[0] != '\0' && !cause_is_left_waiting(r))
         rows_printf(rows, "left", "%s", r->left_waiting);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
-        put_stuck(rows, &r->stuck[i]);
+        put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
         rows_printf(rows, "",
                     "it dies when the call it hangs in returns; if that never happens, only a reboot helps");

@@ -1,4 +1,5 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
+#include "job.h"
 #include "run.h"
 #include "train/mlp.h"
 
@@ -390,6 +391,44 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     train(1, "--data @/data --epochs 1 --summary @/link");
     cr_expect(lstat(in_dir("link"), &after) == 0 && S_ISLNK(after.st_mode), "the link was replaced");
     cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
+}
+
+/* --- restarts -------------------------------------------------------------------------------------------- */
+
+/* Killed in the middle, started again by ddprun, the job goes on from its checkpoint as if nothing had happened. */
+Test(train, a_restarted_job_ends_with_the_same_parameters)
+{
+    static char data[64], checkpoint[64], file[64];
+    make_data("data", "6000", NULL);
+    train(2, "--data @/data --epochs 30 --summary @/summary.json");
+    struct summary undisturbed = summary();
+    snprintf(data, sizeof(data), "%s", in_dir("data"));
+    snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
+    snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=2",
+                           "--max_restarts=1",
+                           "--restart_backoff=0",
+                           bin("train"),
+                           "--data",
+                           data,
+                           "--epochs",
+                           "30",
+                           "--checkpoint",
+                           checkpoint,
+                           "--resume",
+                           "--summary",
+                           file,
+                           NULL };
+    struct run_process *p = run_start(argv, &(struct run_options){ .timeout_ms = 60000 });
+    cr_assert(run_until_output(p, "epoch 3/30", 30000));
+    kill(job_child(job_child(run_pid(p), 0), 1), SIGKILL);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by SIGKILL"), "%s", r.err);
+    cr_expect_str_eq(summary().hash, undisturbed.hash);
+    run_free(&r);
 }
 
 /* --- what is refused -------------------------------------------------------------------------------------- */

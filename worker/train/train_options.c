@@ -61,5 +61,5 @@ void train_options_help(FILE *to)
                 "       ddprun --nproc_per_node=4 train [options]  four\n"
                 "Train a small classifier on 28x28 pictures, data-parallel over all workers.\n\n");
     args_help(to, rows, ROWS);
-    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option.\n");
+    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option, 75 another worker failed.\n");
 }

@@ -1,0 +1,160 @@
+/* What the report says of attempts, of why there is no other, and of what is left behind. */
+#include "report_attempts.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static struct agent *agent;
+static struct plan_worker workers[2] = { { .rank = 0 }, { .rank = 1, .local_rank = 1 } };
+static struct plan_facts facts = { .host = "n1" };
+static struct plan plan = { .nproc = 2, .workers = workers, .facts = &facts };
+static struct report report;
+static struct buf text;
+static uint64_t now_ms;
+
+static void step(enum agent_event_type type, uint64_t after_ms, int r, int code)
+{
+    size_t n;
+    now_ms += after_ms;
+    struct agent_event e = { .type = type, .now_ms = now_ms, .local_rank = r, .pid = 4000 + r };
+    e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
+    e.signal = type == AGENT_EXITED && code < 0 ? -code : type == AGENT_STOP ? code : 0;
+    e.error = type == AGENT_SPAWN_FAILED ? code : 0;
+    e.step = type == AGENT_PROGRESS ? code : 0;
+    agent_step(agent, &e, &n);
+}
+
+static void make(int max_restarts)
+{
+    now_ms = 0;
+    agent = agent_new(&(struct agent_options){
+        .nproc = 2, .grace_ms = 1000, .max_restarts = max_restarts, .max_no_progress = 2 });
+    report = (struct report){ .plan = &plan, .agent = agent };
+}
+
+static void tear_down(void)
+{
+    agent_free(agent);
+    buf_free(&text);
+}
+
+/* An attempt in which rank 1 fails after a second, at `reached`; and the way to the next one. */
+static void fail_once(int code, int reached)
+{
+    step(AGENT_START, 0, 0, 0);
+    step(AGENT_SPAWNED, 0, 0, 0);
+    step(AGENT_SPAWNED, 0, 1, 0);
+    step(AGENT_EXITED, 1000, 1, code);
+    step(AGENT_EXITED, 0, 0, -SIGTERM);
+    step(AGENT_ALONE, 0, 0, 0);
+    step(AGENT_PROGRESS, 0, 0, reached);
+    if (agent_deadline(agent) != UINT64_MAX)
+        step(AGENT_TICK, agent_deadline(agent) - now_ms, 0, 0);
+}
+
+static void expect(const char *golden)
+{
+    struct rows rows = { .out = &text, .limit = 40, .ok = true };
+    text.len = 0;
+    report_attempts(&report, &rows);
+    cr_assert(rows.ok && buf_append(&text, "", 1));
+    cr_assert_str_eq((char *)text.data, golden, "it says:\n%s", (char *)text.data);
+}
+
+TestSuite(report_attempts, .fini = tear_down);
+
+Test(report_attempts, one_attempt_without_restarts_needs_no_word)
+{
+    make(0);
+    fail_once(7, -1);
+    expect("");
+}
+
+Test(report_attempts, the_attempts_before_the_last_one_are_listed)
+{
+    make(2);
+    for (int i = 0; i < 3; i++)
+        fail_once(7 + i, 100 * i);
+    expect("  before   attempt 1 of 3: rank 1: exit 7, 1.0 s after its start, at step 0\n"
+           "           attempt 2 of 3: rank 1: exit 8, 1.0 s after its start, at step 100\n"
+           "  restart  none: all restarts of --max_restarts=2 are used up\n");
+}
+
+Test(report_attempts, many_are_cut_from_the_front)
+{
+    make(9);
+    for (int i = 0; i < 10; i++)
+        fail_once(7, -1);
+    expect("  before   5 earlier attempts failed, too\n"
+           "           attempt 6 of 10: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 7 of 10: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 8 of 10: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 9 of 10: rank 1: exit 7, 1.0 s after its start\n"
+           "  restart  none: all restarts of --max_restarts=9 are used up\n");
+}
+
+Test(report_attempts, standing_still_is_told_with_the_step)
+{
+    make(9);
+    for (int i = 0; i < 3; i++)
+        fail_once(7, 42);
+    expect("  before   attempt 1 of 10: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+           "           attempt 2 of 10: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+           "  restart  none: the attempts come no further than step 42 (--max_no_progress)\n");
+}
+
+Test(report_attempts, a_usage_error_is_told_with_its_code)
+{
+    make(1);
+    fail_once(2, -1);
+    expect("  restart  none: exit 2 within 5 s of the start is taken for a usage error, which would only "
+           "repeat\n"
+           "           itself\n");
+}
+
+Test(report_attempts, what_is_left_behind_is_named)
+{
+    const struct stuck stuck[] = {
+        { .pid = 12, .rank = 1, .name = "python3", .state = 'D', .where = "nfs_wait" },
+        { .pid = 13, .rank = -1, .name = "loader", .state = 'D' }
+    };
+    make(0);
+    report.stuck = stuck;
+    report.n_stuck = 2;
+    report.left_waiting = "rank 0 ended with 0 while rank 1 waited for it at barrier 'b'";
+    expect(
+        "  left     rank 0 ended with 0 while rank 1 waited for it at barrier 'b'\n"
+        "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
+        "           pid 13 (loader) cannot be killed: state D\n"
+        "           it dies when the call it hangs in returns; if that never happens, only a reboot helps\n");
+}
+
+Test(report_attempts, the_same_is_in_the_json)
+{
+    const struct stuck stuck = { .pid = 12, .rank = -1, .name = "loader", .state = 'D' };
+    make(1);
+    fail_once(7, 5);
+    fail_once(8, -1);
+    report.stuck = &stuck;
+    report.n_stuck = 1;
+    cJSON *o = cJSON_CreateObject();
+    cr_assert(report_attempts_json(&report, o));
+    char *printed = cJSON_PrintUnformatted(o);
+    cr_expect_str_eq(
+        printed,
+        "{\"failed_attempts\":["
+        "{\"attempt\":0,\"rank\":1,\"local_rank\":1,\"verdict\":\"failed\",\"ending\":\"exit "
+        "7\",\"exit_code\":7,"
+        "\"started_s\":0,\"failed_s\":1,\"ended_s\":1,\"step\":5},"
+        "{\"attempt\":1,\"rank\":1,\"local_rank\":1,\"verdict\":\"failed\",\"ending\":\"exit "
+        "8\",\"exit_code\":8,"
+        "\"started_s\":1,\"failed_s\":2,\"ended_s\":2,\"step\":null}],"
+        "\"unkillable\":[{\"pid\":12,\"rank\":null,\"name\":\"loader\",\"state\":\"D\",\"wchan\":null}],"
+        "\"max_restarts\":1,\"not_restarted\":\"the restart of --max_restarts=1 is used "
+        "up\",\"left_waiting\":null}");
+    cJSON_free(printed);
+    cJSON_Delete(o);
+}

@@ -70,7 +70,7 @@ static void say_who_stopped(struct node *n)
     while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
         for (int i = 0; i < n->plan->nproc; i++)
             if (n->pids[i] == info.si_pid && !n->resting)
-                announce_worker_stopped(&n->announce, i, info.si_pid, info.si_status);
+                announce_worker_stopped(&n->announce, i, agent_worker(n->agent, i)->pid, info.si_status);
         info.si_pid = 0;
     }
 }

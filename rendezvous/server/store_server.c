@@ -24,13 +24,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20 };
+enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, STOOD_STILL_MS = 500, CATCH_UP_MS = 20 };
 
 struct store_server {
     uv_loop_t loop;
     uv_async_t stop_request; /* the one thing another thread may touch */
     uv_timer_t timer;
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
+    bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
     bool stopping;
     uint64_t force_at_ms; /* when stopping becomes forceful; UINT64_MAX = not, or already */
     struct listener listener;
@@ -69,10 +70,23 @@ static void step(void *user)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
+/* Much too late: this process stood still (stopped, or its virtual machine was). The arrivals that would have been in
+ * time lie in the sockets; they are read before anybody is judged for being late. libuv itself reads first only
+ * when it slept at that moment. */
+static bool stood_still(struct store_server *s)
+{
+    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
+    if (s->caught_up)
+        uv_timer_start(&s->timer, on_time, CATCH_UP_MS, 0);
+    return s->caught_up;
+}
+
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
     uint64_t now_ms = uv_now(&s->loop);
+    if (stood_still(s))
+        return;
     s->timer_at_ms = UINT64_MAX;
     clients_tick(&s->clients, now_ms);
     acceptor_tick(&s->acceptor, now_ms);

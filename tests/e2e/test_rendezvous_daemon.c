@@ -1,10 +1,12 @@
 /* ddp-rendezvous as a process: its ready line, its end, what it refuses and how it says so. */
 #include "daemon.h"
+#include "ddp/store.h"
 #include "peer.h"
 #include "run.h"
 
 #include <criterion/criterion.h>
 #include <ctype.h>
+#include <pthread.h>
 #include <regex.h>
 #include <signal.h>
 #include <stdio.h>
@@ -213,4 +215,51 @@ Test(rendezvous_daemon, help_and_version_go_to_stdout)
     cr_assert(matches(version.out, "^ddp-rendezvous [0-9]+\\.[0-9]+"), "%s", version.out);
     run_free(&help);
     run_free(&version);
+}
+
+/* --- standing still --------------------------------------------------------------------------------------- */
+
+struct joiner {
+    ddp_store *store;
+    ddp_status status;
+    struct ddp_err err;
+};
+
+static struct joiner joiner_of_2(int port, int rank)
+{
+    struct joiner j = { 0 };
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "worker";
+    options.job = "demo";
+    options.rank = rank;
+    options.world_size = 2;
+    cr_assert_eq(ddp_store_connect("127.0.0.1", port, &options, &j.store, &j.err), DDP_OK, "%s", j.err.msg);
+    return j;
+}
+
+static void *join(void *arg)
+{
+    struct joiner *j = arg;
+    j->status = ddp_store_barrier(j->store, "b", NULL, 0, 700, &j->err);
+    return NULL;
+}
+
+/* The second arrival is in time, but the daemon sleeps over it, and over the barrier's end. */
+Test(rendezvous_daemon, that_stood_still_blames_nobody)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    struct joiner j[2] = { joiner_of_2(d.port, 0), joiner_of_2(d.port, 1) };
+    pthread_t threads[2];
+    pthread_create(&threads[0], NULL, join, &j[0]);
+    usleep(200000);
+    run_signal(d.process, SIGSTOP);
+    pthread_create(&threads[1], NULL, join, &j[1]);
+    usleep(1400000);
+    run_signal(d.process, SIGCONT);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(j[i].status, DDP_OK, "rank %d: %s", i, j[i].err.msg);
+        ddp_store_close(j[i].store);
+    }
+    daemon_stop(&d);
 }

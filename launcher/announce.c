@@ -7,6 +7,7 @@
 
 #include "ending.h"
 #include "event_json.h"
+#include "lacks.h"
 
 #include "base/clock.h"
 
@@ -26,6 +27,16 @@ static void put_event(const struct announce *a, bool made, struct buf *event)
     buf_free(event);
 }
 
+/* What stands in for what is missing, to those who ask; to all when it may matter to them. */
+static void announce_lacks(const struct announce *a)
+{
+    bool grave;
+    const char *words;
+    for (size_t i = 0; (words = lacks_words(i, &grave)) != NULL; i++)
+        if (a->plan->cli->verbose || (grave && !a->plan->cli->quiet))
+            output_note(a->output, "%s%s", grave ? "warning: " : "", words);
+}
+
 void announce_job(const struct announce *a, const char *note)
 {
     const struct plan *plan = a->plan;
@@ -38,6 +49,7 @@ void announce_job(const struct announce *a, const char *note)
         output_note(a->output, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         output_note(a->output, "contained by: %s", plan->contained_by);
+    announce_lacks(a);
     if (plan->cli->json)
         put_event(a, event_started(&event, since_start(a), plan), &event);
 }

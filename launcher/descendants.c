@@ -5,7 +5,8 @@
  * proves nothing:
  *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
  *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
- *     child of ours) is checked to be still there. Only then the pidfd is signalled.
+ *     child of ours) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
+ *     start time stands in for it.
  * Both lists may miss someone who is being born. That is why killing (descendants_kill.c) repeats until wait says
  * that nobody is left. */
 #include "descendants.h"
@@ -87,8 +88,8 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Where /proc is not mounted, wait() still knows whose child a number is, so every number that there may be is tried: a
- * second of work, and it tells of our own children only. */
+/* Where /proc is not mounted, or is that of another PID namespace, wait() still knows whose child a number is. So every
+ * number that there may be is tried: a second of work, and it tells of our own children only. */
 static void children_by_wait(struct buf *pids)
 {
     for (pid_t pid = 1; pid <= PID_MOST; pid++) {
@@ -102,7 +103,7 @@ static void children_by_wait(struct buf *pids)
 static enum way way_to_children(void)
 {
     static enum way way;
-    if (way == UNKNOWN && access("/proc/self/stat", R_OK) != 0)
+    if (way == UNKNOWN && !procfs_is_ours())
         way = BY_WAIT;
     if (way == UNKNOWN) {
         struct buf probe = { 0 };
@@ -132,44 +133,76 @@ size_t descendants_list(struct buf *pids)
 
 /* --- signalling ----------------------------------------------------------------------------------------- */
 
-static int open_pidfd(pid_t pid)
-{
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
+/* Somebody who may be signalled. */
+struct target {
+    pid_t pid;
+    int pidfd;            /* -1: a child of ours, or this kernel has none */
+    uint64_t start_ticks; /* without a pidfd, for all but children of ours; 0 = none */
+};
 
 static bool signal_pidfd(int pidfd, int signal)
 {
     return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
 }
 
-/* Is the process behind a number that was read as a child of `parent`, and has been opened since,
- * really ours? `parent_fd` is the parent's pidfd, -1 when the parent is a child of this process. */
-static bool is_ours(pid_t pid, pid_t parent, int parent_fd)
+/* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in which the process
+ * would have to end and its number go once around. */
+static bool signal_target(const struct target *t, int signal)
+{
+    struct proc_stat stat;
+    if (t->pidfd >= 0)
+        return signal_pidfd(t->pidfd, signal);
+    if (t->start_ticks != 0 && (!procfs_stat(t->pid, &stat) || stat.start_ticks != t->start_ticks))
+        return false;
+    return kill(t->pid, signal) == 0;
+}
+
+/* Hold on to `pid`; false when it is gone. A pidfd that cannot be signalled is of no use. */
+static bool open_target(pid_t pid, struct target *t)
+{
+    struct proc_stat stat;
+    *t = (struct target){ .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
+    if (t->pidfd >= 0 && !signal_pidfd(t->pidfd, 0) && errno == ENOSYS) {
+        close(t->pidfd);
+        t->pidfd = -1;
+    }
+    if (t->pidfd >= 0)
+        return true;
+    if (!procfs_stat(pid, &stat))
+        return false;
+    t->start_ticks = stat.start_ticks;
+    return true;
+}
+
+static void close_target(const struct target *t)
+{
+    if (t->pidfd >= 0)
+        close(t->pidfd);
+}
+
+/* Is the process behind a number that was read as a child of `parent`, and has been opened since, really ours? */
+static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
         return true; /* its parent has died, we have adopted it */
-    return now == parent && (parent_fd < 0 || signal_pidfd(parent_fd, 0));
+    return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `pid` (by its pidfd, or -1 for our own child) and all below it. Its children are read
- * before the signal can take the list away; they are signalled after it, so it cannot make more of
- * them meanwhile when the signal kills. */
-static void signal_tree(pid_t pid, int pidfd, int signal)
+/* Signal `t` and all below it. Its children are read before the signal can take the list away; they are signalled after it,
+ * so it cannot make more of them meanwhile when the signal kills. */
+static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
-    size_t n = children_of(pid, &pids);
-    if (pidfd >= 0)
-        signal_pidfd(pidfd, signal);
-    else
-        kill(pid, signal);
+    size_t n = children_of(t->pid, &pids);
+    signal_target(t, signal);
     for (size_t i = 0; i < n; i++) {
-        pid_t child = ((const pid_t *)(const void *)pids.data)[i];
-        int child_fd = open_pidfd(child);
-        if (child_fd >= 0 && is_ours(child, pid, pidfd))
-            signal_tree(child, child_fd, signal);
-        if (child_fd >= 0)
-            close(child_fd);
+        struct target child;
+        if (!open_target(((const pid_t *)(const void *)pids.data)[i], &child))
+            continue;
+        if (is_ours(child.pid, t))
+            signal_tree(&child, signal);
+        close_target(&child);
     }
     buf_free(&pids);
 }
@@ -179,7 +212,8 @@ void descendants_signal(int signal)
     struct buf pids = { 0 };
     size_t n = children_of(getpid(), &pids);
     for (size_t i = 0; i < n; i++)
-        signal_tree(((const pid_t *)(const void *)pids.data)[i], -1, signal);
+        signal_tree(&(struct target){ .pid = ((const pid_t *)(const void *)pids.data)[i], .pidfd = -1 },
+                    signal);
     buf_free(&pids);
 }
 

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127 };
+enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
 
 /* What the child reads and writes. It lies on the parent's stack, which stands still meanwhile. */
 struct child {
@@ -72,6 +72,15 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
+/* For old kernels. What we open ourselves closes at execve; this is for what the user's shell had open. Many programs have a
+ * limit of a million descriptors and none of them above a thousand, so a long gap ends it. */
+IN_CHILD static bool close_one_by_one(void)
+{
+    for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
+        gap = close(fd) == 0 ? 0 : gap + 1;
+    return true;
+}
+
 /* Until the first call in here the table of descriptors is our parent's. Asked to close everything above
  * the slots in a table of its own, the kernel copies only what is below: a handful. Where it cannot, all
  * is copied, and what we opened closes at execve. */
@@ -83,7 +92,7 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     for (int i = 0; i < 3; i++)
         if (dup2(slots->at[i], i) < 0)
             return false;
-    return close_range(3, UINT32_MAX, 0) == 0 || errno == ENOSYS;
+    return close_range(3, UINT32_MAX, 0) == 0 || (errno == ENOSYS && close_one_by_one());
 }
 
 /* The slow way into a control group. A worker outside of it is better than none: the sweep finds it all the same. */

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { PART = 4096, FILE_MAX = 1 << 20 };
@@ -34,4 +35,12 @@ bool procfs_stat(pid_t pid, struct proc_stat *out)
         return false;
     text[n] = '\0';
     return proc_stat_parse(text, out);
+}
+
+bool procfs_is_ours(void)
+{
+    char text[32];
+    ssize_t n = readlink("/proc/self", text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return atoi(text) == (int)getpid();
 }

@@ -15,4 +15,7 @@ bool procfs_read(const char *path, struct buf *out);
 /* False when there is no such process. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
+/* False when /proc is not mounted, or its numbers are those of another PID namespace. */
+bool procfs_is_ours(void);
+
 #endif

@@ -31,11 +31,20 @@ static const char *filled(const char *pattern, int workers)
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS])
 {
+    static char filter[4096];
     int n = 0;
+    if (t->without != NULL) { /* the program lies beside the worker */
+        snprintf(filter, sizeof(filter), "%.*s/without", (int)(strrchr(t->worker, '/') - t->worker),
+                 t->worker);
+        argv[n++] = filter;
+        argv[n++] = t->without;
+        argv[n++] = "--";
+    }
+    const int program = n;
     for (int i = 0; start[by][i] != NULL; i++)
         argv[n++] = filled(start[by][i], workers);
     if (by < BY_PEERS)
-        argv[0] = t->ddprun;
+        argv[program] = t->ddprun;
     for (; *args != NULL && n < LAUNCHER_ARGS - 1; args++)
         argv[n++] = *args;
     argv[n] = NULL;

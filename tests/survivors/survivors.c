@@ -1,6 +1,7 @@
 /* survivors.c -- does anything outlive its job? Every kind of worker x every fault x every layer, many times.
  *
- *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers] DDPRUN WORKER
+ *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
+ *               [--without=CALL,CALL] DDPRUN WORKER
  *
  * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for each, with the
  * arguments that repeat it. Exit status 0: nobody survived, nothing else was touched. 1: somebody did. 77: nothing could
@@ -39,7 +40,7 @@ struct options {
     int rounds, jobs;
     uint64_t seed;
     unsigned launchers, kinds, faults; /* bits */
-    const char *ddprun, *worker;
+    const char *ddprun, *worker, *without;
 };
 
 /* The trials of one launcher. */
@@ -75,10 +76,11 @@ static unsigned parse_set(const char *text, const char *const names[], int count
 
 static bool parse(struct options *o, int argc, char **argv)
 {
-    static const struct option known[] = { { "rounds", 1, NULL, 'r' }, { "jobs", 1, NULL, 'j' },
-                                           { "seed", 1, NULL, 's' },   { "launchers", 1, NULL, 'l' },
-                                           { "kinds", 1, NULL, 'k' },  { "faults", 1, NULL, 'f' },
-                                           { "peers", 0, NULL, 'p' },  { 0 } };
+    static const struct option known[] = {
+        { "rounds", 1, NULL, 'r' },    { "jobs", 1, NULL, 'j' },    { "seed", 1, NULL, 's' },
+        { "launchers", 1, NULL, 'l' }, { "kinds", 1, NULL, 'k' },   { "faults", 1, NULL, 'f' },
+        { "peers", 0, NULL, 'p' },     { "without", 1, NULL, 'w' }, { 0 }
+    };
     const unsigned ddprun = (1U << BY_PEERS) - 1;
     *o = (struct options){
         .rounds = 1, .jobs = 4, .seed = 1, .launchers = ddprun, .kinds = ~0U, .faults = ~0U
@@ -105,6 +107,9 @@ static bool parse(struct options *o, int argc, char **argv)
             break;
         case 'p':
             o->launchers = ((1U << BY_COUNT) - 1) & ~ddprun;
+            break;
+        case 'w':
+            o->without = optarg;
             break;
         default:
             return false;
@@ -141,6 +146,7 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .seed = o->seed + (uint64_t)round,
                                                             .ddprun = o->ddprun,
                                                             .worker = o->worker,
+                                                            .without = o->without,
                                                             .record_dir = record_dir };
 }
 
@@ -244,7 +250,7 @@ int main(int argc, char **argv)
     if (!parse(&o, argc, argv) || mkdtemp(record_dir) == NULL) {
         fprintf(stderr,
                 "usage: survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B]\n"
-                "                 [--faults=A,B] [--peers] DDPRUN WORKER\n");
+                "                 [--faults=A,B] [--peers] [--without=CALL,CALL] DDPRUN WORKER\n");
         return EXIT_USAGE_ERROR;
     }
     if ((o.faults >> FAULT_OOM & 1) && !cage_has_memory())

@@ -54,6 +54,7 @@ struct trial {
     uint64_t seed;      /* decides the moment of the fault: during the start or after it */
     const char *ddprun; /* paths of the programs */
     const char *worker;
+    const char *without;    /* system calls that ddprun must do without (tests/prog/without.c), NULL = none */
     const char *record_dir; /* where ddprun keeps what its next start must know */
 };
 
@@ -77,7 +78,7 @@ void trial_run(const struct trial *t, struct trial_result *r);
 
 /* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The numbers in it lie in
  * static memory. */
-enum { LAUNCHER_ARGS = 24 };
+enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);
 

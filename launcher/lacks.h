@@ -1,0 +1,11 @@
+/* lacks.h -- what this kernel or container cannot do, and what we do instead. */
+#ifndef LAUNCHER_LACKS_H
+#define LAUNCHER_LACKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask. Looks each time. */
+const char *lacks_words(size_t n, bool *grave);
+
+#endif

@@ -88,15 +88,35 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Where /proc is not mounted, or is that of another PID namespace, wait() still knows whose child a number is. So every
- * number that there may be is tried: a second of work, and it tells of our own children only. */
-static void children_by_wait(struct buf *pids)
+/* No number above that of a new process has been given away, until they wrap around. */
+static pid_t highest_pid(void)
 {
-    for (pid_t pid = 1; pid <= PID_MOST; pid++) {
+    pid_t pid = vfork();
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid > 0 ? pid : PID_MOST;
+}
+
+static size_t children_up_to(pid_t most, struct buf *pids)
+{
+    for (pid_t pid = 1; pid <= most; pid++) {
         siginfo_t unused;
         if (waitid(P_PID, (id_t)pid, &unused, WEXITED | WNOHANG | WNOWAIT) == 0)
             add_pid(pids, pid);
     }
+    return pids->len;
+}
+
+/* Where /proc is not mounted, or is that of another PID namespace, wait() still knows whose child a number is. So every
+ * number is tried; it tells of our own children only. Numbers that have wrapped around cost a second of work. */
+static void children_by_wait(struct buf *pids)
+{
+    siginfo_t unused;
+    const bool none = waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) != 0;
+    if (!none && children_up_to(highest_pid(), pids) == 0)
+        children_up_to(PID_MOST, pids);
 }
 
 /* The same for the life of a kernel. */

@@ -44,11 +44,9 @@ static const struct {
     const char *words;
 } rows[] = {
     { procfs_is_ours, true,
-      "/proc is not mounted for this PID namespace: processes that leave their worker's process group hear "
-      "no SIGTERM and are "
-      "killed at the end, which takes seconds; mount it with 'mount -t proc proc /proc' (docker and podman "
-      "do by "
-      "themselves)" },
+      "/proc is not mounted for this PID namespace: what workers start themselves hears no SIGTERM, it is "
+      "killed when they are "
+      "gone; mount it with 'mount -t proc proc /proc' (docker and podman do by themselves)" },
     { shows_all, false,
       "/proc hides the processes of other users (hidepid): children of a worker that has changed its user "
       "hear no SIGTERM, "

@@ -1,0 +1,183 @@
+/* test_fallbacks.c -- ddprun where something is missing: old kernels, containers, users without rights, small limits.
+ *
+ * A job with daemons must end as usual, leave nobody behind, and say what is missing to those who ask. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXPECT(r, code) \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
+
+enum { ARGS_MAX = 40 };
+
+TestSuite(fallbacks, .timeout = 60);
+
+/* Start `before` in front of ddprun with two workers that leave daemons; everybody is gone at the end. */
+static struct run_result run_behind(const char *const before[], const char *contain)
+{
+    struct job_witness w;
+    const char *argv[ARGS_MAX];
+    int n = 0;
+    job_witness_open(&w);
+    chmod(w.dir, 0711); /* for nobody, too */
+    chmod(w.path, 0622);
+    while (before[n] != NULL) {
+        argv[n] = before[n];
+        n++;
+    }
+    const char *const job[] = { bin("ddprun"),
+                                "--standalone",
+                                "-v",
+                                contain,
+                                "--nproc_per_node=2",
+                                "--grace=0.2",
+                                bin("tests/prog/worker"),
+                                w.hold,
+                                "child",
+                                "daemon",
+                                "say:hello",
+                                NULL };
+    for (int i = 0; job[i] != NULL; i++)
+        argv[n++] = job[i];
+    argv[n] = NULL;
+    struct run_result r = run_command(argv, NULL);
+    cr_expect(job_witness_alone(&w, 2000), "somebody is left");
+    cr_expect_eq(job_count(r.out, "[0] hello"), 1, "%s\n%s", r.out, r.err);
+    cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s\n%s", r.out, r.err);
+    job_witness_close(&w);
+    return r;
+}
+
+static void need_root(void)
+{
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root may make namespaces and become somebody else");
+}
+
+/* The tree may lie in a home that others cannot enter. */
+static void need_nobody(void)
+{
+    need_root();
+    struct run_result r = run_command((const char *const[]){ "setpriv", "--reuid=65534", "--clear-groups",
+                                                             "test", "-x", bin("ddprun"), NULL },
+                                      NULL);
+    const bool can = r.exit_code == 0;
+    run_free(&r);
+    if (!can)
+        cr_skip_test("skipped, because nobody may not reach %s", bin("ddprun"));
+}
+
+/* --- old kernels ------------------------------------------------------------------------------------------------ */
+
+struct profile {
+    char calls[80], contain[20], says[40];
+};
+
+ParameterizedTestParameters(fallbacks, an_old_kernel_will_do_and_it_is_said)
+{
+    static struct profile profiles[] = {
+        { "pidfd_open,pidfd_send_signal", "--contain=auto", "no pidfd_open" },
+        { "clone3,close_range", "--contain=auto", "no clone3" },
+        { "pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range" },
+    };
+    return cr_make_param_array(struct profile, profiles, sizeof(profiles) / sizeof(profiles[0]));
+}
+
+ParameterizedTest(struct profile *p, fallbacks, an_old_kernel_will_do_and_it_is_said)
+{
+    struct run_result r =
+        run_behind((const char *const[]){ bin("tests/prog/without"), p->calls, "--", NULL }, p->contain);
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, p->says), "%s", r.err);
+    run_free(&r);
+}
+
+/* As in test_survivors.c, on the poorest of them. */
+Test(fallbacks, nothing_outlives_its_job_on_an_old_kernel, .timeout = 150)
+{
+    struct run_result r =
+        run_command((const char *const[]){ bin("tests/survivors/survivors"),
+                                           "--without=pidfd_open,pidfd_send_signal,clone3,close_range",
+                                           "--launchers=plain", "--faults=term,guardian,agent,hangup",
+                                           bin("ddprun"), bin("tests/prog/survivor"), NULL },
+                    &(struct run_options){ .timeout_ms = 120000 });
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
+/* --- containers ------------------------------------------------------------------------------------------------- */
+
+Test(fallbacks, it_may_be_process_1_of_a_container)
+{
+    need_root();
+    struct run_result r =
+        run_behind((const char *const[]){ "unshare", "-pf", "--mount-proc", NULL }, "--contain=auto");
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
+Test(fallbacks, a_foreign_proc_is_not_believed)
+{
+    need_root();
+    struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, "/proc is not mounted for this PID namespace"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(fallbacks, without_proc_it_works_and_says_so)
+{
+    need_root();
+    struct run_result r = run_behind(
+        (const char *const[]){ "unshare", "-m", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh", NULL },
+        "--contain=plain");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, "mount -t proc proc /proc"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
+{
+    need_nobody();
+    const char *hide = "mount -t proc -o hidepid=2 proc /proc && "
+                       "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
+    struct run_result r =
+        run_behind((const char *const[]){ "unshare", "-m", "sh", "-c", hide, "sh", NULL }, "--contain=auto");
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, "hidepid"), "%s", r.err);
+    run_free(&r);
+}
+
+/* --- limits ----------------------------------------------------------------------------------------------------- */
+
+struct limit {
+    char shell[64], says[64];
+};
+
+ParameterizedTestParameters(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
+{
+    static struct limit limits[] = { { "ulimit -n 16", "the limit is 16 open files" },
+                                     { "ulimit -n 40", "'ulimit -n 92'" },
+                                     { "ulimit -u 1", "the limit is 1 processes" },
+                                     { "ulimit -u 3", "'ulimit -u 19'" } };
+    return cr_make_param_array(struct limit, limits, sizeof(limits) / sizeof(limits[0]));
+}
+
+ParameterizedTest(struct limit *l, fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
+{
+    char script[512];
+    need_nobody();
+    snprintf(script, sizeof(script), "%s; exec '%s' --standalone --nproc_per_node=16 '%s' sleep:100",
+             l->shell, bin("ddprun"), bin("tests/prog/worker"));
+    struct run_result r = run_command((const char *const[]){ "setpriv", "--reuid=64999", "--regid=65534",
+                                                             "--clear-groups", "bash", "-c", script, NULL },
+                                      NULL);
+    cr_expect(r.exit_code == 125 || r.exit_code == 126, "exit %d: %s", r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.err, l->says), "%s", r.err);
+    run_free(&r);
+}

@@ -9,7 +9,7 @@
 #include "exit_codes.h"
 #include "gpu_count.h"
 #include "guardian.h"
-#include "limits.h"
+#include "ulimits.h"
 #include "plan.h"
 
 #include "base/log.h"
@@ -111,7 +111,7 @@ static int carry_out(struct plan *plan)
     struct node_job job = { .plan = plan, .contain = contain };
     plan->contained_by = contain_words(contain);
     if (!plan->cli->dry_run)
-        limits_warn(plan->nproc);
+        ulimits_warn(plan->nproc);
     int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
     error_dir_remove(plan); /* the agent does it too, unless it was killed */
     contain_close(contain);

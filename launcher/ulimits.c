@@ -1,5 +1,5 @@
-/* limits.c -- see limits.h. */
-#include "limits.h"
+/* ulimits.c -- see ulimits.h. */
+#include "ulimits.h"
 
 #include "base/log.h"
 
@@ -23,7 +23,7 @@ static void warn(const char *what, rlim_t limit, rlim_t need, int workers, char 
 }
 
 /* The agent raises the soft limit of descriptors by itself, so the hard one counts. Root has no limit of processes. */
-void limits_warn(int workers)
+void ulimits_warn(int workers)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)

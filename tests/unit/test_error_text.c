@@ -1,0 +1,100 @@
+/* torch's error file, in both shapes and in none. */
+#include "error_text.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct error_text text;
+static struct ddp_err err;
+
+static ddp_status parse(const char *json)
+{
+    return error_text_parse(slice_str(json), &text, &err);
+}
+
+Test(error_text, of_record_has_message_trace_and_time)
+{
+    cr_assert_eq(parse("{\"message\": {\"message\": \"ValueError: no\", \"extraInfo\": {\"py_callstack\": "
+                       "\"Traceback\\n\", "
+                       "\"timestamp\": \"1700000000\"}, \"errorCode\": 1}}"),
+                 DDP_OK);
+    cr_expect_str_eq(text.message, "ValueError: no");
+    cr_expect_str_eq(text.callstack, "Traceback\n");
+    cr_expect_eq(text.unix_ms, UINT64_C(1700000000000));
+    error_text_free(&text);
+}
+
+Test(error_text, may_be_flat)
+{
+    cr_assert_eq(parse("{\"message\": \"no\", \"timestamp\": 1700000000.5}"), DDP_OK);
+    cr_expect_str_eq(text.message, "no");
+    cr_expect_str_eq(text.callstack, "");
+    cr_expect_eq(text.unix_ms, UINT64_C(1700000000500));
+    error_text_free(&text);
+    cr_assert_eq(parse("{\"message\": \"no\"}"), DDP_OK);
+    cr_expect_eq(text.unix_ms, 0);
+    error_text_free(&text);
+}
+
+Test(error_text, believes_no_time_that_cannot_be)
+{
+    const char *times[] = { "-1", "\"soon\"", "1e300", "\"nan\"", "[]", "null", "1700000000000", "\"\"" };
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        char json[128];
+        snprintf(json, sizeof(json), "{\"message\": \"no\", \"timestamp\": %s}", times[i]);
+        cr_assert_eq(parse(json), DDP_OK);
+        cr_expect_eq(text.unix_ms, 0, "%s", times[i]);
+        error_text_free(&text);
+    }
+}
+
+Test(error_text, refuses_what_is_no_such_object_and_says_why)
+{
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        { "", "empty" },
+        { "RuntimeError: boom", "no JSON (byte 0 of 18)" },
+        { "{\"message\": {\"mess", "no JSON" },
+        { "[]", "\"message\"" },
+        { "\"text\"", "\"message\"" },
+        { "null", "\"message\"" },
+        { "{\"message\": 7}", "\"message\"" },
+        { "{\"message\": {\"message\": [\"x\"]}}", "\"message\"" },
+        { "{\"message\": {}}", "\"message\"" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_expect_eq(parse(cases[i].json), DDP_ERR_CORRUPT, "%s", cases[i].json);
+        cr_expect(strstr(err.msg, cases[i].says) != NULL, "%s: %s", cases[i].json, err.msg);
+    }
+}
+
+Test(error_text, survives_hostile_bytes)
+{
+    enum { DEEP = 100000 };
+    char *deep = malloc(DEEP + 1);
+    memset(deep, '[', DEEP);
+    deep[DEEP] = '\0';
+    cr_expect_eq(parse(deep), DDP_ERR_CORRUPT);
+    char *large = calloc(1, ERROR_FILE_MAX + 1);
+    cr_expect_eq(error_text_parse(slice_of(large, ERROR_FILE_MAX + 1), &text, &err), DDP_ERR_LIMIT);
+    cr_expect_eq(error_text_parse(slice_of(large, 100), &text, &err), DDP_ERR_CORRUPT);
+    const char nuls[] = "{\"message\": \"a\0b\xff\\u0000c\"}";
+    if (error_text_parse(slice_of(nuls, sizeof(nuls) - 1), &text, &err) == DDP_OK)
+        cr_expect_eq(text.message[0], 'a');
+    error_text_free(&text);
+    cr_assert_eq(parse("{\"message\": \"bad \xff byte\"}"), DDP_OK);
+    cr_expect_str_eq(text.message, "bad \xef\xbf\xbd byte");
+    error_text_free(&text);
+    free(deep);
+    free(large);
+}
+
+/* A worker that is killed while it writes leaves any part of the file. */
+Test(error_text, cut_anywhere_is_refused)
+{
+    const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";
+    for (size_t len = 0; len < strlen(whole); len++)
+        cr_expect_eq(error_text_parse(slice_of(whole, len), &text, &err), DDP_ERR_CORRUPT, "%zu", len);
+}

@@ -1,0 +1,76 @@
+/* Sentences with gaps, sizes and times for people, and what last words mean. */
+#include "hints.h"
+#include "words.h"
+
+#include <criterion/criterion.h>
+
+Test(words, fill_gaps_and_leave_other_braces_alone)
+{
+    const struct word words[] = { { "who", "rank 2" }, { "none", NULL } };
+    struct buf out = { 0 };
+    cr_assert(words_fill(&out, "{who} {none}{unknown} {} { {who", words, 2));
+    cr_assert(buf_append(&out, "", 1));
+    cr_assert_str_eq((char *)out.data, "rank 2 {unknown} {} { {who");
+    buf_free(&out);
+}
+
+Test(words, sizes_are_short_and_true)
+{
+    char text[SIZE_TEXT_MAX];
+    cr_expect_str_eq(words_size(text, 0), "0 bytes");
+    cr_expect_str_eq(words_size(text, 1023), "1023 bytes");
+    cr_expect_str_eq(words_size(text, 64 << 20), "64 MiB");
+    cr_expect_str_eq(words_size(text, UINT64_C(3) << 29), "1.5 GiB");
+    cr_expect_str_eq(words_size(text, UINT64_MAX), "16 EiB");
+}
+
+Test(words, times_have_one_unit)
+{
+    char text[TIME_TEXT_MAX];
+    cr_expect_str_eq(words_time(text, 0), "0 ms");
+    cr_expect_str_eq(words_time(text, 999), "999 ms");
+    cr_expect_str_eq(words_time(text, 2500), "2.5 s");
+    cr_expect_str_eq(words_time(text, 720 * 1000), "12 min");
+    cr_expect_str_eq(words_time(text, UINT64_C(10) * 3600 * 1000), "10.0 h");
+}
+
+Test(words, the_calendar_knows_leap_years_and_places)
+{
+    char text[TIME_TEXT_MAX];
+    cr_expect_str_eq(words_clock(text, 0, 0, true), "1970-01-01 00:00:00.000");
+    cr_expect_str_eq(words_clock(text, UINT64_C(951782399999), 0, true), "2000-02-28 23:59:59.999");
+    cr_expect_str_eq(words_clock(text, UINT64_C(951782400000), 0, true), "2000-02-29 00:00:00.000");
+    cr_expect_str_eq(words_clock(text, UINT64_C(1704067200000), -3600, true), "2023-12-31 23:00:00.000");
+    cr_expect_str_eq(words_clock(text, UINT64_C(1704067200000), 19800, false), "05:30:00.000");
+}
+
+/* --- hints ---------------------------------------------------------------------------------------------- */
+
+static const char *hint(const char *text)
+{
+    const char *found = hint_for(slice_str(text));
+    return found != NULL ? found : "";
+}
+
+Test(hints, know_what_users_meet)
+{
+    cr_expect(strstr(hint("train.py: error: unrecognized arguments: --local-rank=0\n"), "LOCAL_RANK"));
+    cr_expect(strstr(hint("RuntimeError: [Errno 98] Address already in use"), "ss -ltnp"));
+    cr_expect(strstr(hint("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried"), "nvidia-smi"));
+    cr_expect(strstr(hint("write: No space left on device"), "/dev/shm"));
+    cr_expect(strstr(hint("OSError: [Errno 24] Too many open files: 'x'"), "ulimit -n"));
+    cr_expect(strstr(hint("CUDA error: invalid device ordinal"), "LOCAL_RANK"));
+    cr_expect(strstr(hint("ibv_reg_mr_iova2 failed with error Cannot allocate memory"), "ulimit -l"));
+    cr_expect(strstr(hint("env: 'python3\\r': No such file or directory"), "Windows"));
+    cr_expect_str_eq(hint("all is well"), "");
+    cr_expect_str_eq(hint(""), "");
+    cr_expect_null(hint_for(slice_of(NULL, 0)));
+}
+
+Test(hints, the_last_words_count)
+{
+    const char *text = "Connection refused, trying again\nCUDA out of memory\ndone\n";
+    cr_expect(strstr(hint(text), "GPU"));
+    cr_expect(strstr(hint("unrecognized arguments: --local-rank=1"), "adds no arguments"),
+              "the longer piece wins");
+}

@@ -13,6 +13,8 @@
 
 #include <unistd.h>
 
+enum { BATCH_KEPT = 1 << 20 };
+
 /* Can the cursor be moved there? */
 static bool is_screen(const struct plan *plan, int fd)
 {
@@ -62,10 +64,13 @@ static struct line_time now(const struct console *c)
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
 }
 
+/* What one huge line took is given back. */
 static void queue_batch(struct console *c, int sink)
 {
     sinks_put(c->sinks, sink, buf_slice(&c->batch));
     c->batch.len = 0;
+    if (c->batch.cap > BATCH_KEPT)
+        buf_free(&c->batch);
 }
 
 /* Names of files and of foreign processes are in it: no more to be trusted than a worker's line. */

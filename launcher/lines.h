@@ -19,7 +19,7 @@
 
 #include "base/buf.h"
 
-enum { LINES_LIMIT = 16 * 1024 * 1024 }; /* the longest line that is delivered whole */
+enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* the longest line that is delivered whole */
 
 enum line_kind {
     LINE_WHOLE,  /* ended by a newline */

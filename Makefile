@@ -156,7 +156,7 @@ $(BUILD)/tests/survivors/%: $(BUILD)/obj/tests/survivors/%.o $(BUILD)/libharness
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
 $(BUILD)/libbench.a: $(call obj,$(BENCH_LIB))
-$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(PRODUCT_LIBS)
+$(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(BUILD)/libharness.a $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)

@@ -37,6 +37,15 @@ double timed_median(double *values, size_t n)
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
+double timed_quantile(double *values, size_t n, double share)
+{
+    if (n == 0)
+        return NAN;
+    qsort(values, n, sizeof(*values), by_value);
+    size_t rank = (size_t)ceil(share * (double)n);
+    return values[rank > 0 ? rank - 1 : 0];
+}
+
 bool timed_have(const char *program)
 {
     char path[4096];

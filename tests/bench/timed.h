@@ -21,6 +21,9 @@ double timed_now(void);
 /* The median of `n` values, which are sorted in place; NAN for none. */
 double timed_median(double *values, size_t n);
 
+/* The smallest value that is not below `share` (0 to 1) of all `n`, which are sorted in place; NAN for none. */
+double timed_quantile(double *values, size_t n, double share);
+
 /* Is there an executable of this name in PATH? */
 bool timed_have(const char *program);
 

@@ -1,0 +1,36 @@
+/* notes.h -- what workers write down about themselves, in memory that they share with the program that judges
+ * them.
+ *
+ * A launcher's output says when something was printed, not when it happened. So a worker of
+ * tests/prog/probe_worker.c writes the time (CLOCK_MONOTONIC, the same in all processes) into a slot of its
+ * own, in a file that all of them map. */
+#ifndef TESTS_BENCH_NOTES_H
+#define TESTS_BENCH_NOTES_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+
+#define NOTES_ENV "PROBE_NOTES" /* the path of that file */
+enum { NOTES_MAX = 256 };
+
+/* Times in ns; 0 = it has not happened. */
+struct note {
+    _Atomic int pid;
+    _Atomic int64_t ready, told, done; /* told: SIGTERM came; done: about to end by itself */
+};
+
+struct notes {
+    int workers; /* set before the start */
+    struct note of[NOTES_MAX];
+};
+
+/* Safe in a signal handler. */
+static inline int64_t notes_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+#endif

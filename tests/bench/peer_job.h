@@ -1,0 +1,56 @@
+/* peer_job.h -- start a job with any launcher, see what becomes of it, and leave nothing of it behind.
+ *
+ * The program that uses this adopts what a launcher loses (tests/survivors/tree.h), and everything it starts
+ * carries a cookie in its environment: so even what a daemon of a resource manager has started, outside of
+ * our tree, is found in /proc, and a foreign process never is. All of that happens in a child; its parent
+ * waits, and cleans up when the child or the user ends it early. */
+#ifndef TESTS_BENCH_PEER_JOB_H
+#define TESTS_BENCH_PEER_JOB_H
+
+#include "notes.h"
+#include "peers.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+struct peer_job {
+    pid_t launcher;
+    bool ended; /* the launcher was waited for */
+    int status;
+    int64_t ended_ns;
+    FILE *out; /* what it printed; a file, so that nobody waits for a reader. peer_job_end closes it. */
+};
+
+/* Run `run` in the child; returns its exit status. Once in a program, and before any other thread. */
+int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
+
+/* A directory for files of the jobs, removed at the end. */
+const char *peer_jobs_scratch(void);
+/* What the workers write down; empty at each start. */
+struct notes *peer_jobs_notes(void);
+
+/* False: no process could be had. Either way peer_job_end() follows. */
+bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int workers,
+                    const char *const args[]);
+
+/* Let that much time pass, or less when the launcher ends: true. */
+bool peer_job_wait(struct peer_job *j, int ms);
+
+/* Wait until the last note about being ready is there; false when it is not in time. */
+bool peer_job_ready(struct peer_job *j, int ms);
+
+/* Its exit code as a shell would say it. It must have ended. */
+int peer_job_code(const struct peer_job *j);
+
+/* All that it printed, as one text, cut at `size`. */
+void peer_job_text(struct peer_job *j, char *text, size_t size);
+
+/* How many processes of it live; `name` NULL = any, else those whose command has this name. */
+int peer_job_alive(const char *name);
+
+/* Kill what is left, close what is open. */
+void peer_job_end(struct peer_job *j);
+
+#endif

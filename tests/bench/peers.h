@@ -1,0 +1,36 @@
+/* peers.h -- the launchers that are compared, and how each is asked for workers of this machine. */
+#ifndef TESTS_BENCH_PEERS_H
+#define TESTS_BENCH_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum peer_id { PEER_DDPRUN, PEER_HYDRA, PEER_OPENMPI, PEER_TORCHRUN, PEER_SRUN, PEERS };
+enum { PEER_ARGS = 24, PEER_WORDS = 14 };
+
+struct peer {
+    const char *name;
+    const char *version_command;   /* for a shell; prints nothing where this launcher is missing */
+    const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = here goes `tagged` */
+    const char *tagged;            /* makes it put the rank before each line; NULL = does so anyhow */
+    const char *prefix;            /* what that looks like; '#' = digits */
+    int start_ms;                  /* what its start may take on a busy machine */
+    bool has_agent;                /* another process of its own between it and the workers */
+    /* filled by peers_open */
+    char version[48]; /* "" = not installed */
+};
+
+extern struct peer peers[PEERS];
+
+/* Find out which of them are here. `ddprun` is the path of ours, and stays the caller's. */
+void peers_open(const char *ddprun);
+
+/* Arguments for `workers` workers with `args` (program first), into `argv`, which ends with NULL. The number
+ * in it lies in static memory. */
+void peer_argv(const struct peer *p, bool tagged, int workers, const char *const args[],
+               char *argv[PEER_ARGS]);
+
+/* Prints "name version, name version, ...". */
+void peers_print_versions(void);
+
+#endif

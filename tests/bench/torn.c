@@ -1,0 +1,76 @@
+/* torn.c -- see torn.h. */
+#include "torn.h"
+
+#include "peer_job.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUN = 150, TAIL = 2 * RUN + 1, LIMIT_MS = 40000 };
+
+/* Behind the prefix, or at the line's begin when it has none. */
+static const char *skip_prefix(const char *line, const char *prefix)
+{
+    const char *at = line;
+    for (; *prefix != '\0'; prefix++) {
+        if (*prefix == '#' && isdigit((unsigned char)*at))
+            at += strspn(at, "0123456789");
+        else if (*prefix == *at)
+            at++;
+        else
+            return line;
+    }
+    return at;
+}
+
+/* "<3:000017:xxx...yyy>" without the newline. */
+static bool is_whole(const char *line)
+{
+    static char tail[TAIL + 1];
+    int used = 0;
+    if (tail[0] == '\0') {
+        memset(tail, 'x', RUN);
+        memset(tail + RUN, 'y', RUN);
+        tail[TAIL - 1] = '>';
+    }
+    sscanf(line, "<%*[0-9]:%*6[0-9]:%n", &used);
+    return used > 0 && strcmp(line + used, tail) == 0;
+}
+
+static void count_lines(struct torn_count *c, FILE *in, const char *prefix)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    rewind(in);
+    while ((n = getline(&line, &room, in)) > 0) {
+        if (line[n - 1] == '\n')
+            line[n - 1] = '\0';
+        if (is_whole(skip_prefix(line, prefix)))
+            c->whole++;
+        else
+            c->other++;
+    }
+    free(line);
+}
+
+/* The output goes to a file first: the reader must not be what decides about the lines. */
+void torn_try(const struct peer *p, const char *writer, struct torn_count *c)
+{
+    char lines[16];
+    struct peer_job j;
+    snprintf(lines, sizeof(lines), "%d", TORN_LINES);
+    c->jobs++;
+    if (!peer_job_start(&j, p, true, TORN_WORKERS, (const char *const[]){ writer, lines, NULL }) ||
+        !peer_job_wait(&j, p->start_ms + LIMIT_MS))
+        c->hung++;
+    if (j.out != NULL)
+        count_lines(c, j.out, p->prefix);
+    peer_job_end(&j);
+}
+
+long torn_lines(const struct torn_count *c)
+{
+    return (long)c->jobs * TORN_ALL - c->whole;
+}

@@ -1,0 +1,21 @@
+/* torn.h -- does a launcher keep lines whole that its workers write in pieces? */
+#ifndef TESTS_BENCH_TORN_H
+#define TESTS_BENCH_TORN_H
+
+#include "peers.h"
+
+enum { TORN_WORKERS = 16, TORN_LINES = 2000, TORN_ALL = TORN_WORKERS * TORN_LINES };
+
+struct torn_count {
+    long whole, other; /* other: not exactly one worker's line behind at most one prefix */
+    int jobs, hung;
+};
+
+/* Run one job of TORN_WORKERS workers with TORN_LINES lines each (`writer` = tests/prog/torn_writer), and add
+ * what came. */
+void torn_try(const struct peer *p, const char *writer, struct torn_count *c);
+
+/* Lines that did not come out whole, lost ones as well. */
+long torn_lines(const struct torn_count *c);
+
+#endif

@@ -213,6 +213,9 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) scripts/bench.sh
 
+probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## ask every launcher that is installed the same: exit codes, survivors, torn lines, time
+	@BUILD=$(BUILD) scripts/probes.sh $(N)
+
 # --- style ----------------------------------------------------------------------------------------------------------
 C_FILES = $(shell find include rendezvous launcher worker tests -name '*.[ch]' 2>/dev/null)
 
@@ -281,7 +284,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors bench format \
+.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors bench probes format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

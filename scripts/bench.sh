@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables that can be pasted into the
-# README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output store all_reduce.
+# README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output
+# reaction store all_reduce probes.
 #
 # Each program takes its contenders in turns within one run and prints medians. A peer that is not installed leaves a cell
 # "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
@@ -8,39 +9,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
+# shellcheck source=scripts/machine.sh
+. scripts/machine.sh
 
 BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
-[ $# -gt 0 ] || set -- launch torn output store all_reduce
+sections=(launch torn output reaction store all_reduce probes)
+[ $# -gt 0 ] || set -- "${sections[@]}"
 bench=$BUILD/tests/bench
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
-
-machine() {
-    local cpu
-    cpu=$(LC_ALL=C lscpu | sed -n 's/^Model name: *//p' | head -n 1)
-    echo "Measured on $(date -u +%Y-%m-%d) by \`make bench\`: ${cpu:-unknown CPU}, $(nproc) cores, Linux $(uname -r)," \
-        "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), $("${CC:-gcc}" --version | head -n 1)$(peers);" \
-        "ddprun $("$BUILD/ddprun" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)." \
-        "Load before: $(cut -d' ' -f1 /proc/loadavg)."
-}
-
-peers() {
-    ! command -v mpiexec.hydra >/dev/null ||
-        printf ', Hydra %s' "$(mpiexec.hydra --version | sed -n 's/^ *Version: *//p')"
-    ! command -v mpirun.openmpi >/dev/null ||
-        printf ', Open MPI %s' "$(mpirun.openmpi --version | sed -n 's/^mpirun.* //p' | head -n 1)"
-}
 
 section() {
     case $1 in
     launch) "$bench/bench_launch" "$BUILD/ddprun" "$rounds" ;;
     torn) "$bench/bench_torn" "$BUILD/ddprun" "$BUILD/tests/prog/torn_writer" ;;
     output) "$bench/bench_output" "$BUILD/ddprun" "$BUILD/tests/prog/flood" ;;
+    reaction) "$bench/bench_reaction" "$BUILD/ddprun" "$BUILD/tests/prog/probe_worker" ;;
     store) "$bench/bench_store" ;;
     all_reduce) BUILD=$BUILD ROUNDS=$rounds scripts/bench_allreduce.sh ;;
+    probes) "$bench/bench_probes" "$BUILD/ddprun" "$BUILD/tests/prog" 5 ;;
     *)
-        echo "bench.sh: no section '$1' (launch torn output store all_reduce)" >&2
+        echo "bench.sh: no section '$1' (${sections[*]})" >&2
         return 2
         ;;
     esac
@@ -54,7 +44,7 @@ fi
 
 all_sections() {
     local name bad=0
-    machine
+    ddp_machine 'make bench' "$BUILD"
     for name in "$@"; do
         echo
         section "$name" 3>"$lines/$name" || { echo "| $name | failed |"; bad=1; }

@@ -1,0 +1,43 @@
+/* probes.h -- ask a launcher one question, and get a few words for a cell of a table. */
+#ifndef TESTS_BENCH_PROBES_H
+#define TESTS_BENCH_PROBES_H
+
+#include "peers.h"
+
+enum { PROBE_ARGS = 5, PROBE_CELL = 160 };
+
+struct probe {
+    const char *words; /* what happens */
+    const char *right; /* what should come of it */
+    void (*ask)(const struct probe *, const struct peer *, char cell[PROBE_CELL]);
+    /* The program, "%w" = probe_worker, "%s" = survivor, "%x" = a file that cannot be executed, and its
+     * arguments. */
+    const char *args[PROBE_ARGS];
+    int trials;
+    int signal; /* what the probe sends; 0 = nothing */
+};
+
+/* Each of these answers within the start time of the launcher and a few seconds for each trial; a job that
+ * does not end is counted as "hung". */
+
+/* Exit codes, and how often each came. */
+void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* The same; and did the workers get to their own end? */
+void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* The same; and does the output name rank 1's exit code as the cause? */
+void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* The same, when the launcher gets `signal` at some moment of its start; and who is left. */
+void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* The same, when `signal` goes to the process between the launcher and its workers. */
+void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* How many processes are left after `signal` to the launcher. */
+void probe_survivors(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* How many lines of 16 workers came out torn. */
+void probe_torn(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+/* How long after rank 1's exit the launcher has ended. */
+void probe_reaction(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
+
+/* The folder of the test programs; before the first probe. */
+void probes_open(const char *programs);
+
+#endif

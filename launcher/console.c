@@ -29,6 +29,7 @@ static bool has_colour(const struct plan *plan, int fd)
     return (no_color == NULL || *no_color == '\0') && is_screen(plan, fd);
 }
 
+/* Harmless text is for every terminal, also one without a cursor. */
 static struct line_row *row_of(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -59,6 +60,7 @@ static uint64_t since_start(const struct console *c)
     return clock_ms() - c->started_ms;
 }
 
+/* Both clocks at once: what a person compares with another host's lines, and what nobody can set back. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
@@ -100,6 +102,8 @@ void console_note(struct console *c, const char *text)
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
+/* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is, and the stream
+ * outlives all its lines: those that wait go out when the last pipe is closed. */
 static void on_folded(void *user, const struct fold_line *line)
 {
     struct console_fold *f = user;
@@ -113,6 +117,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
+/* stdout and stderr wait apart: between their lines there is no order to keep. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -141,6 +146,7 @@ void console_fold_time(struct console *c)
         c->waits(c->user, next - at);
 }
 
+/* A bar that was the last to go out would stay on the last row. */
 void console_fold_finish(struct console *c)
 {
     for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {

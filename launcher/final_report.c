@@ -45,14 +45,6 @@ static void write_all(int fd, struct slice bytes)
     }
 }
 
-/* For a reader who puts reports of several machines side by side; nothing is decided by it. */
-static uint64_t unix_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
 /* A report beside the logs is found again when the terminal is long closed. */
 static void leave_in_log_dir(const struct report *r)
 {
@@ -165,7 +157,7 @@ void final_report(const struct final_facts *f)
                         .stderr_tails = output_tails(f->output, STD_ERR),
                         .started_ms = f->started_ms,
                         .ended_ms = clock_ms(),
-                        .ended_unix_ms = unix_ms(),
+                        .ended_unix_ms = clock_unix_us() / 1000,
                         .utc_offset_s = utc_offset_s(),
                         .colour = wants_colour(f->plan),
                         .stuck = f->stuck,

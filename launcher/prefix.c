@@ -18,6 +18,7 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 
 /* --- the template --------------------------------------------------------------------------------------- */
 
+/* All names, because the one that was meant is hardly ever the nearest. */
 static ddp_status refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
     char all[256];
@@ -44,6 +45,7 @@ static ddp_status add_text(struct prefix *p, const char *text, size_t len, struc
     return add_piece(p, (struct prefix_piece){ .text = text, .len = len }, err);
 }
 
+/* A handful of names: looked through once per template. */
 static ddp_status add_field(struct prefix *p, const char *name, size_t len, struct ddp_err *err)
 {
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {

@@ -36,6 +36,7 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
+/* The first byte says the length in its leading ones; below them it has the highest bits. */
 uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };

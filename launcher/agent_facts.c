@@ -79,11 +79,13 @@ static bool has_own_code(const struct agent_worker *w)
            w->verdict == WORKER_NOT_STARTED;
 }
 
+/* Only asked when there is a first failure. */
 static int first_code(const struct agent *a)
 {
     return ending_code(agent_worker(a, agent_first_failure(a)));
 }
 
+/* For scripts that tell kinds of failure apart by their codes, and number them by weight. */
 static int highest_code(const struct agent *a)
 {
     int highest = first_code(a);
@@ -95,12 +97,14 @@ static int highest_code(const struct agent *a)
     return highest;
 }
 
+/* For jobs in which rank 0 is the driver and the others are its helpers: its word counts, 0 included. */
 static int rank0_code(const struct agent *a)
 {
     const struct agent_worker *w = agent_worker(a, 0);
     return has_own_code(w) ? ending_code(w) : first_code(a);
 }
 
+/* What cannot be killed comes first: whoever reads the code should not give this host the next job. */
 int agent_exit_code(const struct agent *a)
 {
     if (agent_is_stuck(a))

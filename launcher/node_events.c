@@ -182,6 +182,7 @@ void node_on_lost(void *user, const char *why)
     node_pump(n);
 }
 
+/* The answer of the store, or -1 when it has none to give: the core only decides when it has heard either. */
 void node_on_progress(void *user, int64_t step)
 {
     struct node *n = user;

@@ -42,6 +42,7 @@ static void spawn(struct node *n, int local_rank)
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
+/* Has a worker not been waited for yet? */
 static bool worker_left(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -81,7 +82,8 @@ static void prepare_attempt(struct node *n)
         store_link_attempt(n->link, agent_attempt(n->agent) + 1);
 }
 
-/* Everything is gone, or cannot be killed. */
+/* Everything is gone, or cannot be killed. The report waits for the last words of the workers (on_output_idle); those of
+ * somebody who hangs in the kernel will not come. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->finishing = true;
@@ -96,6 +98,7 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
+/* One case for each wish of agent.h. Answers go back to the core as events, at once or from a callback later. */
 static void carry_out(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {

@@ -65,6 +65,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
+/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
 static void put_attempt(const struct report *r, struct rows *rows, const char *label, int i,
                         const struct agent_attempt *a)
 {
@@ -94,6 +95,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         put_attempt(r, rows, i == 0 ? "before" : "", i, &failed[i]);
 }
 
+/* Said whenever restarts were asked for and there is none: without it a user waits for one. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -103,6 +105,7 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
+/* The function it hangs in names the culprit: nfs_..., nvidia_..., __refrigerator. */
 static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -137,6 +140,7 @@ static cJSON *add_object(cJSON *array)
     return NULL;
 }
 
+/* As the workers' own members in report_json.c, where they have the same meaning. */
 static bool add_attempt(cJSON *array, const struct report *r, int i, const struct agent_attempt *a)
 {
     char text[ENDING_MAX];
@@ -164,6 +168,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }
 
+/* The same words as in the text, so that a search finds both. */
 static bool add_no_restart(cJSON *o, const struct agent *agent)
 {
     struct buf words = { 0 };
@@ -174,6 +179,7 @@ static bool add_no_restart(cJSON *o, const struct agent *agent)
     return ok;
 }
 
+/* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
 bool report_attempts_json(const struct report *r, struct cJSON *o)
 {
     int n;

@@ -170,6 +170,7 @@ static void introduce(struct store_link *link)
     store_link_attempt(link, 0);
 }
 
+/* The number of the request is kept, its answer is what the caller waits for. */
 void store_link_attempt(struct store_link *link, int attempt)
 {
     cJSON *job = control("job");
@@ -180,6 +181,7 @@ void store_link_attempt(struct store_link *link, int attempt)
     link->asked_job = link->asked;
 }
 
+/* One question for all ranks, asked once per attempt: cheaper than a report of every step. */
 void store_link_ask_progress(struct store_link *link)
 {
     cJSON *keys = control("keys");
@@ -276,6 +278,7 @@ static void take_progress(struct store_link *link, const cJSON *answer)
     link->options.progress(link->options.user, furthest);
 }
 
+/* -1 is what rank_set.h leaves out. */
 static int rank_in_array(const void *array, int i)
 {
     const cJSON *item = cJSON_GetArrayItem(array, i);
@@ -318,6 +321,7 @@ static void take_reply(struct store_link *link, const cJSON *json)
     }
 }
 
+/* Pushed objects are no answers and must not be counted as such. */
 static void take_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);

@@ -38,6 +38,7 @@ static char state_of(int pid)
     return end != NULL && end[1] == ' ' && end[2] != '\0' ? end[2] : '?';
 }
 
+/* A worker that ended is not in `pids` any more, so a number found there is the worker itself. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 {
     for (int i = 0; i < plan->nproc; i++)

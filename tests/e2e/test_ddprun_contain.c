@@ -1,0 +1,223 @@
+/* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, whom it touches. The
+ * big matrix of workers and faults is tests/survivors. */
+#include "job.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(ddprun_contain, .timeout = 60);
+
+/* A place for records of our own: jobs of other tests must not find those of this one. */
+static char *runtime_dir, *runtime_env;
+
+static void set_up(void)
+{
+    runtime_dir = job_dir();
+    cr_assert_gt(asprintf(&runtime_env, "XDG_RUNTIME_DIR=%s", runtime_dir), 0);
+}
+
+static void tear_down(void)
+{
+    free(runtime_env);
+    job_dir_remove(runtime_dir);
+}
+
+#define HERE ((const struct run_options){ .env = (const char *const[]){ runtime_env, NULL } })
+
+#define RUN(...)   job_run((const char *const[]){ __VA_ARGS__, NULL }, &HERE)
+#define START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, &HERE)
+
+static void expect_words(const char *text, const char *words)
+{
+    cr_expect_not_null(strstr(text, words), "\"%s\" is not in: %s", words, text);
+}
+
+static void skip_without(const char *layer)
+{
+    struct run_result r = RUN(layer, "--dry_run", "true");
+    if (r.exit_code != 0)
+        cr_skip_test("skipped, because %s", r.err);
+    run_free(&r);
+}
+
+static int records(void)
+{
+    char path[256];
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/ddprun", runtime_dir);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;)
+        n += e->d_name[0] != '.';
+    if (dir != NULL)
+        closedir(dir);
+    return n;
+}
+
+/* --- which layer ------------------------------------------------------------------------------------------------ */
+
+Test(ddprun_contain, a_dry_run_names_the_layer_and_makes_nothing, .init = set_up, .fini = tear_down)
+{
+    struct run_result r = RUN("--dry_run", "true");
+    expect_words(r.out, "contained by: ");
+    cr_expect_eq(access(runtime_dir, F_OK), 0);
+    cr_expect_eq(records(), 0);
+    run_free(&r);
+}
+
+Test(ddprun_contain, what_was_asked_for_is_used, .init = set_up, .fini = tear_down)
+{
+    struct run_result r = RUN("-v", "--contain=plain", "true");
+    cr_expect_eq(r.exit_code, 0);
+    expect_words(r.err, "contained by: plain");
+    run_free(&r);
+}
+
+Test(ddprun_contain, the_record_is_gone_at_the_end, .init = set_up, .fini = tear_down)
+{
+    struct run_process *p = START("--contain=plain", "--prefix", WORKER, "say:ready", "forever");
+    cr_assert(run_until_output(p, "ready", 20000));
+    cr_expect_eq(records(), 1);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(records(), 0);
+    run_free(&r);
+}
+
+Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init = set_up, .fini = tear_down)
+{
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root can become nobody");
+    struct run_result r =
+        run_command((const char *const[]){ "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                           bin("ddprun"), "--contain=cgroup", "true", NULL },
+                    NULL);
+    if (r.exit_code == 126 || r.exit_code == 127)
+        cr_skip_test("skipped, because nobody may not execute the program here: %s", r.err);
+    cr_expect_eq(r.exit_code, 125, "exit %d: %s", r.exit_code, r.err);
+    expect_words(r.err, "--contain=cgroup: ");
+    expect_words(r.err, "Delegate=yes");
+    run_free(&r);
+}
+
+/* --- control group ---------------------------------------------------------------------------------------------- */
+
+Test(ddprun_contain, an_attempt_has_a_control_group_until_it_ends, .init = set_up, .fini = tear_down)
+{
+    char group[512] = "";
+    skip_without("--contain=cgroup");
+    struct run_result r = RUN("-v", "--contain=cgroup", "cat", "/proc/self/cgroup");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    expect_words(r.out, "/attempt-0");
+    const char *words = strstr(r.err, "contained by: cgroup, ");
+    cr_assert_not_null(words, "%s", r.err);
+    cr_assert_eq(sscanf(words, "contained by: cgroup, %500s", group), 1);
+    cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
+    run_free(&r);
+}
+
+/* --- guardian and agent killed at once -------------------------------------------------------------------------- */
+
+static void until_ready(struct run_process *p)
+{
+    cr_assert(run_until_output(p, "ready", 20000), "%s", run_output(p));
+}
+
+/* Start a job with a daemon that hears nothing, kill both of its watchers. */
+static void orphan_a_job(const char *layer, const char *hold)
+{
+    struct run_process *p = START(layer, WORKER, hold, "daemon", "say:ready", "forever");
+    until_ready(p);
+    pid_t agent = job_child(run_pid(p), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(run_pid(p), SIGKILL);
+    kill(agent, SIGKILL);
+    struct run_result r = run_wait(p);
+    run_free(&r);
+}
+
+static void next_start_cleans_up(const char *layer)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *other = START(layer, WORKER, "say:ready", "sleep:100", "forever");
+    until_ready(other);
+    orphan_a_job(layer, w.hold);
+    cr_expect_not(job_witness_alone(&w, 100), "nothing was left, so this test tests nothing");
+    struct run_result r = RUN(layer, "true");
+    expect_words(r.err, "was left without ddprun");
+    cr_expect(job_witness_alone(&w, 5000), "somebody is left");
+    run_free(&r);
+    cr_expect_eq(records(), 1, "that of the other job only");
+    run_signal(other, SIGTERM);
+    r = run_wait(other);
+    cr_expect_eq(r.exit_code, 143, "the other job was touched: %d, %s", r.exit_code, r.err);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+Test(ddprun_contain, the_next_start_finds_what_both_have_left_and_touches_no_other_job, .init = set_up,
+     .fini = tear_down)
+{
+    next_start_cleans_up("--contain=plain");
+}
+
+Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set_up, .fini = tear_down)
+{
+    skip_without("--contain=cgroup");
+    next_start_cleans_up("--contain=cgroup");
+}
+
+/* A record is a file; nobody's pids in one are a reason to kill. */
+Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = tear_down)
+{
+    char path[256];
+    struct run_result r = RUN("--contain=plain", "true");
+    run_free(&r);
+    snprintf(path, sizeof(path), "%s/ddprun/6ab2745628734b15bf11998535d9b413", runtime_dir);
+    FILE *f = fopen(path, "we");
+    cr_assert_not_null(f);
+    fprintf(f, "ddprun-record 1\nboot x\npid_namespace 1\nguardian 1 1\nagent %d 1\ncookie \n",
+            (int)getpid());
+    fclose(f);
+    r = RUN("--contain=plain", "true");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+/* --- PID namespace ---------------------------------------------------------------------------------------------- */
+
+Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init = set_up, .fini = tear_down)
+{
+    struct job_witness w;
+    skip_without("--contain=pidns");
+    job_witness_open(&w);
+    orphan_a_job("--contain=pidns", w.hold);
+    cr_expect(job_witness_alone(&w, 2000), "somebody is left");
+    job_witness_close(&w);
+}
+
+Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = set_up, .fini = tear_down)
+{
+    int told = 0, seen = 0;
+    skip_without("--contain=pidns");
+    struct run_process *p =
+        START("-v", "--contain=pidns", "--prefix", "sh", "-c", "echo \"own $$ \"; echo ready; sleep 60");
+    until_ready(p);
+    cr_assert(run_until_error(p, "started, pid", 5000));
+    cr_assert_eq(sscanf(run_output(p), "[0] own %d", &seen), 1, "%s", run_output(p));
+    pid_t worker = job_child(job_child(run_pid(p), 0), 0);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    const char *words = strstr(r.err, "started, pid ");
+    cr_assert_not_null(words, "%s", r.err);
+    cr_assert_eq(sscanf(words, "started, pid %d", &told), 1);
+    cr_expect_eq(told, worker);
+    cr_expect_neq(told, seen, "the worker sees the host's pids");
+    run_free(&r);
+}

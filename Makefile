@@ -253,11 +253,12 @@ man: $(MAN1) $(MAN8) ## the manual pages, into build/man
 
 install: all man ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
 	$(call say,INSTALL,$(D))
-	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(DESTDIR)$(LIBDIR)/pkgconfig \
+	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
 	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(D)/bin
 	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
+	$(Q)install -m 644 launcher/report.schema.json $(D)/share/ddprun
 	$(Q)install -m 644 $(BUILD)/libddp.a $(DESTDIR)$(LIBDIR)
 	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)
 	$(Q)ln -sf libddp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -275,7 +276,7 @@ uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has pu
 		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man3/,$(notdir $(MAN3))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8)))
-	$(Q)rm -rf $(D)/libexec/ddprun $(D)/include/ddp
+	$(Q)rm -rf $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun
 
 # One file system only: a bare root (scripts/fresh-root.sh) in there may have /proc mounted.
 clean: ## remove build/

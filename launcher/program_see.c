@@ -15,6 +15,13 @@
 /* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
 enum { HEAD_BYTES = 4096 };
 
+/* Where a file system is mounted noexec the kernel refuses whatever the file's own bits allow. */
+static bool on_noexec(const char *path)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
+}
+
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -24,8 +31,8 @@ static enum path_kind kind_of(const char *path)
         return PATH_DIRECTORY;
     if (!S_ISREG(st.st_mode))
         return PATH_NO_FILE;
-    return (st.st_mode & 0111) != 0 && faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0 ? PATH_EXECUTABLE
-                                                                                        : PATH_NO_X;
+    bool may = faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0 || on_noexec(path);
+    return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
 /* Returns how many bytes; 0 also for what cannot be read, *ok says which. */
@@ -60,7 +67,6 @@ static void find_locked(const char *path, char out[PATH_MAX])
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
-    struct statvfs fs;
     struct rlimit processes;
     bool ok, self_ok;
     *look = (struct program_look){ .kind = kind_of(path) };
@@ -70,7 +76,7 @@ void program_see(const char *path, struct program_look *look)
         look->processes_max = processes.rlim_cur;
     if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
         return;
-    look->noexec = statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
+    look->noexec = on_noexec(path);
     size_t n = read_head(path, head, &ok), n_ours = read_head("/proc/self/exe", ours, &self_ok);
     if (!ok)
         return;

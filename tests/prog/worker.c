@@ -8,9 +8,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -223,6 +225,47 @@ static void do_only(const char *which)
     skipping = atoi(which) != rank();
 }
 
+/* Read the byte at an address, as a broken pointer does. */
+static void do_touch(const char *address)
+{
+    volatile const char *p = (const char *)(uintptr_t)strtoull(address, NULL, 0);
+    _exit(*p);
+}
+
+/* Fill memory, page by page. */
+static void do_eat(const char *mib)
+{
+    for (long i = 0; i < atol(mib); i++) {
+        char *p = malloc(1 << 20);
+        if (p == NULL)
+            _exit(114);
+        memset(p, 1, 1 << 20);
+    }
+}
+
+/* Fill shared memory the way loaders and NCCL do: a file of full length, whose pages come when they are touched. */
+static void do_shm(const char *mib)
+{
+    size_t size = (size_t)atol(mib) << 20;
+    int fd = open("/dev/shm/ddprun-test-worker", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    char *p = fd >= 0 && ftruncate(fd, (off_t)size) == 0 ? mmap(NULL, size, PROT_WRITE, MAP_SHARED, fd, 0)
+                                                         : MAP_FAILED;
+    if (p == MAP_FAILED)
+        _exit(115);
+    memset(p, 1, size);
+}
+
+/* The error file that torch's @record would write. */
+static void do_record(const char *text)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    int fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
+    if (fd < 0)
+        _exit(116);
+    put(fd, text);
+    close(fd);
+}
+
 static const struct {
     const char *name;
     void (*run)(const char *value);
@@ -232,7 +275,8 @@ static const struct {
     { "ignore", do_ignore }, { "sleep", do_sleep },   { "hold", do_hold },   { "forever", do_forever },
     { "child", do_child },   { "daemon", do_daemon }, { "chain", do_chain }, { "env", do_env },
     { "stdin", do_stdin },   { "state", do_state },   { "only", do_only },   { "catch", do_catch },
-    { "pause", do_pause },
+    { "pause", do_pause },   { "touch", do_touch },   { "eat", do_eat },     { "shm", do_shm },
+    { "record", do_record },
 };
 
 static int act(const char *arg)

@@ -70,14 +70,19 @@ struct cell {
     int sig;
 };
 
-static struct criterion_test_params cells(enum signal_act act)
+static struct criterion_test_params cells_of(enum signal_act act, enum signal_act or_act)
 {
     static struct cell list[TARGETS * SIGNAL_ROWS];
     size_t n = 0;
     for (int i = 0; i < SIGNAL_ROWS; i++)
-        for (int t = 0; t < TARGETS && signal_rows[i].act == act; t++)
+        for (int t = 0; t < TARGETS && (signal_rows[i].act == act || signal_rows[i].act == or_act); t++)
             list[n++] = (struct cell){ .target = (enum target)t, .sig = signal_rows[i].number };
     return cr_make_param_array(struct cell, list, n);
+}
+
+static struct criterion_test_params cells(enum signal_act act)
+{
+    return cells_of(act, act);
 }
 
 ParameterizedTestParameters(signals_e2e, a_stop_is_graceful_and_names_who_sent_it)
@@ -138,6 +143,22 @@ ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
     end(p);
 }
 
+ParameterizedTestParameters(signals_e2e, some_change_nothing)
+{
+    return cells_of(SIGNAL_NONE, SIGNAL_CHILD);
+}
+
+ParameterizedTest(struct cell *c, signals_e2e, some_change_nothing)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "catch:10", "say:ready", "forever");
+    until_said(p, 2, "ready");
+    send_to(p, c->target, c->sig);
+    send_to(p, c->target, SIGUSR1); /* comes behind it */
+    until_said(p, 2, "caught 10");
+    cr_expect(job_until_state(the_agent(p), 'S'));
+    end(p);
+}
+
 ParameterizedTestParameters(signals_e2e, the_job_rests_and_goes_on)
 {
     return cells(SIGNAL_REST);
@@ -179,7 +200,7 @@ Test(signals_e2e, a_job_that_rests_can_be_stopped)
 
 ParameterizedTestParameters(signals_e2e, a_worker_that_dies_of_it_has_failed)
 {
-    static int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
+    static int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ };
     return cr_make_param_array(int, signals, sizeof(signals) / sizeof(signals[0]));
 }
 
@@ -204,6 +225,7 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
         JOB_START("--nproc_per_node=2", WORKER, "catch:18", "catch:28", "say:ready", "forever");
     until_said(p, 2, "ready");
     pid_t worker = the_worker(p, 1);
+    kill(worker, SIGCHLD);
     kill(worker, SIGWINCH);
     cr_assert(run_until_output(p, "[1] caught 28", 10000));
     kill(worker, SIGTSTP);

@@ -115,6 +115,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
                     first ? ": stopping the workers; once more kills them at once" : " again: killing");
 }
 
+/* Who sends a worker a signal on purpose wants to see that it went there, or why it died of it; a window that gets
+ * another size is no news. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -122,7 +124,7 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
     snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
     if (a->plan->cli->json)
         put_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
-    else if (a->plan->cli->verbose)
+    else if (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet))
         note_signal(a, heard, what);
 }
 

@@ -25,7 +25,7 @@ void announce_restart(const struct announce *a, const struct agent *agent);
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);
 
-/* A signal for the workers went to `workers` of them. */
+/* A signal for the workers went to `workers` of them. One of the terminal is told with --verbose only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
 /* The user asks what the job does; the answer follows. */

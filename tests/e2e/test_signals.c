@@ -139,6 +139,7 @@ ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
     until_said(p, 2, "ready");
     send_to(p, c->target, c->sig);
     until_said(p, 2, caught);
+    cr_expect(run_until_error(p, "passed on to 2 workers", 10000));
     cr_expect(job_until_state(job_child(the_worker(p, 0), 0), 'S'), "the worker's child has died");
     end(p);
 }

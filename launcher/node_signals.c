@@ -21,6 +21,12 @@
 
 /* --- what signals do ------------------------------------------------------------------------------------ */
 
+static void go_on(struct node *n)
+{
+    n->resting = false;
+    descendants_signal(SIGCONT);
+}
+
 /* The first request is graceful, the second means now: the core counts them. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
@@ -33,7 +39,8 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
-    n->resting = false; /* the core sends SIGCONT behind it: who is to end must go on */
+    if (n->resting) /* who is to end must go on, and so must those it waits for */
+        go_on(n);
     announce_stop(&n->announce, heard, first);
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
@@ -55,12 +62,6 @@ static void rest(struct node *n)
     n->resting = true;
     descendants_signal(SIGSTOP);
     descendants_signal(SIGSTOP);
-}
-
-static void go_on(struct node *n)
-{
-    n->resting = false;
-    descendants_signal(SIGCONT);
 }
 
 /* A worker that somebody has stopped keeps all the others waiting, so it is said; not when we have stopped it. */

@@ -13,7 +13,11 @@
 
 #include <unistd.h>
 
-enum { BATCH_KEPT = 1 << 20 };
+enum {
+    BATCH_KEPT = 1 << 20,
+    HELD_MAX = 16 << 20,   /* in unfinished lines of all streams together */
+    HELD_FREE = 256 * 1024 /* ... where a line up to this length is left alone */
+};
 
 /* Can the cursor be moved there? */
 static bool is_screen(const struct plan *plan, int fd)
@@ -230,6 +234,17 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
+/* What this stream's unfinished line takes of the memory for all. Many workers that write for ever without a newline must
+ * not add up to gigabytes. */
+static void account(struct console_stream *s)
+{
+    struct console *c = s->console;
+    if (c->held + s->lines.text.len - s->held > HELD_MAX && s->lines.text.len > HELD_FREE)
+        lines_cut(&s->lines);
+    c->held += s->lines.text.len - s->held;
+    s->held = s->lines.text.len;
+}
+
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -238,6 +253,7 @@ bool console_stream_feed(struct console_stream *s, struct slice bytes)
     }
     stamp(s);
     lines_feed(&s->lines, bytes);
+    account(s);
     queue_batch(s->console, s->sink);
     return s->lines.update.len > 0;
 }
@@ -256,6 +272,7 @@ void console_stream_finish(struct console_stream *s)
         return;
     stamp(s);
     lines_finish(&s->lines);
+    account(s);
     if (c->folds[0].fold == NULL)
         buf_printf(&c->batch, "%s", line_row_wipe(s->row));
     queue_batch(c, s->sink);

@@ -22,6 +22,7 @@ struct console {
     struct line_row dumb;   /* a terminal that cannot move its cursor */
     struct line_row plain;  /* everything else */
     struct buf batch;       /* lines made from one read, so that they are queued at once */
+    size_t held;            /* bytes in unfinished lines of all streams */
     struct console_fold {   /* --fold: lines that wait for others, on stdout and stderr */
         struct console *console;
         struct fold *fold; /* NULL when lines are not folded */
@@ -41,6 +42,7 @@ struct console_stream {
     bool raw; /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
     struct line_row *row; /* where its lines appear */
     struct lines lines;
+    size_t held;         /* of its unfinished line, as it counts in the console's sum */
     pid_t pid;           /* 0 = not started */
     struct line_time at; /* of the latest read */
     struct buf prefix;

@@ -148,6 +148,11 @@ bool lines_show_update(struct lines *l)
     return true;
 }
 
+void lines_cut(struct lines *l)
+{
+    deliver_cut(l);
+}
+
 void lines_finish(struct lines *l)
 {
     if (l->text.len > 0 || l->update.len > 0)

@@ -55,6 +55,9 @@ void lines_feed(struct lines *l, struct slice bytes);
 /* Deliver the latest update as LINE_UPDATE when it was not shown yet; true when there was one. */
 bool lines_show_update(struct lines *l);
 
+/* Memory is short elsewhere: deliver the beginning of an unfinished line as LINE_CUT now. */
+void lines_cut(struct lines *l);
+
 /* The stream has ended: deliver what is left. The struct may be fed again afterwards. */
 void lines_finish(struct lines *l);
 

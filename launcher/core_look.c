@@ -39,15 +39,15 @@ static void take_core(const char *path, time_t began, time_t *newest, struct wor
 /* Only the last part of the pattern may vary: a directory per program is more than anyone sets up. */
 static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
 {
-    char dir[PATH_MAX], path[2 * PATH_MAX];
+    char dir[PATH_MAX], path[PATH_MAX];
     const char *slash = strrchr(glob, '/'), *last = slash != NULL ? slash + 1 : glob;
     time_t newest = 0;
     snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash + 1 - glob) : 2,
              slash != NULL ? glob : "./");
     DIR *list = opendir(dir);
     for (struct dirent *d; list != NULL && (d = readdir(list)) != NULL;) {
-        snprintf(path, sizeof(path), "%s%s", slash != NULL ? dir : "", d->d_name);
-        if (fnmatch(last, d->d_name, 0) == 0 && strlen(path) < PATH_MAX)
+        int n = snprintf(path, sizeof(path), "%s%s", slash != NULL ? dir : "", d->d_name);
+        if (n < PATH_MAX && fnmatch(last, d->d_name, 0) == 0)
             take_core(path, began, &newest, facts);
     }
     if (list != NULL)

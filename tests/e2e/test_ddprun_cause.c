@@ -118,7 +118,9 @@ Test(ddprun_cause, a_core_file_is_found_and_read)
              dir);
     struct run_result r = script(text);
     job_dir_remove(dir);
-    if (pattern[0] == '|' || r.exit_code == 77) {
+    bool switched_off =
+        strstr(r.err, "the limit for core files is 0") != NULL; /* AddressSanitizer does that */
+    if (pattern[0] == '|' || r.exit_code == 77 || switched_off) {
         run_free(&r);
         cr_skip_test(
             "skipped, because core files do not go to the working directory here, or are not allowed");

@@ -79,21 +79,17 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 
 /* "attempt 1 failed: rank 3: exit 7; starting attempt 2 of 4 in 2 s". Said also with --quiet: the output of the
  * workers starts from its beginning, and the user would wonder. */
-void announce_restart(const struct announce *a, const struct agent *agent)
+void announce_restart(const struct announce *a, const struct agent *agent, const char *why)
 {
     int n;
-    char text[ENDING_MAX];
     struct buf event = { 0 };
-    const struct agent_attempt *failed = &agent_failed_attempts(agent, &n)[0];
-    failed += n - 1;
-    const int rank = a->plan->workers[failed->local_rank].rank;
-    if (a->plan->cli->json) {
-        put_event(a, event_restart(&event, since_start(a), rank, agent), &event);
-        return;
-    }
-    ending_text(text, &failed->cause);
-    output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.3g s", n, rank,
-                text, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
+    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
+    const int rank = a->plan->workers[failed[n - 1].local_rank].rank;
+    if (a->plan->cli->json)
+        put_event(a, event_restart(&event, since_start(a), rank, why, agent), &event);
+    else
+        output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.3g s", n, rank,
+                    why, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
 }
 
 /* A sentence that begins with the signal and its sender. */

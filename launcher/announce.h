@@ -19,8 +19,9 @@ void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 
-/* An attempt has failed, and the next one begins after agent_backoff(). */
-void announce_restart(const struct announce *a, const struct agent *agent);
+/* An attempt has failed, and the next one begins after agent_backoff(). `why`: how its
+ * first failure ended. */
+void announce_restart(const struct announce *a, const struct agent *agent, const char *why);
 
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);

@@ -105,17 +105,15 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
 }
 
 /* Attempts are counted from 0 here, like the directories of their logs. */
-bool event_restart(struct buf *out, uint64_t t_ms, int rank, const struct agent *agent)
+bool event_restart(struct buf *out, uint64_t t_ms, int rank, const char *why, const struct agent *agent)
 {
     int n;
-    char text[ENDING_MAX];
     const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
     const struct agent_worker *cause = &failed[n - 1].cause;
     cJSON *o = event("restart", t_ms);
-    ending_text(text, cause);
     return emit(out, o,
                 o != NULL && json_add_number(o, "failed_attempt", n - 1) &&
-                    json_add_number(o, "rank", rank) && json_add_text(o, "ending", text) &&
+                    json_add_number(o, "rank", rank) && json_add_text(o, "ending", why) &&
                     json_add_number(o, "exit_code", ending_code(cause)) &&
                     json_add_number(o, "next_attempt", n) &&
                     json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&

@@ -160,6 +160,7 @@ void final_report(const struct final_facts *f)
                         .ended_unix_ms = clock_unix_us() / 1000,
                         .utc_offset_s = utc_offset_s(),
                         .colour = wants_colour(f->plan),
+                        .attempt_words = f->attempt_words,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,

@@ -16,7 +16,8 @@ struct final_facts {
         *stop; /* the user's first request to stop, if agent_stop_signal says there is one */
     const char
         *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
-    const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
+    struct slice attempt_words; /* of report_attempts.h */
+    const struct stuck *stuck;  /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
     const char *path;         /* the PATH it was looked for in */

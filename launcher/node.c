@@ -30,6 +30,7 @@ static void report(struct node *n)
                                         .started_ms = n->started_ms,
                                         .stop = &n->stop_heard,
                                         .program = n->spawner.failed,
+                                        .attempt_words = buf_slice(&n->attempt_words),
                                         .stuck = n->stuck,
                                         .n_stuck = n->n_stuck,
                                         .left_waiting = n->left_waiting,
@@ -164,6 +165,7 @@ static void close_node(struct node *n)
     evidence_free(n->evidence);
     error_dir_remove(n->plan);
     buf_free(&n->wishes);
+    buf_free(&n->attempt_words);
     free(n->pids);
     spawner_close(&n->spawner);
     exits_close(&n->exits);

@@ -65,6 +65,8 @@ struct node {
     bool store_lost, finishing;    /* finishing: only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;
+    struct buf
+        attempt_words; /* how each failed attempt ended, with what the kernel knew (report_attempts.h) */
     char left_waiting
         [NOTE_MAX]; /* who ended with 0 although others waited for it, in this attempt; "" = nobody */
     uint64_t store_deadline_ms;

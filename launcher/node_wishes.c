@@ -5,6 +5,7 @@
 #include "node.h"
 
 #include "descendants.h"
+#include "report_attempts.h"
 
 #include "base/clock.h"
 
@@ -73,6 +74,15 @@ static void tell_store(struct node *n, int local_rank)
     store_link_exited(n->link, node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
 }
 
+/* Evidence is forgotten when the next attempt begins; its words are kept for the report. */
+static void say_restart(struct node *n)
+{
+    const int first = agent_first_failure(n->agent);
+    const size_t at = n->attempt_words.len;
+    if (attempt_words(agent_worker(n->agent, first), evidence_of(n->evidence, first), &n->attempt_words))
+        announce_restart(&n->announce, n->agent, (const char *)n->attempt_words.data + at);
+}
+
 /* The store's answer comes as node_on_ready. */
 static void prepare_attempt(struct node *n)
 {
@@ -120,7 +130,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         output_drain(n->output, DRAIN_MS); /* on_output_idle asks the store then */
         break;
     case WISH_SAY_RESTART:
-        announce_restart(&n->announce, n->agent);
+        say_restart(n);
         break;
     case WISH_PREPARE:
         prepare_attempt(n);

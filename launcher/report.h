@@ -32,6 +32,7 @@ struct report {
     const char *path;                       /* the worker's PATH, for "not found" */
     const struct worker_evidence *evidence; /* about the first failure, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
+    struct slice attempt_words;             /* of report_attempts.h, for the failed attempts but the last */
     const struct stuck *stuck;              /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */

@@ -15,6 +15,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
@@ -27,6 +28,30 @@ static long long best_step(const struct agent *agent)
     for (int i = 0; i < n; i++)
         best = failed[i].step > best ? failed[i].step : best;
     return (long long)best;
+}
+
+bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out)
+{
+    char text[ENDING_MAX];
+    ending_text(text, cause);
+    bool ok = cause->verdict == WORKER_NOT_STARTED ? buf_printf(out, "%s", text)
+                                                   : end_headline(cause, evidence, out);
+    return ok && buf_append(out, "", 1);
+}
+
+/* The i-th of those texts, or what the exit alone tells. */
+static const char *words_of(const struct report *r, int i, const struct agent_attempt *a,
+                            char text[ENDING_MAX])
+{
+    struct slice all = r->attempt_words;
+    for (; i > 0 && all.len > 0; i--) {
+        size_t len = strlen(all.data) + 1;
+        all = slice_of((const char *)all.data + len, all.len - len);
+    }
+    if (all.len > 0)
+        return all.data;
+    ending_text(text, &a->cause);
+    return text;
 }
 
 bool no_restart_words(const struct agent *agent, struct buf *out)
@@ -70,14 +95,13 @@ static void put_attempt(const struct report *r, struct rows *rows, const char *l
                         const struct agent_attempt *a)
 {
     char text[ENDING_MAX], after[32] = "", step[40] = "";
-    ending_text(text, &a->cause);
     if (a->cause.verdict != WORKER_NOT_STARTED)
         snprintf(after, sizeof(after), ", %.1f s after its start",
                  seconds(a->cause.started_ms, a->cause.ended_ms));
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
     rows_printf(rows, label, "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,
-                r->plan->workers[a->local_rank].rank, text, after, step);
+                r->plan->workers[a->local_rank].rank, words_of(r, i, a, text), after, step);
 }
 
 /* Those before the one that the headline tells of; all of them when the last attempt did not fail. */
@@ -145,12 +169,12 @@ static bool add_attempt(cJSON *array, const struct report *r, int i, const struc
 {
     char text[ENDING_MAX];
     cJSON *o = add_object(array);
-    ending_text(text, &a->cause);
     bool ok = o != NULL && json_add_number(o, "attempt", i) &&
               json_add_number(o, "rank", r->plan->workers[a->local_rank].rank) &&
               json_add_number(o, "local_rank", a->local_rank) &&
               json_add_text(o, "verdict", verdict_name(a->cause.verdict)) &&
-              json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(&a->cause)) &&
+              json_add_text(o, "ending", words_of(r, i, a, text)) &&
+              json_add_number(o, "exit_code", ending_code(&a->cause)) &&
               json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
               json_add_number(o, "failed_s", seconds(r->started_ms, a->cause.ended_ms)) &&
               json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));

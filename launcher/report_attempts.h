@@ -6,6 +6,11 @@
 #include "report.h"
 #include "report_rows.h"
 
+/* Append how the first failure of an attempt ended, "exit 7" or "out of memory (SIGKILL)", and a NUL: the texts of all
+ * attempts stand one behind the other in a report's `attempt_words`. `evidence` NULL = nothing more is known than the
+ * exit. False when memory is short. */
+bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out);
+
 /* "all 3 restarts are used up"; nothing is appended when there is nothing to explain. False when memory is short. */
 bool no_restart_words(const struct agent *agent, struct buf *out);
 

@@ -83,6 +83,24 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
            "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
+/* What the kernel knew of an attempt is gone when the next one begins; its words are not. */
+Test(report_attempts, the_words_of_each_attempt_are_kept)
+{
+    const struct worker_evidence oom = { .oom = OOM_CGROUP };
+    struct buf words = { 0 };
+    make(2);
+    for (int i = 0; i < 3; i++) {
+        fail_once(i == 0 ? -SIGKILL : 7, -1);
+        cr_assert(i == 2 || attempt_words(&agent_failed_attempts(agent, &(int){ 0 })[i].cause,
+                                          i == 0 ? &oom : NULL, &words));
+    }
+    report.attempt_words = buf_slice(&words);
+    expect("  before   attempt 1 of 3: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
+           "           attempt 2 of 3: rank 1: exit 7, 1.0 s after its start\n"
+           "  restart  none: all restarts of --max_restarts=2 are used up\n");
+    buf_free(&words);
+}
+
 Test(report_attempts, many_are_cut_from_the_front)
 {
     make(9);

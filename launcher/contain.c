@@ -220,11 +220,6 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->inside[0] != '\0' ? c->inside : c->group);
 }
 
-bool contain_gone(const struct contain *c)
-{
-    return c->kind != CONTAIN_CGROUP || cgroup_count(c->group) == 0;
-}
-
 /* A group that somebody is still in stays, and so does the record: the next start will try again. */
 void contain_remove(struct contain *c)
 {

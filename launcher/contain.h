@@ -56,9 +56,6 @@ pid_t contain_shown_pid(const struct contain *c, pid_t pid);
  * any case: it also reaps. */
 bool contain_kill(struct contain *c);
 
-/* Is nobody left in the layer? True when the layer cannot tell. */
-bool contain_gone(const struct contain *c);
-
 /* Take away what contain_attempt made, when nobody is left. Call it in the last of the two processes. */
 void contain_remove(struct contain *c);
 

@@ -257,9 +257,10 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_signals)
 {
     int reader;
     pid_t pid = start_unread(&reader, "[ $RANK = 1 ] || echo up >&2; exec yes");
-    for (char *err = NULL; err == NULL || strstr(err, "up") == NULL; err = job_file(dir, "err")) {
+    for (bool up = false; !up; usleep(20000)) {
+        char *err = job_file(dir, "err");
+        up = err != NULL && strstr(err, "up") != NULL;
         free(err);
-        usleep(20000);
     }
     usleep(200000); /* the pipe is full */
     kill(pid, SIGTERM);

@@ -49,7 +49,7 @@ TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)
 # Programs that start thousands of jobs: survivors, launches.
-HARNESS_MAIN := tests/survivors/survivors.c
+HARNESS_MAIN := tests/survivors/survivors.c tests/survivors/launches.c
 HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c))
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
@@ -210,6 +210,9 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 	@$(BUILD)/tests/survivors/survivors --rounds=$(or $(N),100) $(if $(PEERS),--peers) $(BUILD)/ddprun \
 		$(BUILD)/tests/prog/survivor
 
+launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: hangs, zombies, leaked descriptors?
+	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
+
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) scripts/bench.sh
 
@@ -285,7 +288,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors bench probes format \
+.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches bench probes format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

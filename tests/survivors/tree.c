@@ -44,11 +44,22 @@ int tree_events(void)
     return events;
 }
 
-bool tree_reap(pid_t watched, int *status, bool *ended)
+static void drain(void)
 {
     struct signalfd_siginfo drained;
     while (read(events, &drained, sizeof(drained)) > 0)
         continue;
+}
+
+void tree_wait(int ms)
+{
+    poll(&(struct pollfd){ .fd = events, .events = POLLIN }, 1, ms);
+    drain();
+}
+
+bool tree_reap(pid_t watched, int *status, bool *ended)
+{
+    drain();
     pid_t pid;
     int st;
     while ((pid = waitpid(-1, &st, WNOHANG)) > 0) {
@@ -153,7 +164,7 @@ bool tree_kill(uint64_t limit_ms)
     int status;
     while ((left = tree_reap(0, &status, &ended)) && clock_ms() < end) {
         kill_children();
-        poll(&(struct pollfd){ .fd = events, .events = POLLIN }, 1, ROUND_MS);
+        tree_wait(ROUND_MS);
     }
     return !left;
 }

@@ -12,8 +12,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Become the one who adopts. From here on SIGCHLD is blocked: poll tree_events(). */
+/* Become the one who adopts. From here on SIGCHLD is blocked: poll tree_events(), or use tree_wait(). */
 bool tree_open(void);
+
+/* Until somebody has ended or halted, or so much time is over. */
+void tree_wait(int ms);
 
 /* A descriptor that is readable when somebody has ended; tree_reap empties it. */
 int tree_events(void);

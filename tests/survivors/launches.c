@@ -1,0 +1,287 @@
+/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie or a descriptor?
+ *
+ *     launches [--launches=N] [--seed=N] DDPRUN
+ *
+ * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process, which adopts orphans:
+ * whoever ends here and is not the launcher was left behind. One launch in two is traced (ptrace): guardian and agent are
+ * halted in their last moment, when all that they hold is still there, and the kernel's lists of their descriptors and
+ * children are read. Neither can hide anything by then, or know that it is looked at. What a launch of one worker holds in
+ * that moment is the measure; more of it after many workers is a leak.
+ *
+ * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
+#include "tree.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    FOLLOWED_MAX = 16,
+    LIMIT_MS = 30000,
+    WAIT_MS = 100,
+    PROGRESS_MS = 5000,
+    CANNOT_TRACE = 77,
+    EXIT_USAGE_ERROR = 2
+};
+
+/* What was seen of guardian and agent at their end. */
+struct last_moment {
+    int processes; /* how many of the two */
+    int fds, children;
+};
+
+struct counts {
+    int launches, traced, workers;
+    int hung, failed, leftovers, zombies, leaks;
+    struct last_moment measure; /* of a launch with one worker */
+    double worst_ms;
+};
+
+struct launch {
+    int workers;
+    bool traced;
+    pid_t pid;
+    bool ended;
+    int status;
+    pid_t followed[FOLLOWED_MAX]; /* traced besides the launcher: the agent */
+    int n_followed;
+    int others; /* who ended here and should have ended elsewhere */
+    struct last_moment last;
+};
+
+static int count_fds(pid_t pid)
+{
+    char path[64];
+    int count = -2; /* "." and ".." */
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    while (dir != NULL && readdir(dir) != NULL)
+        count++;
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
+static int count_children(pid_t pid)
+{
+    int n = 0;
+    while (tree_child(pid, n) > 0)
+        n++;
+    return n;
+}
+
+/* --- one launch --------------------------------------------------------------------------------------------- */
+
+_Noreturn static void become(const char *ddprun, const struct launch *l)
+{
+    char workers[32];
+    sigset_t none;
+    sigemptyset(&none);
+    snprintf(workers, sizeof(workers), "--nproc_per_node=%d", l->workers);
+    setpgid(0, 0);
+    int null = open("/dev/null", O_RDWR);
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    if (null > 2)
+        close(null);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (l->traced)
+        raise(SIGSTOP); /* until the tracer is there */
+    execl(ddprun, "ddprun", "--standalone", "-q", workers, "/bin/true", (char *)NULL);
+    _exit(127);
+}
+
+/* The agent is followed, as it is born by fork; workers are not, they are born by vfork. */
+static bool trace(pid_t pid)
+{
+    const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL;
+    int status;
+    if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status))
+        return false;
+    return ptrace(PTRACE_SEIZE, pid, NULL, options) == 0 && kill(pid, SIGCONT) == 0;
+}
+
+static bool is_traced(const struct launch *l, pid_t pid)
+{
+    for (int i = 0; i < l->n_followed; i++)
+        if (l->followed[i] == pid)
+            return true;
+    return pid == l->pid && l->traced;
+}
+
+/* A traced process has halted: look, and let it go on. A signal that it was about to get is handed to it. */
+static void go_on(struct launch *l, pid_t pid, int status)
+{
+    const int event = status >> 16, sig = WSTOPSIG(status);
+    if (!is_traced(l, pid) && l->n_followed < FOLLOWED_MAX)
+        l->followed[l->n_followed++] = pid;
+    if (event == PTRACE_EVENT_EXIT) {
+        l->last.processes++;
+        l->last.fds += count_fds(pid);
+        l->last.children += count_children(pid);
+    }
+    ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
+}
+
+/* A tracer hears of the agent's end before the guardian does; whoever ends behind the guardian was left. */
+static void note_end(struct launch *l, pid_t pid, int status)
+{
+    if (pid != l->pid) {
+        l->others += l->ended || !is_traced(l, pid);
+        return;
+    }
+    l->ended = true;
+    l->status = status;
+}
+
+/* False when nobody is left. */
+static bool take_events(struct launch *l)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+        if (WIFSTOPPED(status))
+            go_on(l, pid, status);
+        else
+            note_end(l, pid, status);
+    }
+    return pid == 0;
+}
+
+/* False when it could not be started, or traced. */
+static bool run_launch(const char *ddprun, struct launch *l)
+{
+    const uint64_t end = clock_ms() + LIMIT_MS;
+    l->pid = fork();
+    if (l->pid == 0)
+        become(ddprun, l);
+    if (l->pid < 0 || (l->traced && !trace(l->pid)))
+        return false;
+    while (take_events(l) && clock_ms() < end)
+        tree_wait(WAIT_MS);
+    return true;
+}
+
+/* --- all of them -------------------------------------------------------------------------------------------- */
+
+static uint64_t pick(uint64_t *random, uint64_t below)
+{
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    return *random % below;
+}
+
+/* The first launch has one worker and is traced: the measure. Then a few workers as often as a crowd: 2^0 to 2^8. */
+static struct launch choose(const struct counts *c, uint64_t *random)
+{
+    if (c->launches == 0)
+        return (struct launch){ .workers = 1, .traced = true };
+    const uint64_t most = 1ULL << pick(random, 9);
+    return (struct launch){ .workers = (int)(1 + pick(random, most)), .traced = pick(random, 2) == 0 };
+}
+
+static void complain(const struct launch *l, const char *what)
+{
+    printf(
+        "FAILED with %d workers: %s (exit status %d, %d descriptors and %d children at the end, %d others)\n",
+        l->workers, what, WIFEXITED(l->status) ? WEXITSTATUS(l->status) : -1, l->last.fds, l->last.children,
+        l->others);
+    fflush(stdout);
+}
+
+static void judge(struct counts *c, const struct launch *l, double ms)
+{
+    const bool hung = !l->ended, leak = l->traced && !hung && l->last.fds > c->measure.fds && c->launches > 0;
+    const bool failed = !hung && l->status != 0;
+    if (c->launches == 0)
+        c->measure = l->last;
+    c->launches++;
+    c->traced += l->traced;
+    c->workers += l->workers;
+    c->hung += hung;
+    c->failed += failed;
+    c->leftovers += l->others > 0;
+    c->zombies += l->last.children > 0;
+    c->leaks += leak;
+    c->worst_ms = ms > c->worst_ms ? ms : c->worst_ms;
+    if (hung || failed || leak || l->others > 0 || l->last.children > 0)
+        complain(l, hung ? "hung" : failed ? "failed" : leak ? "leaked descriptors" : "left processes");
+}
+
+static bool is_bad(const struct counts *c)
+{
+    return c->hung + c->failed + c->leftovers + c->zombies + c->leaks > 0;
+}
+
+static void print(FILE *out, const struct counts *c, int of)
+{
+    fprintf(
+        out,
+        "%d of %d launches, %d workers in all: %d hung, %d failed, %d with processes left, %d with zombies, "
+        "%d with leaked descriptors (%d traced), longest %.0f ms\n",
+        c->launches, of, c->workers, c->hung, c->failed, c->leftovers, c->zombies, c->leaks, c->traced,
+        c->worst_ms);
+    fflush(out);
+}
+
+/* Both processes must have been seen, else the count means nothing. */
+static bool is_measure(const struct counts *c)
+{
+    return c->launches != 1 || c->measure.processes >= 2;
+}
+
+static int run_all(const char *ddprun, int launches, uint64_t seed)
+{
+    struct counts c = { 0 };
+    uint64_t random = seed * 0x9E3779B97F4A7C15ULL + 1, next_ms = clock_ms() + PROGRESS_MS;
+    while (c.launches < launches) {
+        struct launch l = choose(&c, &random);
+        const uint64_t begin_us = clock_us();
+        const bool ran = run_launch(ddprun, &l);
+        judge(&c, &l, (double)(clock_us() - begin_us) / 1000);
+        tree_kill(LIMIT_MS);
+        if (!ran || !is_measure(&c)) {
+            printf("skipped, because processes cannot be traced here: %s\n", strerror(errno));
+            return CANNOT_TRACE;
+        }
+        if (clock_ms() >= next_ms) {
+            print(stderr, &c, launches);
+            next_ms = clock_ms() + PROGRESS_MS;
+        }
+    }
+    print(stdout, &c, launches);
+    printf("guardian and agent held %d descriptors in their last moment\n", c.measure.fds);
+    return is_bad(&c) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option known[] = { { "launches", 1, NULL, 'l' }, { "seed", 1, NULL, 's' }, { 0 } };
+    int launches = 100;
+    uint64_t seed = 1;
+    for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        if (c == 'l')
+            launches = atoi(optarg);
+        else if (c == 's')
+            seed = strtoull(optarg, NULL, 0);
+        else
+            optind = argc;
+    }
+    if (optind + 1 != argc || launches < 1 || !tree_open()) {
+        fprintf(stderr, "usage: launches [--launches=N] [--seed=N] DDPRUN\n");
+        return EXIT_USAGE_ERROR;
+    }
+    return run_all(argv[optind], launches, seed);
+}

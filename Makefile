@@ -48,8 +48,8 @@ LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c 
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 PROG_SRC   := $(wildcard tests/prog/*.c)
-# Programs that start thousands of jobs: survivors, launches.
-HARNESS_MAIN := tests/survivors/survivors.c tests/survivors/launches.c
+# Programs that start thousands of jobs.
+HARNESS_MAIN := $(addprefix tests/survivors/,survivors.c launches.c reuse.c)
 HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c))
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))

@@ -1,6 +1,6 @@
 /* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer.
  *
- * tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts orphans, and
+ * And of `make launches`; and numbers of processes that come again. tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts orphans, and
  * is over when wait() says that there is no child. */
 #include "run.h"
 
@@ -42,4 +42,28 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
         cr_skip_test("%s: %.200s", s->launcher, why != NULL ? why : "");
     cr_expect_eq(r.exit_code, 0, "exit %d, signal %d\n%s\n%s", r.exit_code, r.signal, r.out, r.err);
     run_free(&r);
+}
+
+/* What one of those programs says; LeakSanitizer cannot look while another traces. */
+static void expect_clean(const char *const argv[])
+{
+    struct run_result r = run_command(
+        argv, &(struct run_options){ .timeout_ms = LIMIT_MS,
+                                     .env = (const char *const[]){ "ASAN_OPTIONS=detect_leaks=0", NULL } });
+    if (r.exit_code == NOTHING_TRIED)
+        cr_skip_test("%.300s", r.out);
+    cr_expect_eq(r.exit_code, 0, "exit %d, signal %d\n%s\n%s", r.exit_code, r.signal, r.out, r.err);
+    run_free(&r);
+}
+
+Test(survivors, launches_end_without_zombies_and_leaked_descriptors)
+{
+    expect_clean(
+        (const char *const[]){ bin("tests/survivors/launches"), "--launches=40", bin("ddprun"), NULL });
+}
+
+Test(survivors, a_stranger_with_the_number_of_a_dead_worker_is_never_signalled)
+{
+    expect_clean((const char *const[]){ bin("tests/survivors/reuse"), "--jobs=20", bin("ddprun"),
+                                        bin("tests/prog/survivor"), NULL });
 }

@@ -12,10 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CHAINS = 32 /* on each of two ranks */, HOG_STEP = 1 << 20, HOG_STEPS = 4096, FAILED = 111 };
+enum {
+    CHAINS = 32 /* on each of two ranks */,
+    CHURN = 16,
+    HOG_STEP = 1 << 20,
+    HOG_STEPS = 4096,
+    FAILED = 111
+};
 
 static int rank(void)
 {
@@ -158,6 +165,23 @@ static void be_chains(void)
     be_plain();
 }
 
+/* Children that come and go, and free their numbers while the launcher still knows them. */
+static void be_churning(void)
+{
+    ignore_polite_signals();
+    say("ready\n");
+    for (;;) {
+        for (int i = 0; i < CHURN; i++) {
+            if (fork() == 0) {
+                sleep_ms(1);
+                _exit(0);
+            }
+        }
+        while (wait(NULL) > 0)
+            continue;
+    }
+}
+
 /* --- the second job ----------------------------------------------------------------------------------------- */
 
 static void on_any_signal(int sig)
@@ -203,9 +227,10 @@ static const struct {
     const char *name;
     void (*be)(void);
 } kinds[] = {
-    { "plain", be_plain },   { "forks", be_forking },   { "daemon", be_daemons },
-    { "deaf", be_deaf },     { "stopped", be_stopped }, { "pidns", be_namespace },
-    { "loader", be_loader }, { "chains", be_chains },   { "bystander", be_bystander },
+    { "plain", be_plain },    { "forks", be_forking },   { "daemon", be_daemons },
+    { "deaf", be_deaf },      { "stopped", be_stopped }, { "pidns", be_namespace },
+    { "loader", be_loader },  { "chains", be_chains },   { "bystander", be_bystander },
+    { "churn", be_churning },
 };
 
 int main(int argc, char **argv)

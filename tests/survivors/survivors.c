@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -218,6 +219,17 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
+/* Several of these programs may run at once, started by a test runner: chains then have the machine for themselves, too. The
+ * lock is on the program file. */
+static void take_turn(int how)
+{
+    static int self = -1;
+    if (self < 0)
+        self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (self >= 0)
+        flock(self, how);
+}
+
 /* Returns the number of things that went wrong, -1 when this launcher cannot be had here. */
 static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
 {
@@ -233,8 +245,11 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     }
     int bad = 1;
     if (make_trials(&s, by, record_dir)) {
+        take_turn(LOCK_SH);
         run_trials(&s, s.calm, o->jobs);
+        take_turn(LOCK_EX);
         run_trials(&s, s.count, 1);
+        take_turn(LOCK_UN);
         bad = table_print(s.trials, s.results, s.count, s.touched);
     }
     bystander_close(&s.bystander);

@@ -257,6 +257,14 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
+/* Every job takes its record away, or the next start does; what stays is the directory. */
+static bool remove_records(const char *record_dir)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/ddprun", record_dir);
+    return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -278,8 +286,8 @@ int main(int argc, char **argv)
         /* What the others leave behind is their affair. */
         bad += n > 0 && by < BY_PEERS;
     }
-    if (rmdir(record_dir) != 0)
-        fprintf(stderr, "survivors: left in %s: %s\n", record_dir, strerror(errno));
+    if (!remove_records(record_dir))
+        fprintf(stderr, "survivors: records of jobs are left in %s: %s\n", record_dir, strerror(errno));
     if (tried == 0)
         return EXIT_NOTHING_TRIED;
     return bad > 0 ? EXIT_SURVIVORS : 0;

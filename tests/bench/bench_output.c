@@ -29,7 +29,8 @@ enum {
     START_MS = 300,
     LOOK_MS = 100,
     LATE_MS = 5,
-    READS_MAX = 64,
+    BEHIND = 2 << 20,
+    READS_MAX = 4,
     OTHERS_MAX = 64
 };
 
@@ -123,11 +124,13 @@ static int by_value(const void *a, const void *b)
 }
 
 /* What the file has now; a file that grows faster than we read is left after some reads. Where this program did not
- * get a CPU for a while it cannot know how long a line was there, and such lines do not count. */
+ * get a CPU for a while, or is behind, it cannot know how long a line was there, and such lines do not count. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
-    bool late = false;
+    struct stat st = { 0 };
+    fstat(r->fd, &st);
+    bool late = st.st_size - r->bytes > BEHIND;
     for (int i = 0; i < READS_MAX && (n = read(r->fd, r->chunk + r->kept, CHUNK)) > 0; i++) {
         char *p = r->chunk, *end = r->chunk + r->kept + n, *newline;
         const double now = timed_now();

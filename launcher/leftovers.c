@@ -24,11 +24,15 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
     NAME_CHARS = 14,                  /* of "DDPRUN_COOKIE=" */
     MARK_MAX = NAME_CHARS + 33,       /* with 32 digits, and the NUL that ends an entry */
+    CHASES = 40,                      /* times */
+    LOOKS = 50,                       /* at the next */
+    AHEAD = 16,                       /* numbers */
     BLOCK = 64 * 1024,                /* is read at a time; */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* more than the kernel lets anybody have */
 };
@@ -113,6 +117,47 @@ static int kill_pass(const struct leftovers *l)
     return found;
 }
 
+/* --- chains of processes ------------------------------------------------------------------------------------- */
+
+/* One for the looks of the chase: a number that is not given away costs one call. */
+static bool kill_newborn(const struct leftovers *l, pid_t pid)
+{
+    struct proc_stat stat;
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0)
+        return false;
+    bool ours = leftovers_is_marked(pid, l->cookie) && procfs_stat(pid, &stat) &&
+                stat.start_ticks >= l->start_ticks &&
+                syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+    close(pidfd);
+    return ours;
+}
+
+/* The number that was given away last. */
+static pid_t newest_pid(void)
+{
+    pid_t pid = vfork();
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid;
+}
+
+/* A link of a chain that has the processor for itself lives a tenth of a millisecond, a list of /proc takes many. But numbers
+ * are given in ascending order, so the next links will be found right above the newest one: wait for them there. */
+static int chase(const struct leftovers *l)
+{
+    int found = 0;
+    for (int round = 0; round < CHASES; round++) {
+        const pid_t newest = newest_pid();
+        for (int look = 0; look < LOOKS && newest > 0; look++)
+            for (pid_t pid = newest + 1; pid <= newest + AHEAD; pid++)
+                found += kill_newborn(l, pid);
+    }
+    return found;
+}
+
 static bool have_pidfds(void)
 {
     int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -135,8 +180,10 @@ bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
         clean_looks = found == 0 ? clean_looks + 1 : 0;
-        if (found > 0 && found <= before) /* the dying need a moment */
+        if (found > 0 && found <= before) { /* the dying need a moment, or there is a chain */
             poll(NULL, 0, 1);
+            l->killed += chase(l);
+        }
         before = found;
     }
     hurry_end(&hurry);

@@ -1,5 +1,6 @@
 /* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, whom it touches. The
  * big matrix of workers and faults is tests/survivors. */
+#include "cgroup.h"
 #include "job.h"
 
 #include <criterion/criterion.h>
@@ -118,6 +119,27 @@ Test(ddprun_contain, an_attempt_has_a_control_group_until_it_ends, .init = set_u
     cr_assert_eq(sscanf(words, "contained by: cgroup, %500s", group), 1);
     cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
     run_free(&r);
+}
+
+/* Some kernels kill whoever is born into a group by a parent whose own group was killed once. */
+Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
+{
+    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
+    skip_without("--contain=cgroup");
+    cr_assert(cgroup_find(own, why), "%s", why);
+    snprintf(group, sizeof(group), "%s/ddprun-test-%d", own, (int)getpid());
+    int fd = cgroup_make(group);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    cr_assert(cgroup_kill(group));
+    snprintf(script, sizeof(script),
+             "echo $$ >'%s/cgroup.procs'; exec '%s' --contain=cgroup cat /proc/self/cgroup", group,
+             bin("ddprun"));
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", script, NULL }, &HERE);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    expect_words(r.out, "/attempt-0");
+    run_free(&r);
+    cr_expect(cgroup_remove(group, 1000), "%s is left", group);
 }
 
 /* --- guardian and agent killed at once -------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ endif
 BASE       := $(wildcard rendezvous/base/*.c)
 RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
 RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
-LAUNCHER   := $(filter-out launcher/main.c,$(wildcard launcher/*.c))
+LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard worker/*.c worker/cpu/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.

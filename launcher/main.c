@@ -4,13 +4,13 @@
  * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
-#include "node_run.h"
-#include "error_dir.h"
-#include "exit_codes.h"
-#include "gpu_count.h"
-#include "guardian.h"
-#include "ulimits.h"
-#include "plan.h"
+#include "node/node_run.h"
+#include "report/error_dir.h"
+#include "tables/exit_codes.h"
+#include "plan/gpu_count.h"
+#include "node/guardian.h"
+#include "node/ulimits.h"
+#include "plan/plan.h"
 
 #include "base/log.h"
 

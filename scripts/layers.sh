@@ -7,9 +7,35 @@
 #
 #     server -> core <- client (only the table of requests and the encoding)      ctl -> client
 #
+# and inside launcher/, where each directory may use those before it (see below()):
+#
+#     text  tables  cli  plan  agent  lines  contain  report  output  node
+#
 # The worker library may also use rendezvous/base, and links the store client by its public header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# What a directory of launcher/ stands on.
+below() {
+    local names='' name
+    case $1 in
+    cli) names='text tables' ;;
+    plan) names='text tables cli' ;;
+    agent) names='tables' ;;
+    lines) names='text tables cli plan' ;;
+    contain) names='text tables cli plan' ;;
+    report) names='text tables cli plan agent lines contain' ;;
+    output) names='text tables cli plan agent lines report' ;;
+    node) names='text tables cli plan agent lines contain report output' ;;
+    esac
+    for name in $names; do
+        echo -n "launcher/$name "
+    done
+    case $1 in
+    output) echo uv.h ;;
+    node) echo uv.h protocol rendezvous/server ;;
+    esac
+}
 
 # Sets `layer` to the layer of file $1, `allowed` to what it may include: layers, and headers of third parties.
 set_layer() {
@@ -24,8 +50,8 @@ set_layer() {
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
-    launcher/*) layer=launcher
-        allowed='include/ddp rendezvous/base protocol rendezvous/server launcher uv.h cjson/cJSON.h' ;;
+    launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
+    launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
     worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
     worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
     *) layer=tests allowed= ;;

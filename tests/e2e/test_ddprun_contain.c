@@ -1,6 +1,6 @@
 /* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, whom it touches. The
  * big matrix of workers and faults is tests/survivors. */
-#include "cgroup.h"
+#include "contain/cgroup.h"
 #include "job.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
 #include "job.h"
 #include "lines_seen.h"
-#include "rank_set.h"
+#include "text/rank_set.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* test_signals.c -- each row of launcher/signals.h, sent to the guardian, to the agent and to a worker. */
+/* test_signals.c -- each row of launcher/tables/signals.h, sent to the guardian, to the agent and to a worker. */
 #include "job.h"
 
-#include "signals.h"
+#include "tables/signals.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

@@ -1,7 +1,7 @@
 /* Any stream in any pieces: the lines must be those of the whole stream, and no byte but line ends and
  * drawn-over updates may be lost. The first two bytes choose limit and pieces. */
-#include "lines.h"
-#include "tail.h"
+#include "lines/lines.h"
+#include "lines/tail.h"
 
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* Whatever a worker prints: what a terminal gets of it is prefixes and lines of text, tabs and colours, and nothing else.
  * Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL, and the bytes of a worker. */
-#include "lines.h"
-#include "prefix.h"
-#include "rank_set.h"
-#include "show.h"
-#include "utf8.h"
+#include "lines/lines.h"
+#include "text/prefix.h"
+#include "text/rank_set.h"
+#include "lines/show.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
-#include "agent.h"
+#include "agent/agent.h"
 #include "base/buf.h"
 
 enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };

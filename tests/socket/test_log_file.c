@@ -1,6 +1,6 @@
 /* test_log_file.c -- log files on disk: never over another, parts of a rotated one add up to what was written. */
-#include "log_file.h"
-#include "sinks.h"
+#include "output/log_file.h"
+#include "output/sinks.h"
 
 #include "job.h"
 

@@ -1,8 +1,8 @@
 /* test_proc.c -- finding and starting programs, and getting rid of everything that came from them. */
-#include "descendants.h"
-#include "gpu_count.h"
-#include "proc.h"
-#include "program_see.h"
+#include "contain/descendants.h"
+#include "plan/gpu_count.h"
+#include "node/proc.h"
+#include "report/program_see.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

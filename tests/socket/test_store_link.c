@@ -1,5 +1,5 @@
 /* test_store_link.c -- the agent's connection, against a real store on a free port and against worse. */
-#include "store_link.h"
+#include "node/store_link.h"
 
 #include "ddp/store.h"
 #include "server/store_server.h"

@@ -1,5 +1,5 @@
 /* test_writer.c -- the writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
-#include "writer.h"
+#include "output/writer.h"
 
 #include "procstat.h"
 

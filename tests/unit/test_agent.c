@@ -1,5 +1,5 @@
 /* The table of states and events, cell by cell. The stories are in tests/sim/test_agent_sim.c. */
-#include "agent.h"
+#include "agent/agent.h"
 
 #include "ddp/error.h"
 

@@ -1,6 +1,6 @@
 /* The header of a program: of this machine, of others, cut at every place, and with every byte wrong. */
-#include "elf_check.h"
-#include "program_look.h"
+#include "report/elf_check.h"
+#include "report/program_look.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

@@ -1,6 +1,6 @@
 /* What a worker prints can neither harm a terminal nor pass for somebody else's words. */
-#include "escape.h"
-#include "utf8.h"
+#include "text/escape.h"
+#include "text/utf8.h"
 
 #include <criterion/criterion.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* CUDA_VISIBLE_DEVICES as CUDA reads it, and how many workers that makes. */
-#include "gpus.h"
+#include "plan/gpus.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A worker's environment, variable by variable. */
-#include "cli.h"
-#include "worker_env.h"
+#include "cli/cli.h"
+#include "tables/worker_env.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

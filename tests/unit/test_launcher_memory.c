@@ -1,10 +1,10 @@
 /* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
-#include "event_json.h"
-#include "fold.h"
-#include "line_prefix.h"
-#include "report.h"
-#include "show.h"
+#include "report/event_json.h"
+#include "lines/fold.h"
+#include "lines/line_prefix.h"
+#include "report/report.h"
+#include "lines/show.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

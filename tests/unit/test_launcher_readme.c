@@ -1,8 +1,8 @@
 /* launcher/README.md says what the tables say. */
-#include "exit_codes.h"
-#include "prefix.h"
-#include "signals.h"
-#include "worker_env.h"
+#include "tables/exit_codes.h"
+#include "text/prefix.h"
+#include "tables/signals.h"
+#include "tables/worker_env.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

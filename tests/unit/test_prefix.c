@@ -1,5 +1,5 @@
 /* Templates: what stands in front of each line. */
-#include "prefix.h"
+#include "text/prefix.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

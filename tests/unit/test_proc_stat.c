@@ -1,5 +1,5 @@
 /* A line of /proc/PID/stat. */
-#include "proc_stat.h"
+#include "contain/proc_stat.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

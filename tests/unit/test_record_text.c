@@ -1,5 +1,5 @@
 /* The record of a running job: written, read, and everything that is none refused. */
-#include "record_text.h"
+#include "contain/record_text.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What the user reads at the end: golden texts, and the same facts as JSON. */
-#include "event_json.h"
-#include "report.h"
+#include "report/event_json.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* What the report says of attempts, of why there is no other, and of what is left behind. */
-#include "report_attempts.h"
+#include "report/report_attempts.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* test_signals.c -- what each signal does, who sent it, and whether it is a request of its own. */
-#include "signals.h"
+#include "tables/signals.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* Why a program could not be started, and what helps, in words. */
-#include "start_words.h"
+#include "report/start_words.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

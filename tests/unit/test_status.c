@@ -1,5 +1,5 @@
 /* test_status.c -- what the user reads who asks what the job does. */
-#include "status.h"
+#include "report/status.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

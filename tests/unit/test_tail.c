@@ -1,5 +1,5 @@
 /* The last words of a stream. */
-#include "tail.h"
+#include "lines/tail.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,0 +1,22 @@
+/* ending.h -- how a worker ended, in words: one place for "exit 7" and "killed by SIGSEGV (signal 11)". */
+#ifndef LAUNCHER_ENDING_H
+#define LAUNCHER_ENDING_H
+
+#include "agent/agent.h"
+
+enum { ENDING_MAX = 96 };
+
+/* "SIGSEGV"; "SIGRTMIN+3"; "signal 77" when it has no name. */
+void signal_name(char out[ENDING_MAX], int sig);
+
+/* "exit 7", "killed by SIGSEGV (signal 11)", "could not be started: No such file or directory", "still
+ * running". */
+void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
+
+/* The exit code that a shell would give: code, 128 + signal, 126, 127. */
+int ending_code(const struct agent_worker *worker);
+
+/* Lower-case word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence", "victim". */
+const char *verdict_name(enum worker_verdict verdict);
+
+#endif

@@ -1,0 +1,396 @@
+/* cli.c -- see cli.h.
+ *
+ *     ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
+ *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
+ *
+ * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All go
+ * through the same parsers, so a default is text in the table like everything else. The parser stops at the
+ * first word that is no option: what follows is the program's, even when it looks like one of ours.
+ *
+ * Nothing is read and then ignored: an option is in the table because something obeys it. */
+#include "cli/cli_table.h"
+#include "tables/worker_env.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct cli_row cli_rows[OPTIONS] = {
+#define X(id, name, letter, kind, field, value, preset, in_environment, section, help) \
+    { name,  letter, cli_value_##kind, offsetof(struct cli, field),                    \
+      value, preset, in_environment,   SECTION_##section,                              \
+      help },
+    DDPRUN_OPTIONS(X)
+#undef X
+};
+
+enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
+
+/* Where the parser stands in argv. */
+struct reader {
+    struct cli *cli;
+    char *const *at; /* next word */
+    struct ddp_err *err;
+};
+
+/* A row without a name for its value takes none. */
+static bool is_switch(const struct cli_row *row)
+{
+    return row->value[0] == '\0';
+}
+
+/* torchrun's rule: PET_ and the option's name in capitals. */
+void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row)
+{
+    snprintf(out, CLI_PET_MAX, "PET_%s", row->name);
+    for (char *p = out; *p != '\0'; p++)
+        *p = (char)toupper((unsigned char)*p);
+}
+
+/* Give `text` to the row's parser; `spelled` is what the user typed, for the error. */
+static ddp_status set(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
+                      struct ddp_err *err)
+{
+    const struct cli_row *row = &cli_rows[option];
+    struct ddp_err local = { 0 };
+    ddp_status status = row->parse(text, (char *)cli + row->at, &local);
+    if (status == DDP_ERR_ARG)
+        return ddp_fail(err, status, "%s=%.*s is not valid; expected: %s", spelled, SHOWN_MAX, text,
+                        local.msg);
+    if (status != DDP_OK)
+        return ddp_fail(err, status, "%s: %s", spelled, local.msg);
+    return DDP_OK;
+}
+
+/* First round. A default that its own parser refuses would be an error in the table; the tests would see it.
+ * */
+static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
+{
+    for (int i = 0; i < OPTIONS; i++) {
+        if (cli_rows[i].preset == NULL)
+            continue;
+        ddp_status status = set(cli, (enum cli_option)i, cli_rows[i].preset, cli_rows[i].name, err);
+        if (status != DDP_OK)
+            return status;
+    }
+    return DDP_OK;
+}
+
+/* A variable that is set but empty counts as not set: that is what `PET_X= ddprun ...` means to a shell user.
+ */
+static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
+{
+    char name[CLI_PET_MAX];
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!cli_rows[i].in_environment)
+            continue;
+        cli_pet_name(name, &cli_rows[i]);
+        const char *text = env_find(block, name);
+        if (text == NULL || text[0] == '\0')
+            continue;
+        ddp_status status = set(cli, (enum cli_option)i, text, name, err);
+        if (status != DDP_OK)
+            return status;
+        cli->origin[i] = FROM_ENVIRONMENT;
+    }
+    return DDP_OK;
+}
+
+/* Does "PET_X=..." belong to a row of the table? */
+static bool is_our_pet(const char *entry)
+{
+    char name[CLI_PET_MAX];
+    for (int i = 0; i < OPTIONS; i++) {
+        cli_pet_name(name, &cli_rows[i]);
+        size_t len = strlen(name);
+        if (cli_rows[i].in_environment && strncmp(entry, name, len) == 0 && entry[len] == '=')
+            return true;
+    }
+    return false;
+}
+
+const char *cli_unknown_pet(char *const *block)
+{
+    for (; *block != NULL; block++)
+        if (strncmp(*block, "PET_", 4) == 0 && !is_our_pet(*block))
+            return *block;
+    return NULL;
+}
+
+/* --- finding an option ---------------------------------------------------------------------------------- */
+
+/* Letters to change to make one word of the other (Levenshtein), by one row of the matrix at a time. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_LEN + 1];
+    size_t len = strlen(b);
+    for (size_t j = 0; j <= len; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= len; j++) {
+            size_t above = row[j];
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            best = above + 1 < best ? above + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            diagonal = above;
+        }
+    }
+    return row[len];
+}
+
+/* How far a mistyped name is from an option; one that was also cut short is compared with as much of the
+ * option. */
+static size_t distance_to(const char *name, const char *option)
+{
+    char front[NAME_MAX_LEN + 1];
+    size_t whole = distance(name, option);
+    size_t len = strlen(name);
+    if (len < 4)
+        return whole;
+    snprintf(front, sizeof(front), "%.*s", (int)len, option);
+    size_t cut = distance(name, front) + 1; /* half a word fits too many */
+    return cut < whole ? cut : whole;
+}
+
+/* Whoever comes from torchrun should not look for a slip of the finger where there is none. */
+static bool is_torchruns(const char *name)
+{
+    static const char *const names[] = {
+        "rdzv_backend", "rdzv_endpoint", "rdzv_conf",         "monitor_interval",
+        "start_method", "role",          "event_log_handler", "run_path",
+        "local_addr",   "logs_specs",    "numa_binding",      "virtual_local_rank",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
+static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
+{
+    size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
+    const char *nearest = NULL;
+    if (is_torchruns(name))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%.*s: this version does not have that option of torchrun; leave it out", SHOWN_MAX,
+                        spelled);
+    for (int i = 0; i < OPTIONS; i++) {
+        size_t d = distance_to(name, cli_rows[i].name);
+        if (d < best) {
+            best = d;
+            nearest = cli_rows[i].name;
+        }
+    }
+    if (nearest != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; did you mean --%s?", SHOWN_MAX, spelled,
+                        nearest);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; ddprun --help lists them", SHOWN_MAX, spelled);
+}
+
+/* All that the user may have meant, in the order of the table. */
+static ddp_status ambiguous_option(const char *name, const char *spelled, struct ddp_err *err)
+{
+    char list[512] = "";
+    size_t used = 0;
+    for (int i = 0; i < OPTIONS; i++) {
+        if (strncmp(cli_rows[i].name, name, strlen(name)) == 0 && used < sizeof(list))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s", used > 0 ? ", " : "",
+                                     cli_rows[i].name);
+    }
+    return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, spelled, list);
+}
+
+/* `name` has underscores only. An exact name wins over those that it begins. */
+static ddp_status find_long(const char *name, const char *spelled, enum cli_option *found,
+                            struct ddp_err *err)
+{
+    int matches = 0;
+    for (int i = 0; i < OPTIONS; i++) {
+        if (strncmp(cli_rows[i].name, name, strlen(name)) != 0)
+            continue;
+        *found = (enum cli_option)i;
+        if (strcmp(cli_rows[i].name, name) == 0)
+            return DDP_OK;
+        matches++;
+    }
+    if (matches == 0)
+        return unknown_option(name, spelled, err);
+    if (matches == 1)
+        return DDP_OK;
+    return ambiguous_option(name, spelled, err);
+}
+
+/* Row of a short option, -1 when there is none. */
+static int find_letter(char letter)
+{
+    for (int i = 0; i < OPTIONS; i++)
+        if (cli_rows[i].letter == letter)
+            return i;
+    return -1;
+}
+
+/* --- reading words -------------------------------------------------------------------------------------- */
+
+/* Errors show the full name, however short it was typed: that is the one to look up. */
+static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
+{
+    char spelled[NAME_MAX_LEN + 3];
+    snprintf(spelled, sizeof(spelled), "--%s", cli_rows[option].name);
+    r->cli->origin[option] = FROM_COMMAND_LINE;
+    return set(r->cli, option, text, spelled, r->err);
+}
+
+/* The value is the next word, unless that looks like an option itself: then it was forgotten. */
+static ddp_status take_next_word(struct reader *r, enum cli_option option)
+{
+    const char *word = *r->at;
+    if (word == NULL || (word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1])))
+        return ddp_fail(r->err, DDP_ERR_ARG, "--%s needs a value: --%s=%s", cli_rows[option].name,
+                        cli_rows[option].name, cli_rows[option].value);
+    r->at++;
+    return set_from_line(r, option, word);
+}
+
+/* "--name" or "--name=value"; `word` has been taken from argv already. */
+static ddp_status read_long(struct reader *r, const char *word)
+{
+    char name[NAME_MAX_LEN + 1];
+    size_t len = strcspn(word + 2, "=");
+    const char *value = word[2 + len] == '=' ? word + 2 + len + 1 : NULL;
+    enum cli_option option = OPTIONS;
+
+    if (len > NAME_MAX_LEN)
+        return ddp_fail(r->err, DDP_ERR_ARG, "unknown option %.60s...; ddprun --help lists them", word);
+    for (size_t i = 0; i < len; i++)
+        name[i] = word[2 + i] == '-' ? '_' : word[2 + i];
+    name[len] = '\0';
+    ddp_status status = find_long(name, word, &option, r->err);
+    if (status != DDP_OK)
+        return status;
+    if (is_switch(&cli_rows[option]) && value != NULL)
+        return ddp_fail(r->err, DDP_ERR_ARG, "--%s is a switch and takes no value, but got '%.*s'",
+                        cli_rows[option].name, SHOWN_MAX, value);
+    if (is_switch(&cli_rows[option]))
+        return set_from_line(r, option, "1");
+    return value != NULL ? set_from_line(r, option, value) : take_next_word(r, option);
+}
+
+/* "-m", "-qm" (switches together), "-r3", "-r=3", "-r 3". */
+static ddp_status read_short(struct reader *r, const char *word)
+{
+    for (const char *p = word + 1; *p != '\0'; p++) {
+        int option = find_letter(*p);
+        if (option < 0)
+            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'; ddprun --help lists them", *p,
+                            SHOWN_MAX, word);
+        if (!is_switch(&cli_rows[option])) {
+            const char *value = p[1] == '=' ? p + 2 : p + 1;
+            return p[1] == '\0' ? take_next_word(r, (enum cli_option)option)
+                                : set_from_line(r, (enum cli_option)option, value);
+        }
+        ddp_status status = set_from_line(r, (enum cli_option)option, "1");
+        if (status != DDP_OK)
+            return status;
+    }
+    return DDP_OK;
+}
+
+/* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
+static bool only_prints(const struct cli *cli)
+{
+    return cli->help || cli->version || cli->print_man;
+}
+
+/* Options until the first word that is none. A lone "-" is a program's name, "--" ends the options. */
+static ddp_status read_line(struct reader *r)
+{
+    ddp_status status = DDP_OK;
+    while (status == DDP_OK && !only_prints(r->cli) && *r->at != NULL) {
+        const char *word = *r->at;
+        if (word[0] != '-' || word[1] == '\0')
+            break;
+        r->at++;
+        if (strcmp(word, "--") == 0)
+            break;
+        status = word[1] == '-' ? read_long(r, word) : read_short(r, word);
+    }
+    return status;
+}
+
+/* --- what does not go together -------------------------------------------------------------------------- */
+
+/* Each side is named as it was given: the variable when it came from the environment. */
+static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
+{
+    char pet_a[CLI_PET_MAX], pet_b[CLI_PET_MAX];
+    cli_pet_name(pet_a, &cli_rows[a]);
+    cli_pet_name(pet_b, &cli_rows[b]);
+    return ddp_fail(err, DDP_ERR_ARG, "%s%s and %s%s exclude each other",
+                    cli->origin[a] == FROM_ENVIRONMENT ? "" : "--",
+                    cli->origin[a] == FROM_ENVIRONMENT ? pet_a : cli_rows[a].name,
+                    cli->origin[b] == FROM_ENVIRONMENT ? "" : "--",
+                    cli->origin[b] == FROM_ENVIRONMENT ? pet_b : cli_rows[b].name);
+}
+
+/* What the parsers cannot see, because it takes two options to be wrong. What depends on the machine is
+ * plan.c's. */
+static ddp_status check(const struct cli *cli, struct ddp_err *err)
+{
+    const enum cli_origin *origin = cli->origin;
+    if (cli->program == NULL)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options");
+    if (cli->program[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
+    if (cli->module && cli->no_python)
+        return exclude(cli, OPT_MODULE, OPT_NO_PYTHON, err);
+    if (cli->quiet && cli->verbose)
+        return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
+    if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)
+        return exclude(cli, OPT_PREFIX, OPT_NO_PREFIX, err);
+    if (cli->node_rank >= cli->nnodes)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
+                        cli->node_rank, cli->nnodes);
+    return DDP_OK;
+}
+
+/* The three rounds, then PROGRAM and the rest of argv. */
+static ddp_status read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
+{
+    struct reader r = { .cli = cli, .at = argv, .err = err };
+    ddp_status status = read_defaults(cli, err);
+    if (status == DDP_OK)
+        status = read_environment(cli, block, err);
+    if (status == DDP_OK)
+        status = read_line(&r);
+    if (status != DDP_OK || only_prints(cli))
+        return status;
+    cli->program = *r.at;
+    cli->args = *r.at != NULL ? r.at + 1 : r.at;
+    return check(cli, err);
+}
+
+ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
+{
+    *cli = (struct cli){ 0 };
+    ddp_status status = read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
+    if (status != DDP_OK)
+        cli_free(cli);
+    return status;
+}
+
+void cli_free(struct cli *cli)
+{
+    free(cli->tee.items);
+    free(cli->redirects.items);
+    free(cli->env.items);
+    rank_set_free(&cli->console_ranks);
+    rank_set_free(&cli->input.ranks);
+    *cli = (struct cli){ 0 };
+}

@@ -1,0 +1,143 @@
+/* cli.h -- the command line of ddprun, from the one table of options in options.h.
+ *
+ * The table makes the parser, the defaults from PET_* variables, --help and the manual page. The rules are
+ * argparse's, because users come from torchrun: "--name value" or "--name=value", dashes and underscores are
+ * the same, a name may be cut short as long as it is unambiguous, and everything after PROGRAM belongs to
+ * PROGRAM. */
+#ifndef LAUNCHER_CLI_H
+#define LAUNCHER_CLI_H
+
+#include "base/buf.h"
+#include "ddp/error.h"
+#include "tables/exit_codes.h"
+#include "cli/options.h"
+#include "text/rank_set.h"
+#include "tables/signals.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CLI_NPROC_MAX = 4096,       /* workers on one node */
+    CLI_COUNT_MAX = 10000,      /* of --max_restarts and the like */
+    CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
+    CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
+};
+
+/* One value for each row of the table: OPT_NPROC_PER_NODE ... */
+enum cli_option {
+#define X(id, ...) OPT_##id,
+    DDPRUN_OPTIONS(X)
+#undef X
+        OPTIONS
+};
+
+/* Where an option's value comes from; the later wins. */
+enum cli_origin { FROM_DEFAULT, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
+
+enum nproc_kind {
+    NPROC_DEFAULT, /* one per visible GPU, or 1 */
+    NPROC_NUMBER,  /* `count` */
+    NPROC_GPU,     /* one per visible GPU; an error when there is none */
+    NPROC_CPU,     /* one per CPU this process may use */
+    NPROC_AUTO     /* GPUs, else CPUs */
+};
+
+struct cli_nproc {
+    enum nproc_kind kind;
+    int count;
+};
+
+/* Which of a worker's streams: bit 1 = stdout, bit 2 = stderr, as in torchrun's 0 to 3. */
+enum { STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
+
+/* "3", or "0:3,1:1" by local rank. Zeroed = nothing. */
+struct std_map {
+    struct std_map_item {
+        int rank;
+        int streams;
+    } * items; /* owned by the map, sorted by rank */
+    size_t n;
+    int all; /* the ranks that are not in `items` */
+};
+
+/* The streams of `local_rank`. */
+int std_map_get(const struct std_map *map, int local_rank);
+
+/* Highest local rank that the map names, -1 when it names none. */
+int std_map_highest(const struct std_map *map);
+
+enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
+
+/* When a log file is full, and how many full ones stay. Zeroed = never. */
+struct log_rotate {
+    uint64_t bytes; /* 0 = never */
+    int keep;       /* 0 = all */
+};
+
+enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster than where it goes */
+
+enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
+
+/* Ranks that read ddprun's stdin. */
+struct cli_input {
+    bool all;
+    struct rank_set ranks; /* else these; owned */
+};
+
+/* The command line, understood. Text is borrowed from argv or from the environment block. */
+struct cli {
+    struct cli_nproc nproc;
+    int nnodes, node_rank;
+    bool standalone;
+    const char *master_addr;
+    int master_port; /* 0 = any free one */
+    const char *job; /* --rdzv_id; NULL = make one up */
+    uint64_t timeout_ms, grace_ms;
+    struct cli_input input;
+    signal_set stop_signals;           /* besides those that always stop the job */
+    int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
+    uint64_t backoff_ms, backoff_cap_ms;
+    enum exit_policy exit_policy;
+    bool module, no_python;
+    const char *log_dir;  /* NULL = none */
+    const char *log_file; /* pattern of log_pattern.h; NULL = none */
+    bool log_merge;
+    struct log_rotate log_rotate;
+    enum log_policy log_policy;
+    struct std_map tee, redirects;
+    enum prefix_mode prefix;
+    const char *prefix_template; /* NULL = none given */
+    bool timestamps, fold;
+    struct rank_set console_ranks; /* local ranks that the console shows; limit 0 = all */
+    enum contain_kind contain;
+    struct cli_env {
+        const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */
+        size_t n;
+    } env;
+    bool dry_run, quiet, verbose, json;
+    bool help, version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
+    enum cli_origin origin[OPTIONS];
+    const char *program; /* PROGRAM, or the module's name with -m */
+    char *const *args;   /* what follows PROGRAM, NULL-terminated */
+};
+
+/* Read defaults, then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
+ * (NULL-terminated, as main gets it). DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
+ * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right. DDP_ERR_NOMEM: memory is
+ * short. After either nothing needs to be freed. */
+ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
+                     struct ddp_err *err);
+void cli_free(struct cli *cli);
+
+/* Append the text of --help, --version or the manual page (roff). False when memory is short. */
+bool cli_print_help(struct buf *out);
+bool cli_print_version(struct buf *out);
+bool cli_print_man(struct buf *out);
+
+/* The first entry "PET_...=..." that is no option of this version, NULL when there is none. Borrowed from the
+ * block. */
+const char *cli_unknown_pet(char *const *environ_block);
+
+#endif

@@ -1,0 +1,64 @@
+/* cli_table.h -- private to the files of the command line: the rows of options.h as data, and the parsers
+ * they name.
+ *
+ * A parser reads `text` into the field that `to` points at. DDP_OK; or DDP_ERR_ARG with `err` saying what
+ * would be right, to which cli.c adds option and value; or DDP_ERR_NOMEM. */
+#ifndef LAUNCHER_CLI_TABLE_H
+#define LAUNCHER_CLI_TABLE_H
+
+#include "cli/cli.h"
+
+#define CLI_KINDS(X) \
+    X(NPROC)         \
+    X(NNODES)        \
+    X(NODE_RANK)     \
+    X(SWITCH)        \
+    X(TEXT)          \
+    X(JOB)           \
+    X(PORT)          \
+    X(ENV)           \
+    X(STD_MAP)       \
+    X(PATTERN)       \
+    X(ROTATE)        \
+    X(POLICY)        \
+    X(RANKS)         \
+    X(INPUT)         \
+    X(PREFIX)        \
+    X(NO_PREFIX)     \
+    X(CONTAIN)       \
+    X(SIGNALS)       \
+    X(COUNT)         \
+    X(EXIT_POLICY)   \
+    X(DURATION)      \
+    X(TIMEOUT)
+
+#define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
+CLI_KINDS(X)
+#undef X
+
+enum cli_section {
+#define X(id, title) SECTION_##id,
+    OPTION_SECTIONS(X)
+#undef X
+        SECTIONS
+};
+
+struct cli_row {
+    const char *name; /* with underscores */
+    char letter;      /* 0 = no short form */
+    ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
+    size_t at;           /* of the field in struct cli */
+    const char *value;   /* "" = a switch */
+    const char *preset;  /* default as it would be typed, or NULL */
+    bool in_environment; /* PET_<NAME> is read */
+    enum cli_section section;
+    const char *help;
+};
+
+extern const struct cli_row cli_rows[OPTIONS];
+
+/* "PET_NPROC_PER_NODE" */
+enum { CLI_PET_MAX = 64 };
+void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row);
+
+#endif

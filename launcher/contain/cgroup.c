@@ -1,0 +1,190 @@
+/* cgroup.c -- see cgroup.h.
+ *
+ * Our groups have no controllers: who sits in ours, and what limits it, stays as the user has it. That also keeps the
+ * kernel's rule that a group with controllers for its children has no processes of its own. */
+#include "contain/cgroup.h"
+
+#include "contain/procfs.h"
+
+#include "base/clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { DEPTH_MAX = 16, CGROUP2_MAGIC = 0x63677270 };
+
+/* --- one file of a group ---------------------------------------------------------------------------------- */
+
+static bool make_path(char out[CGROUP_PATH_MAX], const char *dir, const char *name)
+{
+    return (size_t)snprintf(out, CGROUP_PATH_MAX, "%s/%s", dir, name) < CGROUP_PATH_MAX;
+}
+
+static bool may_write(const char *dir, const char *name)
+{
+    char path[CGROUP_PATH_MAX];
+    return make_path(path, dir, name) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
+}
+
+/* The text of a file; "" when it is not there, as in the topmost group. Free `text`. */
+static const char *read_file(const char *dir, const char *name, struct buf *text)
+{
+    char path[CGROUP_PATH_MAX];
+    return make_path(path, dir, name) && procfs_read(path, text) ? (const char *)text->data : "";
+}
+
+/* --- find ------------------------------------------------------------------------------------------------ */
+
+static bool locate(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+{
+    struct buf groups = { 0 }, mounts = { 0 };
+    const char *reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
+    bool found = procfs_read("/proc/self/cgroup", &groups) && procfs_read("/proc/self/mountinfo", &mounts) &&
+                 cgroup_locate((const char *)groups.data, (const char *)mounts.data, dir, &reason);
+    snprintf(why, CGROUP_WHY_MAX, "%s", found ? "" : reason);
+    buf_free(&groups);
+    buf_free(&mounts);
+    return found;
+}
+
+/* A threaded group cannot have whole processes below it. */
+static bool is_threaded(const char *dir)
+{
+    struct buf text = { 0 };
+    const char *type = read_file(dir, "cgroup.type", &text);
+    bool threaded = type[0] != '\0' && strcmp(type, "domain\n") != 0;
+    buf_free(&text);
+    return threaded;
+}
+
+/* To move a process between two groups one must be able to write to the cgroup.procs of both and of their common
+ * parent, which here is our own. */
+bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+{
+    if (!locate(dir, why))
+        return false;
+    const char *problem = NULL;
+    if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0 || !may_write(dir, "cgroup.procs"))
+        problem = "may not be written by this user";
+    else if (is_threaded(dir))
+        problem = "is threaded";
+    if (problem != NULL)
+        snprintf(why, CGROUP_WHY_MAX, "%.100s %s", dir, problem);
+    return problem == NULL;
+}
+
+/* --- make and kill --------------------------------------------------------------------------------------- */
+
+int cgroup_make(const char *dir)
+{
+    if (mkdir(dir, 0755) != 0 && errno != EEXIST)
+        return -1;
+    if (!may_write(dir, "cgroup.kill")) {
+        int error = errno == ENOENT ? ENOSYS : errno;
+        rmdir(dir);
+        errno = error;
+        return -1;
+    }
+    return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* The record of a dead job names a directory; whether it still is a control group the file system says. */
+static bool is_group(const char *dir)
+{
+    struct statfs fs;
+    return statfs(dir, &fs) == 0 && fs.f_type == CGROUP2_MAGIC;
+}
+
+bool cgroup_kill(const char *dir)
+{
+    char path[CGROUP_PATH_MAX];
+    int fd = is_group(dir) && make_path(path, dir, "cgroup.kill") ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+    bool ok = fd >= 0 && write(fd, "1", 1) == 1;
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* --- a group and all below ------------------------------------------------------------------------------- */
+
+static bool is_child(const struct dirent *e)
+{
+    return e->d_type == DT_DIR && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+}
+
+static int lines_in(const char *text)
+{
+    int n = 0;
+    while ((text = strchr(text, '\n')) != NULL) {
+        text++;
+        n++;
+    }
+    return n;
+}
+
+static int count_below(const char *dir, int depth)
+{
+    struct buf text = { 0 };
+    int n = lines_in(read_file(dir, "cgroup.procs", &text));
+    char path[CGROUP_PATH_MAX];
+    DIR *d = depth < DEPTH_MAX ? opendir(dir) : NULL;
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (is_child(e) && make_path(path, dir, e->d_name))
+            n += count_below(path, depth + 1);
+    if (d != NULL)
+        closedir(d);
+    buf_free(&text);
+    return n;
+}
+
+int cgroup_count(const char *dir)
+{
+    return is_group(dir) ? count_below(dir, 0) : 0;
+}
+
+/* Children first; workers may have made groups of their own. */
+static bool remove_tree(const char *dir, int depth)
+{
+    char path[CGROUP_PATH_MAX];
+    DIR *d = depth < DEPTH_MAX ? opendir(dir) : NULL;
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (is_child(e) && make_path(path, dir, e->d_name))
+            remove_tree(path, depth + 1);
+    if (d != NULL)
+        closedir(d);
+    return rmdir(dir) == 0 || errno == ENOENT;
+}
+
+/* The kernel wakes the pollers of cgroup.events when the answer changes. */
+static bool wait_until_empty(const char *dir, uint64_t limit_ms)
+{
+    char path[CGROUP_PATH_MAX], text[256];
+    uint64_t now = clock_ms(), end = now + limit_ms;
+    int fd = make_path(path, dir, "cgroup.events") ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return true; /* gone */
+    for (bool populated = true;; now = clock_ms()) {
+        ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+        text[n > 0 ? n : 0] = '\0';
+        populated = cgroup_is_populated(text);
+        if (!populated || now >= end) {
+            close(fd);
+            return !populated;
+        }
+        poll(&(struct pollfd){ .fd = fd, .events = POLLPRI }, 1, (int)(end - now));
+    }
+}
+
+bool cgroup_remove(const char *dir, uint64_t limit_ms)
+{
+    if (rmdir(dir) == 0 || errno == ENOENT) /* mostly nothing is below */
+        return true;
+    return is_group(dir) && wait_until_empty(dir, limit_ms) && remove_tree(dir, 0);
+}

@@ -1,0 +1,31 @@
+/* cgroup.h -- control groups, version 2: make, kill, wait, remove. The kernel keeps who is in one, so nobody leaves it by
+ * setsid, by forking, or by losing its parents.
+ *
+ * A group that was killed is never used again: on some kernels whoever is born into it dies at once, for ever. */
+#ifndef LAUNCHER_CGROUP_H
+#define LAUNCHER_CGROUP_H
+
+#include "contain/cgroup_path.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CGROUP_WHY_MAX = 160 };
+
+/* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. */
+bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
+
+/* Make the group and return a descriptor of its directory, which the caller closes; -1: errno. ENOSYS: the kernel is
+ * older than 5.14 and cannot kill a group at once. */
+int cgroup_make(const char *dir);
+
+/* SIGKILL to everybody in the group and below, as one act. False when it is gone. */
+bool cgroup_kill(const char *dir);
+
+/* How many processes are in the group and below; 0 when it is gone. */
+int cgroup_count(const char *dir);
+
+/* Wait until nobody is in it, `limit_ms` at most, and remove it with all groups below. True when it is gone. */
+bool cgroup_remove(const char *dir, uint64_t limit_ms);
+
+#endif

@@ -1,0 +1,146 @@
+/* cgroup_path.c -- see cgroup_path.h.
+ *
+ *     /proc/self/cgroup      0::/user.slice/session-3.scope                     our group, seen from the root
+ *     /proc/self/mountinfo   35 24 0:30 /user.slice /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw
+ *                                       root        where          options     type   source  options
+ *
+ * A mount shows the hierarchy from its root downwards. In a container the root may be our own group, and a path that
+ * begins with /.. lies outside of what can be seen. Spaces and the like are written as \040 in both files. */
+#include "contain/cgroup_path.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct mount {
+    char root[CGROUP_PATH_MAX], where[CGROUP_PATH_MAX];
+    bool writable;
+};
+
+/* The end of the word that begins at `at`: words are separated by one space, lines by a newline. */
+static const char *word_end(const char *at)
+{
+    return at + strcspn(at, " \n");
+}
+
+/* Behind `n` words, NULL when the line is shorter. */
+static const char *skip_words(const char *at, int n)
+{
+    for (; n > 0; n--) {
+        at = word_end(at);
+        if (*at != ' ')
+            return NULL;
+        at++;
+    }
+    return at;
+}
+
+static bool is_octal(const char *p)
+{
+    return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
+}
+
+/* Copy the bytes up to `end`, \040 becomes a space. False when they do not fit. */
+static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
+{
+    size_t n = 0;
+    while (from < end) {
+        if (n + 1 >= CGROUP_PATH_MAX)
+            return false;
+        if (*from == '\\' && end - from >= 4 && is_octal(from + 1)) {
+            out[n++] = (char)((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
+            from += 4;
+        } else {
+            out[n++] = *from++;
+        }
+    }
+    out[n] = '\0';
+    return true;
+}
+
+/* "rw,relatime" */
+static bool begins_rw(const char *options)
+{
+    return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
+}
+
+/* One line of mountinfo; false when it is not a mount of cgroup v2. */
+static bool parse_mount(const char *line, struct mount *m)
+{
+    const char *root = skip_words(line, 3);
+    const char *where = root != NULL ? skip_words(root, 1) : NULL;
+    const char *options = where != NULL ? skip_words(where, 1) : NULL;
+    const char *at = options;
+    /* Optional fields, in any number, end with a lone dash. */
+    while (at != NULL && strncmp(at, "- ", 2) != 0)
+        at = skip_words(at, 1);
+    if (at == NULL || strncmp(at, "- cgroup2 ", 10) != 0)
+        return false;
+    const char *super = skip_words(at, 3);
+    m->writable = begins_rw(options) && (super == NULL || begins_rw(super));
+    return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
+}
+
+/* The text behind "0::", up to the end of its line. */
+static bool own_group(const char *groups, char out[CGROUP_PATH_MAX])
+{
+    for (const char *line = groups; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "0::/", 4) == 0)
+            return unescape(line + 3, line + strcspn(line, "\n"), out);
+    }
+    return false;
+}
+
+/* What of `group` is left below the mount's root: "" or "/...". NULL when it lies outside. */
+static const char *below(const char *group, const char *root)
+{
+    size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    if (strncmp(group, "/..", 3) == 0 || strncmp(group, root, len) != 0 ||
+        (group[len] != '/' && group[len] != '\0'))
+        return NULL;
+    return strcmp(group + len, "/") == 0 ? "" : group + len;
+}
+
+bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why)
+{
+    char group[CGROUP_PATH_MAX];
+    struct mount m;
+    *why = "no cgroup v2 is mounted";
+    if (!own_group(groups, group)) {
+        *why = "this kernel has no cgroup v2";
+        return false;
+    }
+    for (const char *line = mounts; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!parse_mount(line, &m))
+            continue;
+        const char *rest = below(group, m.root);
+        if (rest == NULL)
+            *why = "our own group lies outside of the mounted cgroup v2";
+        else if (!m.writable)
+            *why = "cgroup v2 is mounted read-only";
+        else if ((size_t)snprintf(dir, CGROUP_PATH_MAX, "%s%s", m.where, rest) < CGROUP_PATH_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* A job id may hold anything but slash and newline; the digits of the cookie make the name unique. */
+void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
+    int n = snprintf(out, CGROUP_NAME_MAX, "ddprun-%.64s-%.8s", job, cookie);
+    for (int i = 0; i < n; i++)
+        if (strchr(plain, out[i]) == NULL)
+            out[i] = '_';
+}
+
+bool cgroup_is_populated(const char *events)
+{
+    for (const char *line = events; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "populated ", 10) == 0)
+            return line[10] != '0';
+    }
+    return false;
+}

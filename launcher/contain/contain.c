@@ -1,0 +1,230 @@
+/* contain.c -- see contain.h.
+ *
+ * In which process what happens:
+ *
+ *     main       contain_open: choose; what dead jobs have left is killed
+ *     guardian   contain_fork: the PID namespace begins here
+ *     agent      contain_enter, then for each attempt contain_attempt: record, control group
+ *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
+ *
+ * Both know from the beginning what the agent will make, so the guardian can take it away without asking. */
+#include "contain/contain.h"
+
+#include "contain/cgroup.h"
+#include "contain/pidns.h"
+#include "contain/record.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WORDS_MAX = 1024, EMPTY_LIMIT_MS = 1000 };
+
+struct contain {
+    enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
+    bool may_fall_back;     /* nobody asked for this layer */
+    bool recorded;
+    char *job, *cookie;           /* owned; cookie "" = none */
+    char group[CGROUP_PATH_MAX];  /* of the job, below our own; "" = none */
+    char inside[CGROUP_PATH_MAX]; /* of the attempt; "" = none yet */
+    int group_fd;                 /* the directory of `inside` */
+    int host_proc;                /* with pidns: the host's /proc */
+    char words[WORDS_MAX];
+};
+
+/* --- choose ---------------------------------------------------------------------------------------------- */
+
+#define STRONGER "--contain=pidns is stronger, but workers then see other process ids"
+
+static void choose_plain(struct contain *c, const char *why)
+{
+    c->kind = CONTAIN_PLAIN;
+    c->group[0] = '\0';
+    if (c->may_fall_back)
+        snprintf(c->words, sizeof(c->words),
+                 "plain, guardian and agent watch each other (no control group: %s; " STRONGER ")", why);
+    else
+        snprintf(c->words, sizeof(c->words), "plain, guardian and agent watch each other, as asked for");
+}
+
+static void choose_cgroup(struct contain *c, const char *own)
+{
+    char name[CGROUP_NAME_MAX];
+    cgroup_name(name, c->job, c->cookie);
+    if ((size_t)snprintf(c->group, sizeof(c->group), "%s/%s", own, name) >= sizeof(c->group)) {
+        choose_plain(c, "its path would be too long");
+        return;
+    }
+    c->kind = CONTAIN_CGROUP;
+    snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
+}
+
+static ddp_status no_cgroup(const char *why, struct ddp_err *err)
+{
+    return ddp_fail(
+        err, DDP_ERR_UNSUPPORTED,
+        "--contain=cgroup: %s; it needs a cgroup v2 that this user may write to, as made by 'systemd-run "
+        "--user --scope -p Delegate=yes', and Linux 5.14",
+        why);
+}
+
+/* The control group needs the cookie for its name. */
+static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
+{
+    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "there are no random numbers for its name";
+    c->may_fall_back = kind == CONTAIN_AUTO;
+    if (kind == CONTAIN_PIDNS) {
+        c->kind = kind;
+        snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (nothing is stronger)");
+        return pidns_probe(err);
+    }
+    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && cgroup_find(own, why))
+        choose_cgroup(c, own);
+    else
+        choose_plain(c, why);
+    return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
+}
+
+ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
+{
+    struct contain *c = calloc(1, sizeof(*c));
+    *out = c;
+    if (c == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    c->group_fd = c->host_proc = -1;
+    c->job = strdup(options->job);
+    c->cookie = strdup(options->cookie != NULL ? options->cookie : "");
+    ddp_status status = c->job != NULL && c->cookie != NULL ? choose(c, options->kind, err)
+                                                            : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (status != DDP_OK) {
+        contain_close(c);
+        *out = NULL;
+        return status;
+    }
+    if (!options->dry_run)
+        record_sweep(options->quiet);
+    return DDP_OK;
+}
+
+void contain_close(struct contain *c)
+{
+    if (c->group_fd >= 0)
+        close(c->group_fd);
+    if (c->host_proc >= 0)
+        close(c->host_proc);
+    free(c->job);
+    free(c->cookie);
+    free(c);
+}
+
+const char *contain_words(const struct contain *c)
+{
+    return c->words;
+}
+
+/* --- begin ----------------------------------------------------------------------------------------------- */
+
+/* Only the child of a process that has unshared is in the new namespace. */
+pid_t contain_fork(struct contain *c)
+{
+    struct ddp_err err;
+    if (c->kind == CONTAIN_PIDNS) {
+        c->host_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (pidns_unshare(&err) != DDP_OK) {
+            log_error("%s", err.msg);
+            return -1;
+        }
+    }
+    return fork();
+}
+
+ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
+{
+    return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
+}
+
+/* A PID namespace leaves nothing to be found. */
+static void write_record(struct contain *c)
+{
+    struct ddp_err err;
+    size_t len = strlen(c->words);
+    if (c->recorded || c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
+        return;
+    c->recorded = true;
+    if (record_write(c->job, c->cookie, c->group, &err) != DDP_OK)
+        snprintf(c->words + len, sizeof(c->words) - len,
+                 "; should both be killed at once, the next start will not know of this job: %.300s",
+                 err.msg);
+}
+
+static void leave_group(struct contain *c)
+{
+    if (c->group_fd >= 0)
+        close(c->group_fd);
+    if (c->inside[0] != '\0')
+        cgroup_remove(c->inside, EMPTY_LIMIT_MS);
+    c->group_fd = -1;
+    c->inside[0] = '\0';
+}
+
+/* The job's group, and the attempt's in it. */
+static bool make_group(struct contain *c, int attempt)
+{
+    int job_fd = cgroup_make(c->group);
+    if (job_fd < 0)
+        return false;
+    close(job_fd);
+    snprintf(c->inside, sizeof(c->inside), "%.4000s/attempt-%d", c->group, attempt);
+    c->group_fd = cgroup_make(c->inside);
+    return c->group_fd >= 0;
+}
+
+ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err)
+{
+    char why[CGROUP_WHY_MAX];
+    write_record(c);
+    if (c->kind != CONTAIN_CGROUP)
+        return DDP_OK;
+    leave_group(c);
+    if (make_group(c, attempt))
+        return DDP_OK;
+    snprintf(why, sizeof(why), "cannot make %.80s: %s", c->group, strerror(errno));
+    cgroup_remove(c->group, 0);
+    if (!c->may_fall_back)
+        return no_cgroup(why, err);
+    choose_plain(c, why);
+    return DDP_OK;
+}
+
+int contain_cgroup_fd(const struct contain *c)
+{
+    return c->group_fd;
+}
+
+pid_t contain_shown_pid(const struct contain *c, pid_t pid)
+{
+    pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;
+    return shown != 0 ? shown : pid;
+}
+
+/* --- end ------------------------------------------------------------------------------------------------- */
+
+/* The agent kills the attempt, and may make another; the guardian does not know which is the last, and kills all. */
+bool contain_kill(struct contain *c)
+{
+    return c->kind == CONTAIN_CGROUP && cgroup_kill(c->inside[0] != '\0' ? c->inside : c->group);
+}
+
+/* A group that somebody is still in stays, and so does the record: the next start will try again. */
+void contain_remove(struct contain *c)
+{
+    if (c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
+        return;
+    if (c->kind != CONTAIN_CGROUP || cgroup_remove(c->group, EMPTY_LIMIT_MS))
+        record_remove(c->cookie);
+}

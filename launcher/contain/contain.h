@@ -1,0 +1,65 @@
+/* contain.h -- what keeps every process of a job together, so that none survives it and no other is touched.
+ *
+ *     layer    what it is                                        when
+ *     plain    guardian and agent adopt orphans and kill         always
+ *     cgroup   a control group of its own for each attempt       there is a writable cgroup v2
+ *     pidns    the agent is process 1 of a PID namespace         only when asked for: workers see other pids
+ *
+ * The stronger layers come on top of plain, which goes on working below them. A record of the job
+ * (record.h) lets the next start on this host find what plain cannot reach: processes that are left when guardian and
+ * agent are killed together.
+ *
+ * Opened before the guardian forks, so both processes have one. The agent makes things (contain_attempt); who is the
+ * last of the two takes them away (contain_remove). */
+#ifndef LAUNCHER_CONTAIN_H
+#define LAUNCHER_CONTAIN_H
+
+#include "cli/cli.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct contain;
+
+struct contain_options {
+    enum contain_kind kind; /* CONTAIN_AUTO: cgroup where there is one, else plain */
+    const char *job;        /* borrowed until contain_open returns */
+    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed likewise */
+    bool dry_run;           /* look only */
+    bool quiet;
+};
+
+/* Choose the layer; kill what dead jobs of this user have left, and say so. Nothing is made yet. DDP_OK: free with contain_close. DDP_ERR_UNSUPPORTED:
+ * the layer that was asked for is not available; `err` says why, and what to do. DDP_ERR_NOMEM. */
+ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
+
+/* "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the reasons against the stronger layers, for --verbose, --dry_run and the report.
+ * Borrowed. */
+const char *contain_words(const struct contain *c);
+
+/* Fork the agent, as fork(2) does. */
+pid_t contain_fork(struct contain *c);
+
+/* In the agent, before anything else. `lifeline` becomes readable when the guardian is gone. */
+ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
+
+/* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
+ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err);
+
+/* Where a worker is to be born: a descriptor of the attempt's control group; -1 = none. It stays `c`'s. */
+int contain_cgroup_fd(const struct contain *c);
+
+/* The pid of our child as the user sees it from outside, where that can be known; else as we see it. */
+pid_t contain_shown_pid(const struct contain *c, pid_t pid);
+
+/* SIGKILL to everybody in the layer at once; false when the layer cannot do that. The sweep of descendants.h follows in
+ * any case: it also reaps. */
+bool contain_kill(struct contain *c);
+
+/* Take away what contain_attempt made, when nobody is left. Call it in the last of the two processes. */
+void contain_remove(struct contain *c);
+
+/* Free. */
+void contain_close(struct contain *c);
+
+#endif

@@ -1,0 +1,268 @@
+/* descendants.c -- see descendants.h.
+ *
+ * The tree is read from /proc/PID/task/TID/children, or where the kernel lacks that file from the
+ * parent field of every /proc/PID/stat. Pids are reused, so a number that was read a moment ago
+ * proves nothing:
+ *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
+ *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
+ *     child of ours) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
+ *     start time stands in for it.
+ * Both lists may miss someone who is being born. That is why killing (descendants_kill.c) repeats until wait says
+ * that nobody is left. */
+#include "contain/descendants.h"
+
+#include "contain/procfs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NAMED_AT_MOST = 8, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
+
+enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
+
+bool descendants_adopt(void)
+{
+    return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
+}
+
+/* --- reading the tree ----------------------------------------------------------------------------------- */
+
+/* Parent of `pid`, 0 when it is gone. */
+static pid_t parent_of(pid_t pid)
+{
+    struct proc_stat stat;
+    return procfs_stat(pid, &stat) ? stat.parent : 0;
+}
+
+static void add_pid(struct buf *pids, pid_t pid)
+{
+    buf_append(pids, &pid, sizeof(pid)); /* short of memory: one less now, found by the next scan */
+}
+
+/* False when this kernel has no `children` files. */
+static bool children_by_file(pid_t of, struct buf *pids)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
+    DIR *tasks = opendir(path);
+    if (tasks == NULL)
+        return errno == ENOENT; /* the process is gone, and has no children */
+    bool supported = true;
+    for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
+        struct buf text = { 0 };
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)of, e->d_name);
+        if (procfs_read(path, &text)) {
+            char *at = (char *)text.data, *end;
+            for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
+                add_pid(pids, (pid_t)pid);
+        } else if (of == getpid()) {
+            supported = false; /* our own threads do not vanish while we look */
+        }
+        buf_free(&text);
+    }
+    closedir(tasks);
+    return supported;
+}
+
+/* Slower by the number of all processes, and not atomic; both is made good by asking again. */
+static void children_by_scan(pid_t of, struct buf *pids)
+{
+    DIR *proc = opendir("/proc");
+    if (proc == NULL)
+        return;
+    for (struct dirent *e; (e = readdir(proc)) != NULL;) {
+        pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+        if (pid > 0 && parent_of(pid) == of)
+            add_pid(pids, pid);
+    }
+    closedir(proc);
+}
+
+/* No number above that of a new process has been given away, until they wrap around. */
+static pid_t highest_pid(void)
+{
+    pid_t pid = vfork();
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid > 0 ? pid : PID_MOST;
+}
+
+static size_t children_up_to(pid_t most, struct buf *pids)
+{
+    for (pid_t pid = 1; pid <= most; pid++) {
+        siginfo_t unused;
+        if (waitid(P_PID, (id_t)pid, &unused, WEXITED | WNOHANG | WNOWAIT) == 0)
+            add_pid(pids, pid);
+    }
+    return pids->len;
+}
+
+/* Where /proc is not mounted, or is that of another PID namespace, wait() still knows whose child a number is. So every
+ * number is tried; it tells of our own children only. Numbers that have wrapped around cost a second of work. */
+static void children_by_wait(struct buf *pids)
+{
+    siginfo_t unused;
+    const bool none = waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) != 0;
+    if (!none && children_up_to(highest_pid(), pids) == 0)
+        children_up_to(PID_MOST, pids);
+}
+
+/* The same for the life of a kernel. */
+static enum way way_to_children(void)
+{
+    static enum way way;
+    if (way == UNKNOWN && !procfs_is_ours())
+        way = BY_WAIT;
+    if (way == UNKNOWN) {
+        struct buf probe = { 0 };
+        way = children_by_file(getpid(), &probe) ? BY_FILE : BY_SCAN;
+        buf_free(&probe);
+    }
+    return way;
+}
+
+/* Children of `of` as an array of pid_t in `pids`. */
+static size_t children_of(pid_t of, struct buf *pids)
+{
+    const enum way way = way_to_children();
+    if (way == BY_FILE)
+        children_by_file(of, pids);
+    else if (way == BY_SCAN)
+        children_by_scan(of, pids);
+    else if (of == getpid())
+        children_by_wait(pids);
+    return pids->len / sizeof(pid_t);
+}
+
+size_t descendants_list(struct buf *pids)
+{
+    return children_of(getpid(), pids);
+}
+
+/* --- signalling ----------------------------------------------------------------------------------------- */
+
+/* Somebody who may be signalled. */
+struct target {
+    pid_t pid;
+    int pidfd;            /* -1: a child of ours, or this kernel has none */
+    uint64_t start_ticks; /* without a pidfd, for all but children of ours; 0 = none */
+};
+
+static bool signal_pidfd(int pidfd, int signal)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+}
+
+/* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in which the process
+ * would have to end and its number go once around. */
+static bool signal_target(const struct target *t, int signal)
+{
+    struct proc_stat stat;
+    if (t->pidfd >= 0)
+        return signal_pidfd(t->pidfd, signal);
+    if (t->start_ticks != 0 && (!procfs_stat(t->pid, &stat) || stat.start_ticks != t->start_ticks))
+        return false;
+    return kill(t->pid, signal) == 0;
+}
+
+/* Hold on to `pid`; false when it is gone. A pidfd that cannot be signalled is of no use. */
+static bool open_target(pid_t pid, struct target *t)
+{
+    struct proc_stat stat;
+    *t = (struct target){ .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
+    if (t->pidfd >= 0 && !signal_pidfd(t->pidfd, 0) && errno == ENOSYS) {
+        close(t->pidfd);
+        t->pidfd = -1;
+    }
+    if (t->pidfd >= 0)
+        return true;
+    if (!procfs_stat(pid, &stat))
+        return false;
+    t->start_ticks = stat.start_ticks;
+    return true;
+}
+
+static void close_target(const struct target *t)
+{
+    if (t->pidfd >= 0)
+        close(t->pidfd);
+}
+
+/* Is the process behind a number that was read as a child of `parent`, and has been opened since, really ours? */
+static bool is_ours(pid_t pid, const struct target *parent)
+{
+    pid_t now = parent_of(pid);
+    if (now == getpid())
+        return true; /* its parent has died, we have adopted it */
+    return now == parent->pid && signal_target(parent, 0);
+}
+
+/* Signal `t` and all below it. Its children are read before the signal can take the list away; they are signalled after it,
+ * so it cannot make more of them meanwhile when the signal kills. */
+static void signal_tree(const struct target *t, int signal)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(t->pid, &pids);
+    signal_target(t, signal);
+    for (size_t i = 0; i < n; i++) {
+        struct target child;
+        if (!open_target(((const pid_t *)(const void *)pids.data)[i], &child))
+            continue;
+        if (is_ours(child.pid, t))
+            signal_tree(&child, signal);
+        close_target(&child);
+    }
+    buf_free(&pids);
+}
+
+void descendants_signal(int signal)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(getpid(), &pids);
+    for (size_t i = 0; i < n; i++)
+        signal_tree(&(struct target){ .pid = ((const pid_t *)(const void *)pids.data)[i], .pidfd = -1 },
+                    signal);
+    buf_free(&pids);
+}
+
+size_t descendants_children(pid_t *out, size_t max)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(getpid(), &pids);
+    n = n < max ? n : max;
+    if (n > 0)
+        memcpy(out, pids.data, n * sizeof(*out));
+    buf_free(&pids);
+    return n;
+}
+
+/* --- words -------------------------------------------------------------------------------------------------- */
+
+void descendants_names(struct buf *out)
+{
+    struct buf pids = { 0 };
+    size_t n = children_of(getpid(), &pids);
+    for (size_t i = 0; i < n && i < NAMED_AT_MOST; i++) {
+        pid_t pid = ((const pid_t *)(const void *)pids.data)[i];
+        char path[64];
+        struct buf name = { 0 };
+        snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+        procfs_read(path, &name);
+        buf_printf(out, "%s%d (%.*s)", i > 0 ? ", " : "", (int)pid, (int)(name.len > 0 ? name.len - 1 : 0),
+                   name.len > 0 ? (const char *)name.data : "");
+        buf_free(&name);
+    }
+    buf_free(&pids);
+}

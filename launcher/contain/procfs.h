@@ -1,0 +1,21 @@
+/* procfs.h -- small files of /proc. */
+#ifndef LAUNCHER_PROCFS_H
+#define LAUNCHER_PROCFS_H
+
+#include "base/buf.h"
+#include "contain/proc_stat.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* The whole of a file as text in `out`, with a NUL behind its end (not counted); false when it is gone, longer than
+ * 1 MiB, or memory is short. The caller frees `out` in any case. */
+bool procfs_read(const char *path, struct buf *out);
+
+/* False when there is no such process. */
+bool procfs_stat(pid_t pid, struct proc_stat *out);
+
+/* False when /proc is not mounted, or its numbers are those of another PID namespace. */
+bool procfs_is_ours(void);
+
+#endif

@@ -1,0 +1,248 @@
+/* record.c -- see record.h.
+ *
+ * A pid names a process only together with its start time, both only on one boot of one machine and inside one PID
+ * namespace: the record has all four, and what does not fit is left alone. Who is killed is decided by the cookie
+ * (leftovers.c) and by the name of the control group, never by a pid from the record.
+ *
+ * At a start without dead jobs all this is three directories that are opened and mostly not there. */
+#include "contain/record.h"
+
+#include "contain/cgroup.h"
+#include "contain/leftovers.h"
+#include "contain/procfs.h"
+#include "contain/record_text.h"
+
+#include "base/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    PLACES = 3,
+    RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
+    SWEEP_LIMIT_MS = 5000
+};
+
+/* --- places ---------------------------------------------------------------------------------------------- */
+
+/* The n-th place; false when there is none. */
+static bool place(int n, char out[PATH_MAX])
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const unsigned uid = geteuid();
+    if (n == 0)
+        return runtime != NULL && runtime[0] == '/' &&
+               (size_t)snprintf(out, PATH_MAX, "%s/ddprun", runtime) < PATH_MAX;
+    snprintf(out, PATH_MAX, n == 1 ? "/run/user/%u/ddprun" : "/tmp/ddprun-%u", uid);
+    return true;
+}
+
+/* The directory, when it is nobody else's; -1 (errno) when it is not there or not to be trusted. */
+static int open_place(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
+        return fd;
+    if (fd >= 0) {
+        close(fd);
+        errno = EACCES;
+    }
+    return -1;
+}
+
+/* The first place that is there or can be made. */
+static int make_place(char path[PATH_MAX])
+{
+    int fd = -1;
+    for (int i = 0; fd < 0 && i < PLACES; i++)
+        if (place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
+            fd = open_place(path);
+    return fd;
+}
+
+/* --- write and remove ------------------------------------------------------------------------------------ */
+
+static bool who_is(pid_t pid, struct record_process *to)
+{
+    struct proc_stat stat;
+    if (!procfs_stat(pid, &stat))
+        return false;
+    *to = (struct record_process){ .pid = pid, .start_ticks = stat.start_ticks };
+    return true;
+}
+
+/* What pids are worth: this boot, this namespace. */
+static bool where_are_we(struct record *r)
+{
+    struct stat st;
+    struct buf boot = { 0 };
+    bool ok = procfs_read("/proc/sys/kernel/random/boot_id", &boot) && boot.len >= RECORD_BOOT_CHARS &&
+              stat("/proc/self/ns/pid", &st) == 0;
+    if (ok) {
+        memcpy(r->boot, boot.data, RECORD_BOOT_CHARS);
+        r->pid_namespace = st.st_ino;
+    }
+    buf_free(&boot);
+    return ok;
+}
+
+/* Under a name that no reader takes for a record, then renamed: nobody ever sees half of one. */
+static bool put_file(int dir, const char *name, const struct buf *text)
+{
+    char draft[RECORD_COOKIE_CHARS + 8];
+    snprintf(draft, sizeof(draft), ".%s", name);
+    int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    bool ok = write(fd, text->data, text->len) == (ssize_t)text->len;
+    close(fd);
+    if (ok && renameat(dir, draft, dir, name) == 0)
+        return true;
+    int error = ok ? errno : ENOSPC;
+    unlinkat(dir, draft, 0);
+    errno = error;
+    return false;
+}
+
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err)
+{
+    char path[PATH_MAX] = "";
+    struct buf text = { 0 };
+    struct record r = { 0 };
+    snprintf(r.job, sizeof(r.job), "%s", job);
+    snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
+    snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
+    if (!where_are_we(&r) || !who_is(getppid(), &r.guardian) || !who_is(getpid(), &r.agent) ||
+        !record_print(&text, &r)) {
+        buf_free(&text);
+        return ddp_fail(err, DDP_ERR_IO, "/proc does not tell who we are");
+    }
+    int dir = make_place(path);
+    bool ok = dir >= 0 && put_file(dir, cookie, &text);
+    int error = errno;
+    if (dir >= 0)
+        close(dir);
+    buf_free(&text);
+    return ok ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, strerror(error));
+}
+
+/* Wherever it was put: the environment decided that then, and may be another now. */
+void record_remove(const char *cookie)
+{
+    char path[PATH_MAX];
+    for (int i = 0; i < PLACES; i++) {
+        int dir = place(i, path) ? open_place(path) : -1;
+        if (dir >= 0) {
+            unlinkat(dir, cookie, 0);
+            close(dir);
+        }
+    }
+}
+
+/* --- look ------------------------------------------------------------------------------------------------ */
+
+/* False: no record of ours. */
+static bool read_record(int dir, const char *name, struct record *r)
+{
+    char text[RECORD_MAX];
+    struct stat st;
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = -1;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+        n = read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    return (size_t)n == strlen(text) && record_parse(text, r) && strcmp(r->cookie, name) == 0;
+}
+
+static bool is_alive(const struct record_process *p)
+{
+    struct proc_stat stat;
+    return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
+}
+
+/* One line for the user, whose processes have just been killed without his asking. */
+static void say(const struct record *r, int killed, bool all)
+{
+    if (killed > 0)
+        log_info("job '%s' was left without ddprun (pids %d and %d were killed); its %d remaining process%s "
+                 "been killed now",
+                 r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
+    if (!all)
+        log_warn("job '%s' was left without ddprun, and not all of its processes can be killed", r->job);
+}
+
+/* True when nothing is left of the job. */
+static bool bury(const struct record *r, bool quiet)
+{
+    struct leftovers l = { .cookie = r->cookie, .start_ticks = r->agent.start_ticks };
+    int in_group = r->cgroup[0] != '\0' ? cgroup_count(r->cgroup) : 0;
+    if (in_group > 0)
+        cgroup_kill(r->cgroup);
+    bool all = leftovers_kill(&l, SWEEP_LIMIT_MS);
+    if (r->cgroup[0] != '\0')
+        all = cgroup_remove(r->cgroup, SWEEP_LIMIT_MS) && all;
+    if (!quiet)
+        say(r, in_group > l.killed ? in_group : l.killed, all);
+    return all;
+}
+
+/* True when a record was taken away because its job was dead: then one of those it had started may be dead, too. */
+static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
+{
+    struct record r;
+    if (!read_record(dir, name, &r))
+        return false;
+    if (strcmp(r.boot, here->boot) != 0) {
+        unlinkat(dir, name, 0);
+        return false;
+    }
+    if (r.pid_namespace != here->pid_namespace || is_alive(&r.guardian) || is_alive(&r.agent) ||
+        leftovers_is_marked(0, r.cookie))
+        return false;
+    return bury(&r, quiet) && unlinkat(dir, name, 0) == 0;
+}
+
+/* How many jobs were buried? */
+static int look_through(int dir, const struct record *here, bool quiet)
+{
+    int seen = 0, buried = 0;
+    DIR *d = fdopendir(dup(dir));
+    if (d == NULL)
+        return 0;
+    rewinddir(d);
+    for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.')
+            continue;
+        seen++;
+        buried += look_at(dir, e->d_name, here, quiet);
+    }
+    closedir(d);
+    return buried;
+}
+
+void record_sweep(bool quiet)
+{
+    char path[PATH_MAX];
+    struct record here;
+    bool known = false;
+    for (int i = 0; i < PLACES; i++) {
+        int dir = place(i, path) ? open_place(path) : -1;
+        if (dir < 0)
+            continue;
+        known = known || where_are_we(&here);
+        while (known && look_through(dir, &here, quiet) > 0)
+            continue;
+        close(dir);
+    }
+}

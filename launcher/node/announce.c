@@ -1,0 +1,144 @@
+/* announce.c -- see announce.h.
+ *
+ * Each fact has one function, and that function knows all its forms: an event, a sentence, or
+ * nothing. node*.c call it where the fact becomes true and need not know what the user asked
+ * for. */
+#include "node/announce.h"
+
+#include "agent/ending.h"
+#include "report/event_json.h"
+#include "contain/lacks.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+static uint64_t since_start(const struct announce *a)
+{
+    return clock_ms() - a->started_ms;
+}
+
+/* `made` is the answer of the function that made the event. One that could not be made is left out:
+ * there is no memory, and the workers matter more. */
+static void put_event(const struct announce *a, bool made, struct buf *event)
+{
+    if (made)
+        output_put(a->output, event);
+    buf_free(event);
+}
+
+/* What stands in for what is missing, to those who ask; to all when it may matter to them. */
+static void announce_lacks(const struct announce *a)
+{
+    bool grave;
+    const char *words;
+    for (size_t i = 0; (words = lacks_words(i, &grave)) != NULL; i++)
+        if (a->plan->cli->verbose || (grave && !a->plan->cli->quiet))
+            output_note(a->output, "%s%s", grave ? "warning: " : "", words);
+}
+
+void announce_job(const struct announce *a, const char *note)
+{
+    const struct plan *plan = a->plan;
+    struct buf event = { 0 };
+    for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
+        output_note(a->output, "%s", plan->notes[i]);
+    if (!plan->cli->quiet && note[0] != '\0')
+        output_note(a->output, "%s", note);
+    if (plan->cli->verbose && !plan->cli->json) /* ddpctl is given this address */
+        output_note(a->output, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
+    if (plan->cli->verbose && plan->contained_by != NULL)
+        output_note(a->output, "contained by: %s", plan->contained_by);
+    announce_lacks(a);
+    if (plan->cli->json)
+        put_event(a, event_started(&event, since_start(a), plan), &event);
+}
+
+void announce_worker_started(const struct announce *a, int local_rank, int pid)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
+    struct buf event = { 0 };
+    if (a->plan->cli->json)
+        put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
+    else if (a->plan->cli->verbose)
+        output_note(a->output, "rank %d started, pid %d", who->rank, pid);
+}
+
+void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
+    char text[ENDING_MAX];
+    struct buf event = { 0 };
+    if (a->plan->cli->json) {
+        put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
+    } else if (a->plan->cli->verbose) {
+        ending_text(text, how);
+        output_note(a->output, "rank %d: %s", who->rank, text);
+    }
+}
+
+/* "attempt 1 failed: rank 3: exit 7; starting attempt 2 of 4 in 2 s". Said also with --quiet: the output of the
+ * workers starts from its beginning, and the user would wonder. */
+void announce_restart(const struct announce *a, const struct agent *agent, const char *why)
+{
+    int n;
+    struct buf event = { 0 };
+    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
+    const int rank = a->plan->workers[failed[n - 1].local_rank].rank;
+    if (a->plan->cli->json)
+        put_event(a, event_restart(&event, since_start(a), rank, why, agent), &event);
+    else
+        output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.3g s", n, rank,
+                    why, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
+}
+
+/* A sentence that begins with the signal and its sender. */
+static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
+{
+    struct buf text = { 0 };
+    if (signal_heard_text(heard, &text))
+        output_note(a->output, "%.*s%s", (int)text.len, (const char *)text.data, what);
+    buf_free(&text);
+}
+
+void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first)
+{
+    struct buf event = { 0 };
+    if (a->plan->cli->json)
+        put_event(a, event_stop(&event, since_start(a), heard), &event);
+    else if (!a->plan->cli->quiet)
+        note_signal(a, heard,
+                    first ? ": stopping the workers; once more kills them at once" : " again: killing");
+}
+
+/* Who sends a worker a signal on purpose wants to see that it went there, or why it died of it; a window that gets
+ * another size is no news. */
+void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
+{
+    char what[64];
+    struct buf event = { 0 };
+    snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
+    if (a->plan->cli->json)
+        put_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
+    else if (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet))
+        note_signal(a, heard, what);
+}
+
+/* Asked for, so it is said with --quiet, too. */
+void announce_status(const struct announce *a, const struct signal_heard *heard)
+{
+    note_signal(a, heard, ": this is what the job does");
+}
+
+void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal)
+{
+    const struct plan_worker *who = &a->plan->workers[local_rank];
+    char name[ENDING_MAX];
+    struct buf event = { 0 };
+    signal_name(name, signal);
+    if (a->plan->cli->json)
+        put_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
+    else if (!a->plan->cli->quiet)
+        output_note(a->output, "rank %d was stopped by %s; it goes on after kill -CONT %d", who->rank, name,
+                    pid);
+}

@@ -1,0 +1,43 @@
+/* exits.c -- see exits.h.
+ *
+ * The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
+ * the order in which it became so. That order is all we want from it: SIGCHLD still says when to look, and waitpid how
+ * each worker ended, so a pidfd that could not be had costs nothing but the order. */
+#include "node/exits.h"
+
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void exits_open(struct exits *x)
+{
+    x->epoll = epoll_create1(EPOLL_CLOEXEC);
+}
+
+void exits_watch(struct exits *x, pid_t pid)
+{
+    int pidfd = x->epoll < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0)
+        return;
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)pidfd << 32 | (uint32_t)pid };
+    if (epoll_ctl(x->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0)
+        close(pidfd);
+}
+
+pid_t exits_next(struct exits *x)
+{
+    struct epoll_event event;
+    /* One at a time: what is left in the set keeps its place. */
+    if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
+        return 0;
+    close((int)(event.data.u64 >> 32)); /* leaves the set by that, too: nobody else holds it */
+    return (pid_t)(uint32_t)event.data.u64;
+}
+
+void exits_close(struct exits *x)
+{
+    if (x->epoll >= 0)
+        close(x->epoll);
+    x->epoll = -1;
+}

@@ -1,0 +1,179 @@
+/* final_report.c -- see final_report.h.
+ *
+ * This is the last that happens: no worker runs, all output is written, the threads of the writers
+ * sleep, or hang because nobody reads. So it may wait a while, and it writes to the descriptors itself
+ * instead of going through the sinks again. */
+#include "node/final_report.h"
+
+#include "report/error_read.h"
+#include "report/event_json.h"
+#include "output/logdir.h"
+#include "report/program_see.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    UNREAD_MS = 2000,   /* for a reader of the report that does not read */
+    PIECE_BYTES = 4096, /* a pipe that is ready takes as much without waiting */
+    LOSSES_MAX = 64,
+    LOSSES_SAID = 4
+};
+
+/* All of it; a stderr that is closed or full has nobody to complain to. */
+static void write_all(int fd, struct slice bytes)
+{
+    const char *at = bytes.data;
+    for (size_t left = bytes.len; left > 0;) {
+        struct pollfd ready = { .fd = fd, .events = POLLOUT };
+        if (poll(&ready, 1, UNREAD_MS) == 0)
+            return;
+        ssize_t n = write(fd, at, left < PIECE_BYTES ? left : PIECE_BYTES);
+        if (n < 0 && errno != EINTR)
+            return;
+        at += n > 0 ? n : 0;
+        left -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* A report beside the logs is found again when the terminal is long closed. */
+static void leave_in_log_dir(const struct report *r)
+{
+    char path[PATH_MAX];
+    struct ddp_err err;
+    cJSON *json = report_json(r);
+    char *text = json != NULL ? cJSON_Print(json) : NULL;
+    snprintf(path, sizeof(path), "%s/report.json", r->plan->log_root);
+    int fd = text != NULL ? logdir_create(path, &err) : -1;
+    if (fd >= 0) {
+        write_all(fd, slice_str(text));
+        write_all(fd, slice_str("\n"));
+        close(fd);
+    } else {
+        log_warn("%s", text != NULL ? err.msg : "no memory for report.json");
+    }
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
+/* Success is silent, as with every program of a pipeline; a machine that reads events always gets
+ * the last one. */
+static void print_it(const struct report *r)
+{
+    const struct cli *cli = r->plan->cli;
+    struct buf out = { 0 };
+    if (cli->json ? event_finished(&out, r) : (report_needed(r) || cli->verbose) && report_text(r, &out))
+        write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
+    buf_free(&out);
+}
+
+/* Colours where a person looks, unless that person does not want any (https://no-color.org). */
+static bool wants_colour(const struct plan *plan)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    const char *no = env_find(plan->facts->environ_block, "NO_COLOR");
+    return plan->facts->terminal && (term == NULL || strcmp(term, "dumb") != 0) &&
+           (no == NULL || *no == '\0');
+}
+
+static int utc_offset_s(void)
+{
+    struct tm local;
+    time_t now = time(NULL);
+    return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
+}
+
+/* What can be looked up about the first failure alone. */
+struct details {
+    struct program_look look;
+    struct error_text error;
+    struct ddp_err trouble;
+};
+
+/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+static void look_at_program(struct report *r, struct details *d, const char *program)
+{
+    if (program == NULL || strchr(program, '/') == NULL)
+        return;
+    program_see(program, &d->look);
+    r->look = &d->look;
+}
+
+static void read_error_file(struct report *r, struct details *d)
+{
+    int first = agent_first_failure(r->agent);
+    const char *path = first >= 0 ? r->plan->workers[first].error_file : "";
+    if (*path == '\0' || agent_worker(r->agent, first)->verdict == WORKER_NOT_STARTED)
+        return;
+    ddp_status status = error_file_read(path, &d->error, &d->trouble);
+    if (status == DDP_OK)
+        r->error = &d->error;
+    else if (status != DDP_ERR_CLOSED)
+        r->error_trouble = d->trouble.msg;
+}
+
+/* Nobody shall believe that output is complete when it is not, after a success least of all. A reader that has
+ * gone away (head, a pager) wanted no more. */
+static void say_losses(const struct loss *lost, size_t n)
+{
+    size_t said = 0, more = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (lost[i].error == EPIPE)
+            continue;
+        if (said < LOSSES_SAID)
+            log_warn("%llu bytes of the workers' output are missing in %s: %s",
+                     (unsigned long long)lost[i].bytes, lost[i].name,
+                     lost[i].error != 0 ? strerror(lost[i].error) : "they were not read in time");
+        *(said < LOSSES_SAID ? &said : &more) += 1;
+    }
+    if (more > 0)
+        log_warn("output is missing in %zu%s more places", more, n == LOSSES_MAX ? " or" : "");
+}
+
+static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX])
+{
+    size_t n = 0;
+    while (n < LOSSES_MAX && output_loss(output, n, &lost[n]))
+        n++;
+    return n;
+}
+
+void final_report(const struct final_facts *f)
+{
+    struct loss lost[LOSSES_MAX];
+    static struct details details; /* paths make it too large for a stack */
+    struct report r = { .plan = f->plan,
+                        .agent = f->agent,
+                        .stdout_tails = output_tails(f->output, STD_OUT),
+                        .stderr_tails = output_tails(f->output, STD_ERR),
+                        .started_ms = f->started_ms,
+                        .ended_ms = clock_ms(),
+                        .ended_unix_ms = clock_unix_us() / 1000,
+                        .utc_offset_s = utc_offset_s(),
+                        .colour = wants_colour(f->plan),
+                        .attempt_words = f->attempt_words,
+                        .stuck = f->stuck,
+                        .n_stuck = f->n_stuck,
+                        .left_waiting = f->left_waiting,
+                        .lost = lost,
+                        .n_lost = collect_losses(f->output, lost),
+                        .path = f->path,
+                        .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
+    r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
+    look_at_program(&r, &details, f->program);
+    read_error_file(&r, &details);
+    print_it(&r);
+    say_losses(lost, r.n_lost);
+    if (f->plan->log_root != NULL)
+        leave_in_log_dir(&r);
+    error_text_free(&details.error);
+}

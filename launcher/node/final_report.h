@@ -1,0 +1,30 @@
+/* final_report.h -- look up what the report needs, print it, and leave it in the log directory. */
+#ifndef LAUNCHER_FINAL_REPORT_H
+#define LAUNCHER_FINAL_REPORT_H
+
+#include "report/evidence.h"
+#include "output/output.h"
+#include "report/report.h"
+
+struct final_facts {
+    const struct plan *plan;
+    const struct agent *agent;
+    struct output *output; /* everything in it is written */
+    const struct evidence *evidence;
+    uint64_t started_ms;
+    const struct signal_heard
+        *stop; /* the user's first request to stop, if agent_stop_signal says there is one */
+    const char
+        *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
+    struct slice attempt_words; /* of report_attempts.h */
+    const struct stuck *stuck;  /* what cannot be killed, n_stuck of them */
+    size_t n_stuck;
+    const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
+    const char *path;         /* the PATH it was looked for in */
+};
+
+/* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with
+ * --json, and report.json in the log directory. */
+void final_report(const struct final_facts *facts);
+
+#endif

@@ -1,0 +1,156 @@
+/* guardian.c -- see guardian.h.
+ *
+ * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no
+ * allocation on its way. It sleeps in sigwaitinfo; every event it knows is a signal. The agent sits
+ * in a session of its own, so a Ctrl-C comes to the guardian alone and is handed on once.
+ *
+ * A signal is handed on as a message in the lifeline: which, and who sent it. A second signal, as one
+ * might expect, would lose the sender, and two of a kind would become one.
+ *
+ * The agent's parent-death signal is SIGCONT: it may have been stopped, and then would not see that the
+ * lifeline has ended. SIGKILL would let the workers' children escape. */
+#include "node/guardian.h"
+
+#include "base/log.h"
+#include "contain/descendants.h"
+#include "tables/exit_codes.h"
+#include "node/signal_watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
+enum { SWEEP_LIMIT_MS = 5000, STUCK_LIMIT_MS = 100 };
+
+struct guardian {
+    pid_t agent;
+    int lifeline[2]; /* the agent reads, the guardian writes */
+    sigset_t watched;
+};
+
+/* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
+ * wait for ever. A full pipe means that a stopped agent has a thousand messages to read already, a closed one
+ * that its SIGCHLD is about to come. */
+static void forward(const struct guardian *g, const struct signal_heard *heard)
+{
+    if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
+        log_warn("cannot reach the agent process: %s", strerror(errno));
+    kill(g->agent, SIGCONT);
+}
+
+/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job at
+ * rest. The SIGCONT that lets us go on waits behind this, and is handed on like any other. Where a process
+ * cannot be stopped (the first one of a container) the job rests until a SIGCONT comes. */
+static void rest(const struct guardian *g, const struct signal_heard *heard)
+{
+    forward(g, heard);
+    raise(SIGSTOP);
+}
+
+static void hand_on(const struct guardian *g, const siginfo_t *info)
+{
+    const struct signal_heard heard = {
+        .signal = info->si_signo,
+        .by_guardian = true,
+        .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
+    };
+    if (heard.signal == SIGTSTP)
+        rest(g, &heard);
+    else
+        forward(g, &heard);
+}
+
+/* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
+ * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
+ * come before we began to wait. */
+static int watch_agent(const struct guardian *g)
+{
+    for (;;) {
+        siginfo_t info;
+        int status, sig = sigwaitinfo(&g->watched, &info);
+        if (waitpid(g->agent, &status, WNOHANG) == g->agent)
+            return status;
+        if (sig > 0 && sig != SIGCHLD)
+            hand_on(g, &info);
+    }
+}
+
+static void say_agent_died(pid_t agent, int sig)
+{
+    const char *name = sigabbrev_np(sig);
+    log_error("the agent process (pid %d) was killed by signal %d (SIG%s); everything it had started has "
+              "been killed",
+              (int)agent, sig, name != NULL ? name : "?");
+}
+
+/* Whatever the other has left is our child now. What it has named already is not named again. */
+static void sweep(struct contain *contain, bool named)
+{
+    struct buf names = { 0 };
+    contain_kill(contain);
+    if (descendants_kill_all(named ? STUCK_LIMIT_MS : SWEEP_LIMIT_MS)) {
+        contain_remove(contain);
+        return;
+    }
+    if (named)
+        return;
+    descendants_names(&names);
+    log_error("cannot be killed, they hang in the kernel: %.*s", (int)names.len, (const char *)names.data);
+    buf_free(&names);
+}
+
+/* In the child. It keeps no end of the lifeline that could be written: the pipe must end when the
+ * guardian does. */
+static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
+{
+    struct ddp_err err;
+    close(g->lifeline[1]);
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
+    if (contain_enter(contain, g->lifeline[0], &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return EXIT_CODE_DDPRUN;
+    }
+    setsid();
+    descendants_adopt(); /* not inherited by fork */
+    return body(arg, g->lifeline[0]);
+}
+
+/* In the guardian. The sweep is for every end of the agent: one that has left by itself has swept
+ * already, and then this finds nobody. */
+static int watch_over(struct guardian *g, struct contain *contain)
+{
+    close(g->lifeline[0]);
+    int status = watch_agent(g);
+    sweep(contain, WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    say_agent_died(g->agent, WTERMSIG(status));
+    return EXIT_CODE_SIGNAL + WTERMSIG(status);
+}
+
+int guardian_run(guardian_body body, void *arg, struct contain *contain)
+{
+    struct guardian g;
+    signal_watch_block(&g.watched);
+    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        (g.agent = contain_fork(contain)) < 0) {
+        log_error("cannot start the agent process: %s", strerror(errno));
+        return EXIT_CODE_DDPRUN;
+    }
+    if (g.agent == 0)
+        return become_agent(&g, body, arg, contain);
+    return watch_over(&g, contain);
+}
+
+int guardian_is_gone(struct contain *contain)
+{
+    sweep(contain, false);
+    return EXIT_CODE_SIGNAL + SIGKILL;
+}

@@ -1,0 +1,318 @@
+/* input.c -- see input.h.
+ *
+ * Our stdin belongs to others, too: the shell, or whoever is at the other side of a pipe, shares its flags. So it is
+ * never made non-blocking. What can be polled is opened again where the system allows that, and watched through an
+ * epoll set of our own, since libuv changes the flags of what it watches itself; a plain file is read by libuv's
+ * threads. Nobody can stop us by SIGTTIN, because the agent has left the terminal's session. That also means that
+ * nobody would keep us from taking what is typed for the shell, so before each read from a terminal the guardian's
+ * place there is looked up. */
+#include "node/input.h"
+
+#include "node/fan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 * 1024, LOOK_AGAIN_MS = 300 };
+
+/* Our end of a worker's pipe. It frees itself when it is closed. */
+struct pipe_end {
+    uv_poll_t poll;
+    struct input *input;
+    int local_rank, fd;
+};
+
+struct input {
+    uv_loop_t *loop;
+    const struct plan *plan;
+    pid_t guardian;
+    enum input_way way;
+    struct fan fan;
+    struct pipe_end **ends; /* by local rank; NULL = closed */
+    int source, null;       /* what is read; /dev/null */
+    bool terminal, closing;
+
+    bool polled;      /* else it is a file */
+    int epoll;        /* holds `source` */
+    uv_poll_t ready;  /* of `epoll` */
+    uv_timer_t later; /* while we are in the background */
+    uv_fs_t request;  /* of a file */
+    bool reading;     /* `request` is under way */
+    char chunk[CHUNK];
+};
+
+static void give(struct input *in, int local_rank);
+static void take_if_wanted(struct input *in);
+static void go_on(struct input *in);
+
+/* --- the terminal ----------------------------------------------------------------------------------------- */
+
+/* Is the guardian's process group another than the one that the terminal listens to? */
+static bool in_background(const struct input *in)
+{
+    char path[64], text[512];
+    int group = 0, foreground = 0;
+    if (!in->terminal)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)in->guardian);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
+    return end != NULL && sscanf(end + 1, " %*c %*d %d %*d %*d %d", &group, &foreground) == 2 &&
+           foreground > 0 && group != foreground;
+}
+
+/* --- to the workers --------------------------------------------------------------------------------------- */
+
+static void free_end(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void close_end(struct input *in, int local_rank)
+{
+    struct pipe_end *end = in->ends[local_rank];
+    fan_close(&in->fan, local_rank);
+    in->ends[local_rank] = NULL;
+    if (end == NULL)
+        return;
+    uv_close((uv_handle_t *)&end->poll, free_end);
+    close(end->fd);
+}
+
+static void on_room(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events; /* the write will tell */
+    struct pipe_end *end = poll->data;
+    struct input *in = end->input;
+    give(in, end->local_rank);
+    take_if_wanted(in);
+}
+
+/* As much as the pipe takes. A worker that has closed its stdin is let go: it does not want more. */
+static void give(struct input *in, int local_rank)
+{
+    struct pipe_end *end = in->ends[local_rank];
+    size_t at, due = end != NULL ? fan_due(&in->fan, local_rank, &at) : 0;
+    ssize_t n = due > 0 ? write(end->fd, in->chunk + at, due) : 0;
+    if (n > 0)
+        fan_gave(&in->fan, local_rank, (size_t)n);
+    if ((n < 0 && errno != EAGAIN && errno != EINTR) || fan_is_over(&in->fan, local_rank))
+        close_end(in, local_rank);
+    else if (end != NULL && fan_due(&in->fan, local_rank, &at) > 0)
+        uv_poll_start(&end->poll, UV_WRITABLE, on_room);
+    else if (end != NULL)
+        uv_poll_stop(&end->poll);
+}
+
+/* --- from outside ----------------------------------------------------------------------------------------- */
+
+static void on_file_read(uv_fs_t *request)
+{
+    struct input *in = request->data;
+    ssize_t n = request->result;
+    in->reading = false;
+    uv_fs_req_cleanup(request);
+    if (in->closing)
+        return;
+    fan_fill(&in->fan, n > 0 ? (size_t)n : 0);
+    go_on(in);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+static void on_later(uv_timer_t *timer)
+{
+    go_on(timer->data);
+}
+
+/* What cannot be read any more, a terminal that is gone, has ended like a file. */
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct input *in = poll->data;
+    (void)status, (void)events;
+    if (in_background(in)) {
+        uv_poll_stop(poll);
+        uv_timer_start(&in->later, on_later, LOOK_AGAIN_MS, 0);
+        return;
+    }
+    ssize_t n = read(in->source, in->chunk, sizeof(in->chunk));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    fan_fill(&in->fan, n > 0 ? (size_t)n : 0);
+    go_on(in);
+}
+
+static void take(struct input *in)
+{
+    if (in->polled) {
+        uv_poll_start(&in->ready, UV_READABLE, on_ready);
+        return;
+    }
+    uv_buf_t into = uv_buf_init(in->chunk, sizeof(in->chunk));
+    in->request.data = in;
+    in->reading = uv_fs_read(in->loop, &in->request, in->source, &into, 1, -1, on_file_read) == 0;
+    if (!in->reading)
+        fan_fill(&in->fan, 0);
+}
+
+/* Whatever has happened: give what is there, take more when there is room. */
+static void go_on(struct input *in)
+{
+    for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
+        give(in, i);
+    take_if_wanted(in);
+}
+
+static void take_if_wanted(struct input *in)
+{
+    if (in->way != INPUT_COPIED || in->closing || in->reading)
+        return;
+    if (fan_wants(&in->fan))
+        take(in);
+    else if (in->polled)
+        uv_poll_stop(&in->ready);
+}
+
+/* --- workers come and go ---------------------------------------------------------------------------------- */
+
+void input_attempt(struct input *in)
+{
+    fan_forget(&in->fan);
+    for (int i = 0; i < in->fan.n; i++) {
+        close_end(in, i);
+        if (plan_gets_input(in->plan, i))
+            fan_expect(&in->fan, i);
+    }
+}
+
+/* A pipe whose end with us does not block, though the worker's does. */
+static int open_pipe(struct input *in, int local_rank)
+{
+    int fds[2];
+    struct pipe_end *end = malloc(sizeof(*end));
+    if (end == NULL || pipe2(fds, O_CLOEXEC) != 0) {
+        free(end);
+        return -1;
+    }
+    *end = (struct pipe_end){ .input = in, .local_rank = local_rank, .fd = fds[1] };
+    uv_poll_init(in->loop, &end->poll, end->fd);
+    end->poll.data = end;
+    in->ends[local_rank] = end;
+    return fds[0];
+}
+
+int input_open(struct input *in, int local_rank)
+{
+    if (!plan_gets_input(in->plan, local_rank))
+        return in->null;
+    return in->way == INPUT_DIRECT ? STDIN_FILENO : open_pipe(in, local_rank);
+}
+
+void input_spawned(struct input *in, int local_rank, int fd, bool runs)
+{
+    if (fd > STDERR_FILENO && fd != in->null)
+        close(fd);
+    if (!runs)
+        close_end(in, local_rank);
+    else if (in->ends[local_rank] != NULL)
+        fan_open(&in->fan, local_rank);
+    go_on(in);
+}
+
+void input_ended(struct input *in, int local_rank)
+{
+    close_end(in, local_rank);
+    go_on(in);
+}
+
+/* --- the beginning and the end ---------------------------------------------------------------------------- */
+
+/* Our stdin under a descriptor that nobody shares, where that is possible: a file must keep the common position. */
+static int open_source(bool is_file)
+{
+    int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+}
+
+/* epoll refuses files: they are always ready. */
+static bool open_copied(struct input *in)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    in->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (in->epoll < 0)
+        return false;
+    bool is_file = epoll_ctl(in->epoll, EPOLL_CTL_ADD, STDIN_FILENO, &event) != 0;
+    if (!is_file)
+        epoll_ctl(in->epoll, EPOLL_CTL_DEL, STDIN_FILENO, NULL);
+    in->source = open_source(is_file);
+    in->polled = in->source >= 0 && epoll_ctl(in->epoll, EPOLL_CTL_ADD, in->source, &event) == 0;
+    uv_poll_init(in->loop, &in->ready, in->epoll);
+    uv_timer_init(in->loop, &in->later);
+    in->ready.data = in->later.data = in;
+    return in->source >= 0;
+}
+
+static int count_readers(const struct plan *plan)
+{
+    int n = 0;
+    for (int i = 0; i < plan->nproc; i++)
+        n += plan_gets_input(plan, i);
+    return n;
+}
+
+ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
+                     struct ddp_err *err)
+{
+    struct input *in = calloc(1, sizeof(*in));
+    if (in == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+    *out = in;
+    *in = (struct input){ .loop = loop, .plan = plan, .guardian = guardian, .source = -1, .epoll = -1 };
+    in->terminal = isatty(STDIN_FILENO) == 1;
+    in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    in->ends = calloc((size_t)plan->nproc, sizeof(struct pipe_end *));
+    in->way = input_way(count_readers(plan), in->terminal, in_background(in));
+    if (in->ends == NULL || !fan_init(&in->fan, plan->nproc))
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+    if (in->null < 0 || (in->way == INPUT_COPIED && !open_copied(in)))
+        return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
+    return DDP_OK;
+}
+
+void input_close(struct input *in)
+{
+    if (in == NULL || in->closing)
+        return;
+    in->closing = true;
+    for (int i = 0; i < in->fan.n; i++)
+        close_end(in, i);
+    if (in->ready.data == NULL) /* nothing was copied */
+        return;
+    uv_close((uv_handle_t *)&in->ready, NULL);
+    uv_close((uv_handle_t *)&in->later, NULL);
+    if (in->reading)
+        uv_cancel((uv_req_t *)&in->request);
+}
+
+void input_free(struct input *in)
+{
+    if (in == NULL)
+        return;
+    for (int i = 0; i < 3; i++) {
+        int fd = (int[]){ in->source, in->epoll, in->null }[i];
+        if (fd >= 0)
+            close(fd);
+    }
+    fan_free(&in->fan);
+    free(in->ends);
+    free(in);
+}

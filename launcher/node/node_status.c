@@ -1,0 +1,79 @@
+/* node_status.c -- see node.h. The user has asked what the job does: the kernel and the store are asked, then it is
+ * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
+#include "node/node.h"
+
+#include "report/status.h"
+
+#include "base/clock.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STORE_PATIENCE_MS = 1000 };
+
+/* 'R', 'S', 'D', 'T' ... as ps shows it; 0 when it is gone. */
+static char state_of(pid_t pid)
+{
+    char path[64], text[128];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
+    return end != NULL && end[1] == ' ' ? end[2] : '\0';
+}
+
+static void print(struct node *n, const struct cJSON *answer)
+{
+    struct buf text = { 0 };
+    char *states = calloc((size_t)n->plan->nproc, 1);
+    const struct status_facts facts = { .plan = n->plan,
+                                        .agent = n->agent,
+                                        .started_ms = n->started_ms,
+                                        .now_ms = clock_ms(),
+                                        .states = states,
+                                        .answer = answer };
+    n->status_asked = false;
+    uv_timer_stop(&n->status_timer);
+    for (int i = 0; states != NULL && i < n->plan->nproc; i++)
+        states[i] = n->pids[i] != 0 ? state_of(n->pids[i]) : '\0';
+    for (int i = 0; states != NULL && status_line(&facts, i, &text); i++) {
+        output_note(n->output, "%.*s", (int)text.len, (const char *)text.data);
+        text.len = 0;
+    }
+    buf_free(&text);
+    free(states);
+}
+
+static void on_no_answer(uv_timer_t *timer)
+{
+    print(timer->data, NULL);
+}
+
+void node_on_status(void *user, const struct cJSON *answer)
+{
+    struct node *n = user;
+    if (n->status_asked)
+        print(n, answer);
+}
+
+void node_status(struct node *n, const struct signal_heard *heard)
+{
+    announce_status(&n->announce, heard);
+    n->status_asked = true;
+    if (store_link_ask_status(n->link))
+        uv_timer_start(&n->status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
+    else
+        print(n, NULL);
+}
+
+void node_open_status(struct node *n)
+{
+    uv_timer_init(&n->loop, &n->status_timer);
+    n->status_timer.data = n;
+}

@@ -1,0 +1,177 @@
+/* node_wishes.c -- see node.h. What the core wishes is carried out: processes, signals, the store, the end.
+ *
+ * Some wishes at a time, so that a start of many workers does not keep the loop from its other duties. A worker
+ * that cannot be started is an event for the core like others. */
+#include "node/node.h"
+
+#include "contain/descendants.h"
+#include "report/report_attempts.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+
+enum {
+    WISHES_PER_TURN = 32,
+    DRAIN_MS = 1000,      /* for output that somebody outside the job may still hold */
+    STUCK_DRAIN_MS = 200, /* ... or somebody who cannot be killed: to wait for that one is useless */
+    KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
+    UNREAD_MS = 2000      /* after the user's stop: for output that the reader of ours leaves unread */
+};
+
+/* The answer to WISH_SPAWN, which makes the core wish for the next one. A failure is told like any
+ * other end. */
+static void spawn(struct node *n, int local_rank)
+{
+    pid_t pid = 0;
+    hurry_end(&n->hurry);
+    int error = spawner_start(&n->spawner, local_rank, &pid);
+    if (error != 0) {
+        node_feed(
+            n, (struct agent_event){ .type = AGENT_SPAWN_FAILED, .local_rank = local_rank, .error = error });
+        announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
+        return;
+    }
+    exits_watch(&n->exits, pid);
+    n->pids[local_rank] = pid;
+    n->alone = false;
+    if (n->resting) /* the others have been stopped already */
+        kill(pid, SIGSTOP);
+    pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
+    store_link_started(n->link, node_rank(n, local_rank), local_rank, pid);
+    announce_worker_started(&n->announce, local_rank, pid);
+    node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
+}
+
+/* Has a worker not been waited for yet? */
+static bool worker_left(const struct node *n)
+{
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->pids[i] != 0)
+            return true;
+    return false;
+}
+
+/* Processes that the workers left behind. Killing them takes their ends, too, so it must not happen while a
+ * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
+static void signal_rest(struct node *n, int sig)
+{
+    if (!n->alone && sig == SIGKILL)
+        contain_kill(n->contain);
+    if (!n->alone && sig == SIGKILL && !worker_left(n))
+        n->alone = descendants_kill_all(KILL_SLICE_MS);
+    else if (!n->alone)
+        descendants_signal(sig);
+    if (n->alone)
+        node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
+}
+
+/* Before any signal goes out to the others: whoever waits in a barrier for this rank hears the
+ * reason first. */
+static void tell_store(struct node *n, int local_rank)
+{
+    const struct agent_worker *w = agent_worker(n->agent, local_rank);
+    store_link_exited(n->link, node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
+}
+
+/* Evidence is forgotten when the next attempt begins; its words are kept for the report. */
+static void say_restart(struct node *n)
+{
+    const int first = agent_first_failure(n->agent);
+    const size_t at = n->attempt_words.len;
+    if (attempt_words(agent_worker(n->agent, first), evidence_of(n->evidence, first), &n->attempt_words))
+        announce_restart(&n->announce, n->agent, (const char *)n->attempt_words.data + at);
+}
+
+/* The store's answer comes as node_on_ready. */
+static void prepare_attempt(struct node *n)
+{
+    if (n->store_lost)
+        node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    else
+        store_link_attempt(n->link, agent_attempt(n->agent) + 1);
+}
+
+/* Everything is gone, or cannot be killed. The report waits for the last words of the workers (on_output_idle); those of
+ * somebody who hangs in the kernel will not come. */
+static void begin_to_finish(struct node *n, int exit_code)
+{
+    n->finishing = true;
+    n->exit_code = exit_code;
+    if (agent_stop_signal(n->agent) != 0)
+        n->unread_deadline_ms = clock_ms() + UNREAD_MS;
+    if (agent_is_stuck(n->agent))
+        n->n_stuck = stuck_find(n->stuck, n->pids, n->plan);
+    for (size_t i = 0; i < n->n_stuck; i++)
+        n->stuck[i].pid = contain_shown_pid(n->contain, n->stuck[i].pid);
+    output_finish(n->output, n->exit_code == 0);
+    output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
+}
+
+/* One case for each wish of agent.h. Answers go back to the core as events, at once or from a callback later. */
+static void carry_out(struct node *n, struct agent_wish wish)
+{
+    switch (wish.type) {
+    case WISH_SPAWN:
+        spawn(n, wish.local_rank);
+        break;
+    case WISH_SIGNAL:
+        hurry_begin(&n->hurry);
+        if (n->pids[wish.local_rank] != 0)
+            kill(-n->pids[wish.local_rank], wish.signal);
+        break;
+    case WISH_SIGNAL_REST:
+        signal_rest(n, wish.signal);
+        break;
+    case WISH_TELL_STORE:
+        tell_store(n, wish.local_rank);
+        break;
+    case WISH_ASK_PROGRESS:
+        output_drain(n->output, DRAIN_MS); /* on_output_idle asks the store then */
+        break;
+    case WISH_SAY_RESTART:
+        say_restart(n);
+        break;
+    case WISH_PREPARE:
+        prepare_attempt(n);
+        break;
+    case WISH_FINISH:
+        hurry_end(&n->hurry);
+        begin_to_finish(n, wish.exit_code);
+        break;
+    }
+}
+
+static bool next_wish(struct node *n, struct agent_wish *wish)
+{
+    if (n->done * sizeof(*wish) == n->wishes.len) {
+        n->done = n->wishes.len = 0;
+        return false;
+    }
+    memcpy(wish, n->wishes.data + n->done++ * sizeof(*wish), sizeof(*wish));
+    return true;
+}
+
+static void on_more(uv_idle_t *idle)
+{
+    struct node *n = idle->data;
+    if (n->reap)
+        node_reap(n);
+    node_pump(n);
+}
+
+/* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
+ * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
+void node_pump(struct node *n)
+{
+    struct agent_wish wish;
+    for (int i = 0; i < WISHES_PER_TURN && !n->ended && next_wish(n, &wish); i++)
+        carry_out(n, wish);
+    if (n->ended)
+        return;
+    node_set_timer(n);
+    if (n->wishes.len > 0 || n->reap)
+        uv_idle_start(&n->more, on_more);
+    else
+        uv_idle_stop(&n->more);
+}

@@ -1,0 +1,279 @@
+/* console.c -- see console.h.
+ *
+ * Two places may be one terminal, so the row on which a bar is drawn belongs to the console and not to a
+ * stream: whoever writes next wipes it first. Lines wait in one batch until the read that brought them is
+ * used up. */
+#include "output/console.h"
+
+#include "text/escape.h"
+#include "report/event_json.h"
+#include "lines/line_prefix.h"
+
+#include "base/clock.h"
+
+#include <unistd.h>
+
+enum {
+    BATCH_KEPT = 1 << 20,
+    HELD_MAX = 16 << 20,   /* in unfinished lines of all streams together */
+    HELD_FREE = 256 * 1024 /* ... where a line up to this length is left alone */
+};
+
+/* Can the cursor be moved there? */
+static bool is_screen(const struct plan *plan, int fd)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
+/* NO_COLOR is the convention of no-color.org: set and not empty means none. */
+static bool has_colour(const struct plan *plan, int fd)
+{
+    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
+    return (no_color == NULL || *no_color == '\0') && is_screen(plan, fd);
+}
+
+/* Harmless text is for every terminal, also one without a cursor. */
+static struct line_row *row_of(struct console *c, int fd)
+{
+    if (is_screen(c->plan, fd))
+        return &c->screen;
+    return isatty(fd) ? &c->dumb : &c->plain;
+}
+
+void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms)
+{
+    *c = (struct console){ .plan = plan, .sinks = sinks, .started_ms = started_ms };
+    c->colour[0] = has_colour(plan, STDOUT_FILENO);
+    c->colour[1] = has_colour(plan, STDERR_FILENO);
+    c->screen = (struct line_row){ .escape = true, .terminal = true };
+    c->dumb.escape = true;
+}
+
+void console_free(struct console *c)
+{
+    for (int i = 0; i < 2; i++) {
+        fold_free(c->folds[i].fold);
+        buf_free(&c->folds[i].prefix);
+    }
+    buf_free(&c->batch);
+}
+
+static uint64_t since_start(const struct console *c)
+{
+    return clock_ms() - c->started_ms;
+}
+
+/* Both clocks at once: what a person compares with another host's lines, and what nobody can set back. */
+static struct line_time now(const struct console *c)
+{
+    return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
+}
+
+/* What one huge line took is given back. */
+static void queue_batch(struct console *c, int sink)
+{
+    sinks_put(c->sinks, sink, buf_slice(&c->batch));
+    c->batch.len = 0;
+    if (c->batch.cap > BATCH_KEPT)
+        buf_free(&c->batch);
+}
+
+/* Names of files and of foreign processes are in it: no more to be trusted than a worker's line. */
+static void note_line(struct console *c, const char *text, struct buf *out)
+{
+    bool terminal = row_of(c, STDERR_FILENO)->escape;
+    bool ok = buf_printf(out, "%sddprun: ", line_row_wipe(&c->screen)) &&
+              (terminal ? escape_put(out, slice_str(text)) : buf_printf(out, "%s", text)) &&
+              buf_append(out, "\n", 1);
+    if (!ok)
+        out->len = 0;
+}
+
+/* What workers said before comes before it. */
+void console_note(struct console *c, const char *text)
+{
+    struct buf out = { 0 };
+    console_fold_finish(c);
+    const bool json = c->plan->cli->json;
+    if (json)
+        event_note(&out, since_start(c), text);
+    else
+        note_line(c, text, &out);
+    sinks_put(c->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
+    buf_free(&out);
+}
+
+/* --- folded lines --------------------------------------------------------------------------------------- */
+
+/* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is, and the stream
+ * outlives all its lines: those that wait go out when the last pipe is closed. */
+static void on_folded(void *user, const struct fold_line *line)
+{
+    struct console_fold *f = user;
+    struct console *c = f->console;
+    const struct console_stream *s = line->origin;
+    const struct line_origin from = {
+        .local_rank = line->rank, .which = s->which, .pid = s->pid, .ranks = line->ranks, .at = line->at
+    };
+    f->prefix.len = 0;
+    line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &f->prefix);
+    line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
+}
+
+/* stdout and stderr wait apart: between their lines there is no order to keep. */
+bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
+{
+    c->waits = waits;
+    c->user = user;
+    for (int i = 0; i < 2; i++) {
+        struct console_fold *f = &c->folds[i];
+        *f = (struct console_fold){ .console = c, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR };
+        f->row = row_of(c, i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+        f->fold = fold_new(c->plan->nproc, on_folded, f);
+        if (f->fold == NULL)
+            return false;
+    }
+    return true;
+}
+
+void console_fold_time(struct console *c)
+{
+    const uint64_t at = now(c).since_us;
+    uint64_t next = FOLD_NOTHING;
+    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
+        uint64_t due = fold_flush(c->folds[i].fold, at);
+        queue_batch(c, c->folds[i].sink);
+        next = due < next ? due : next;
+    }
+    if (next != FOLD_NOTHING)
+        c->waits(c->user, next - at);
+}
+
+/* A bar that was the last to go out would stay on the last row. */
+void console_fold_finish(struct console *c)
+{
+    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
+        fold_finish(c->folds[i].fold);
+        buf_printf(&c->batch, "%s", line_row_wipe(c->folds[i].row));
+        queue_batch(c, c->folds[i].sink);
+    }
+}
+
+/* --- one stream ----------------------------------------------------------------------------------------- */
+
+/* Anew for each read when the prefix tells the time, else once. */
+static void make_prefix(struct console_stream *s)
+{
+    const struct console *c = s->console;
+    const struct line_origin from = {
+        .local_rank = s->local_rank, .which = s->which, .pid = s->pid, .at = s->at
+    };
+    s->prefix.len = 0;
+    if (c->plan->prefix && !c->plan->cli->json)
+        line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
+}
+
+/* One look at the clock for all lines of a read. */
+static void stamp(struct console_stream *s)
+{
+    s->at = now(s->console);
+    if (s->console->plan->line_prefix.timed)
+        make_prefix(s);
+}
+
+static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
+{
+    const struct fold_line line = {
+        .text = text, .kind = kind, .at = s->at, .rank = s->local_rank, .origin = s
+    };
+    if (fold_put(fold, &line))
+        s->console->waits(s->console->user, FOLD_QUIET_US);
+}
+
+/* A line becomes text, or an event, behind those of the same read. Writing each by itself would
+ * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
+static void on_line(void *user, struct slice text, enum line_kind kind)
+{
+    struct console_stream *s = user;
+    struct console *c = s->console;
+    struct fold *fold = c->folds[s->which == STD_ERR].fold;
+    if (c->plan->cli->json)
+        event_output(&c->batch, s->at, &c->plan->workers[s->local_rank], s->which, text, kind);
+    else if (fold != NULL)
+        fold_line(s, fold, text, kind);
+    else
+        line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
+}
+
+void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
+{
+    const struct plan *plan = c->plan;
+    *s = (struct console_stream){ .console = c, .local_rank = local_rank, .which = which };
+    s->sink = which == STD_OUT || plan->cli->json ? SINK_STDOUT : SINK_STDERR;
+    s->row = row_of(c, which == STD_OUT ? STDOUT_FILENO : STDERR_FILENO);
+    s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json;
+    lines_init(&s->lines, on_line, s, LINES_LIMIT);
+    make_prefix(s);
+}
+
+void console_stream_started(struct console_stream *s, pid_t pid)
+{
+    s->pid = pid;
+    make_prefix(s);
+}
+
+void console_stream_free(struct console_stream *s)
+{
+    lines_free(&s->lines);
+    buf_free(&s->prefix);
+}
+
+bool console_is_screen(const struct console_stream *s)
+{
+    return s->row->terminal;
+}
+
+/* What this stream's unfinished line takes of the memory for all. Many workers that write for ever without a newline must
+ * not add up to gigabytes. */
+static void account(struct console_stream *s)
+{
+    struct console *c = s->console;
+    if (c->held + s->lines.text.len - s->held > HELD_MAX && s->lines.text.len > HELD_FREE)
+        lines_cut(&s->lines);
+    c->held += s->lines.text.len - s->held;
+    s->held = s->lines.text.len;
+}
+
+bool console_stream_feed(struct console_stream *s, struct slice bytes)
+{
+    if (s->raw) {
+        sinks_put(s->console->sinks, s->sink, bytes);
+        return false;
+    }
+    stamp(s);
+    lines_feed(&s->lines, bytes);
+    account(s);
+    queue_batch(s->console, s->sink);
+    return s->lines.update.len > 0;
+}
+
+void console_stream_update(struct console_stream *s)
+{
+    stamp(s);
+    if (lines_show_update(&s->lines))
+        queue_batch(s->console, s->sink);
+}
+
+void console_stream_finish(struct console_stream *s)
+{
+    struct console *c = s->console;
+    if (s->raw)
+        return;
+    stamp(s);
+    lines_finish(&s->lines);
+    account(s);
+    if (c->folds[0].fold == NULL)
+        buf_printf(&c->batch, "%s", line_row_wipe(s->row));
+    queue_batch(c, s->sink);
+}

@@ -1,0 +1,70 @@
+/* output.h -- what the workers print, from their pipes to the console and to the log files.
+ *
+ *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
+ *                   \-> as it is -------------------> writer -> log file
+ *                   \-> tail, for the report
+ *
+ * The stdout of a single worker that goes to the console alone, without prefix, is simply inherited. When a
+ * console or disk is slow or full the pipes behind it are not read any more and their workers wait, or with
+ * --log_policy=drop bytes are lost and counted. Memory is bounded, and the event loop never waits. */
+#ifndef LAUNCHER_OUTPUT_H
+#define LAUNCHER_OUTPUT_H
+
+#include "ddp/error.h"
+#include "plan/plan.h"
+#include "output/sinks.h"
+#include "lines/tail.h"
+
+#include <uv.h>
+
+struct output;
+
+struct output_options {
+    uv_loop_t *loop;
+    struct plan *plan;    /* borrowed; the paths in it are made anew for each attempt */
+    uint64_t started_ms;  /* zero of the times in events */
+    void (*idle)(void *); /* after output_drain: all that will ever come is written */
+    void *user;
+};
+
+/* DDP_OK: *out is yours, free it with output_close. */
+ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
+
+/* An attempt begins, the first one is 0: its directories and log files are made, lines and last words begin
+ * anew. What is left of the attempt before is given up: call it when that one's output is drained. */
+ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err);
+
+/* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is
+ * started, or could not be: only the worker must hold them. */
+ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
+void output_spawned(int fds[2]);
+
+/* Worker `local_rank` runs as `pid`. */
+void output_started(struct output *o, int local_rank, pid_t pid);
+
+/* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
+void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whole lines for stdout: events of event_json.h. They are copied. */
+void output_put(struct output *o, const struct buf *lines);
+
+/* The last process of an attempt has ended: take what is left in the pipes, at most `limit_ms` when somebody
+ * outside still holds one open, wait until everything is written, then call `idle` once. A sink that takes
+ * nothing for some seconds is given up. */
+void output_drain(struct output *o, uint64_t limit_ms);
+
+/* The drain that follows is the last one. After a job that went `well` it waits for a slow reader for ever. */
+void output_finish(struct output *o, bool well);
+
+/* The i-th sink that lost bytes, or will by output_close; false behind the last one. */
+bool output_loss(struct output *o, size_t i, struct loss *loss);
+
+/* Last words by local rank. Streams that went only to a file are read from there. Valid until the next
+ * attempt, or output_close. */
+const struct tail *output_tails(struct output *o, int stream);
+
+/* Close everything, without waiting for what is not written; the memory goes when the loop has run
+ * its close callbacks. NULL is allowed. */
+void output_close(struct output *o);
+
+#endif

@@ -1,0 +1,460 @@
+/* writer.c -- see writer.h.
+ *
+ * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it
+ * writes. They are swapped, so the lock is never held across a write, and a burst goes out with one
+ * system call.
+ *
+ * Lost bytes leave a hole, and it has a place in the stream: in front of `going`, in front of `waiting`, or behind
+ * it. While there is one behind, everything that comes is lost, too, until `waiting` has been taken; so three
+ * numbers are enough. The line that marks a hole is written when the target takes bytes again, and is counted
+ * nowhere: written and dropped bytes add up to what was put. */
+#include "output/writer.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has made bigger is given back */
+    PIECE_BYTES = 128 * 1024, /* written between two looks at the lock, so that progress can be seen */
+    RETRY_MS = 250            /* how often a full disk is tried again */
+};
+
+/* One target. `waiting` belongs to the lock, `going` to the thread; everything else changes under the
+ * lock alone. */
+struct slot {
+    struct writer_target target;
+    int fd;             /* what target.user points at, when the target is a plain descriptor */
+    bool ended;         /* to be closed behind the last byte */
+    bool closed;        /* ... which has happened */
+    bool free;          /* ... and nobody asks for its state any more */
+    bool dead;          /* its reader is gone for ever: nothing is tried any more */
+    bool midline;       /* the last byte that was written is no newline */
+    int error;          /* errno of the latest write */
+    uint64_t retry_ms;  /* not before this time */
+    uint64_t dropped;   /* since the beginning */
+    int why;            /* errno of the latest drop */
+    uint64_t hole[3];   /* lost in front of `going`, in front of `waiting`, behind it */
+    struct buf waiting; /* under the lock */
+    struct buf going;   /* the thread's, from `at` on not yet written */
+    size_t at;
+};
+
+enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
+
+struct writer {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* something is waiting, or it is time to stop */
+    pthread_t thread;
+    bool started, stopping;
+    enum writer_policy policy;
+    uint64_t limit; /* of one slot, for WRITER_DROP */
+    writer_progress progress;
+    void *user;
+    uint64_t queued, written;
+    struct slot **slots; /* pointers, so that a slot stays where it is when the table grows */
+    int n_slots;
+};
+
+/* --- descriptors ---------------------------------------------------------------------------------------- */
+
+/* A descriptor that someone made non-blocking is waited for. */
+static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
+{
+    const int fd = *(const int *)user;
+    size_t done = 0;
+    *error = 0;
+    while (done < len && *error == 0) {
+        ssize_t n = write(fd, data + done, len - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno == EAGAIN)
+            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
+        else if (errno != EINTR)
+            *error = errno;
+    }
+    return done;
+}
+
+static void fd_close(void *user)
+{
+    close(*(const int *)user);
+}
+
+/* --- the thread ----------------------------------------------------------------------------------------- */
+
+/* Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
+static size_t write_all(struct slot *s, struct slice bytes, int *error)
+{
+    int old;
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+    size_t n = s->target.write(s->target.user, bytes.data, bytes.len, error);
+    pthread_setcancelstate(old, NULL);
+    if (n > 0)
+        s->midline = ((const uint8_t *)bytes.data)[n - 1] != '\n';
+    return n;
+}
+
+/* A line of its own that says what is missing here; an errno when it could not be written. */
+static int mark_hole(struct slot *s)
+{
+    char text[128];
+    int error, len = snprintf(text, sizeof(text), "%s[ddprun: %llu bytes are missing here]\n",
+                              s->midline ? "\n" : "", (unsigned long long)s->hole[BEFORE_GOING]);
+    write_all(s, slice_of(text, (size_t)len), &error);
+    return error;
+}
+
+static bool has_work(const struct slot *s)
+{
+    return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
+}
+
+/* The next slot with something to do now, looking on from `from` so that none is starved. NULL: there is
+ * none before *wake_ms. */
+static struct slot *next_slot(const struct writer *w, int from, uint64_t *wake_ms)
+{
+    const uint64_t now = clock_ms();
+    *wake_ms = UINT64_MAX;
+    for (int i = 0; i < w->n_slots; i++) {
+        struct slot *s = w->slots[(from + i) % w->n_slots];
+        if (has_work(s) && s->retry_ms <= now)
+            return s;
+        if (has_work(s) && s->retry_ms < *wake_ms)
+            *wake_ms = s->retry_ms;
+    }
+    return NULL;
+}
+
+static void empty(struct slot *s)
+{
+    s->at = s->going.len = 0;
+    if (s->going.cap > KEEP_BYTES)
+        buf_free(&s->going);
+}
+
+/* With the lock held, nothing is waiting. It is left meanwhile, because close(2) may wait for a server. */
+static void close_slot(struct writer *w, struct slot *s)
+{
+    pthread_mutex_unlock(&w->lock);
+    s->hole[BEFORE_GOING] += s->hole[BEFORE_WAITING] + s->hole[BEHIND];
+    if (s->hole[BEFORE_GOING] > 0 && !s->dead)
+        mark_hole(s);
+    if (s->target.close != NULL)
+        s->target.close(s->target.user);
+    pthread_mutex_lock(&w->lock);
+    s->target.close = NULL;
+    buf_free(&s->waiting);
+    buf_free(&s->going);
+    s->closed = true;
+}
+
+static void take_waiting(struct slot *s)
+{
+    struct buf empty_one = s->going;
+    s->going = s->waiting;
+    s->waiting = empty_one;
+    s->hole[BEFORE_GOING] += s->hole[BEFORE_WAITING];
+    s->hole[BEFORE_WAITING] = s->hole[BEHIND];
+    s->hole[BEHIND] = 0;
+}
+
+/* Time may give a disk its room back. It does not heal a dead one, nor a limit of this process. */
+static bool may_pass(int error)
+{
+    return error == ENOSPC || error == EDQUOT;
+}
+
+/* With the lock held: what could not be written waits, or is lost. */
+static void write_failed(struct writer *w, struct slot *s, int error)
+{
+    const uint64_t rest = s->going.len - s->at;
+    s->dead = s->dead || error == EPIPE || error == EBADF;
+    if (w->policy == WRITER_BLOCK && may_pass(error) && !s->dead) {
+        s->retry_ms = clock_ms() + RETRY_MS;
+        return;
+    }
+    s->dropped += rest;
+    s->why = error;
+    s->hole[BEFORE_GOING] += rest;
+    w->queued -= rest;
+    empty(s);
+}
+
+/* Called and left with the lock held; open while writing. Returns the errno. */
+static int write_piece(struct writer *w, struct slot *s)
+{
+    int error = 0;
+    size_t n = 0, left = s->going.len - s->at;
+    pthread_mutex_unlock(&w->lock);
+    if (s->hole[BEFORE_GOING] > 0 && (error = mark_hole(s)) == 0)
+        s->hole[BEFORE_GOING] = 0;
+    if (error == 0)
+        n = write_all(s, slice_of(s->going.data + s->at, left < PIECE_BYTES ? left : PIECE_BYTES), &error);
+    pthread_mutex_lock(&w->lock);
+    s->at += n;
+    w->queued -= n;
+    w->written += n;
+    return error;
+}
+
+/* With the lock held: all that waits in the slot, before any other slot has its turn. */
+static void write_slot(struct writer *w, struct slot *s)
+{
+    int error = s->dead ? s->error : 0;
+    if (s->going.len == 0)
+        take_waiting(s);
+    while (error == 0 && s->at < s->going.len && !w->stopping) {
+        error = write_piece(w, s);
+        w->progress(w->user);
+    }
+    s->error = error;
+    if (error != 0)
+        write_failed(w, s, error);
+    else if (s->at == s->going.len)
+        empty(s);
+}
+
+static void wait_for_work(struct writer *w, uint64_t wake_ms)
+{
+    const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
+                                 .tv_nsec = (long)(wake_ms % 1000) * 1000000 };
+    if (wake_ms == UINT64_MAX)
+        pthread_cond_wait(&w->work, &w->lock);
+    else
+        pthread_cond_timedwait(&w->work, &w->lock, &at);
+}
+
+/* Progress is told with the lock held: it only wakes the loop up, and the loop then finds the
+ * numbers as they are. */
+static void *writer_main(void *arg)
+{
+    struct writer *w = arg;
+    uint64_t wake_ms;
+    int turn = 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    pthread_mutex_lock(&w->lock);
+    while (!w->stopping) {
+        struct slot *s = next_slot(w, turn++, &wake_ms);
+        if (s == NULL) {
+            wait_for_work(w, wake_ms);
+            continue;
+        }
+        if (s->waiting.len > 0 || s->going.len > 0)
+            write_slot(w, s);
+        else
+            close_slot(w, s);
+        w->progress(w->user);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* --- the caller's side ---------------------------------------------------------------------------------- */
+
+/* No thread yet: most jobs of a script that only asks for the exit code never write a byte. */
+struct writer *writer_new(writer_progress progress, void *user)
+{
+    pthread_condattr_t monotonic;
+    struct writer *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->work, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    w->progress = progress;
+    w->user = user;
+    w->limit = UINT64_MAX;
+    return w;
+}
+
+void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t limit)
+{
+    pthread_mutex_lock(&w->lock);
+    w->policy = policy;
+    w->limit = limit;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* With the lock held: the number of a slot that nobody uses, -1 when memory is short. A slot never moves,
+ * only the table of pointers to them does. */
+static int free_slot(struct writer *w)
+{
+    for (int i = 0; i < w->n_slots; i++)
+        if (w->slots[i]->free)
+            return i;
+    struct slot **slots = realloc(w->slots, ((size_t)w->n_slots + 1) * sizeof(struct slot *));
+    if (slots == NULL)
+        return -1;
+    w->slots = slots;
+    slots[w->n_slots] = calloc(1, sizeof(struct slot));
+    return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
+}
+
+/* May be called while the thread runs. */
+int writer_add_target(struct writer *w, struct writer_target target)
+{
+    pthread_mutex_lock(&w->lock);
+    int n = free_slot(w);
+    if (n >= 0)
+        *w->slots[n] = (struct slot){ .target = target };
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+int writer_add(struct writer *w, int fd, bool owned)
+{
+    int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
+    if (n >= 0) {
+        w->slots[n]->fd = fd;
+        w->slots[n]->target.user = &w->slots[n]->fd;
+    }
+    return n;
+}
+
+void writer_end(struct writer *w, int slot)
+{
+    pthread_mutex_lock(&w->lock);
+    struct slot *s = w->slots[slot];
+    s->ended = true;
+    if (!w->started)
+        close_slot(w, s);
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void writer_release(struct writer *w, int slot)
+{
+    pthread_mutex_lock(&w->lock);
+    w->slots[slot]->free = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* With the lock held. */
+static bool start_thread(struct writer *w)
+{
+    sigset_t all, before;
+    if (w->started)
+        return true;
+    sigfillset(&all); /* signals belong to the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    w->started = pthread_create(&w->thread, NULL, writer_main, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return w->started;
+}
+
+static uint64_t slot_queued(const struct slot *s)
+{
+    return s->waiting.len + s->going.len - s->at;
+}
+
+/* With the lock held: lost behind what is waiting. The loop is woken to tell the user when it begins. */
+static void drop(struct writer *w, struct slot *s, size_t len)
+{
+    if (s->hole[BEHIND] == 0)
+        w->progress(w->user);
+    s->hole[BEHIND] += len;
+    s->dropped += len;
+    s->why = s->error;
+}
+
+static void write_here(struct writer *w, struct slot *s, struct slice bytes)
+{
+    int error = s->error;
+    size_t n = s->dead ? 0 : s->target.write(s->target.user, bytes.data, bytes.len, &error);
+    w->written += n;
+    s->error = error;
+    s->dead = s->dead || error == EPIPE;
+    if (n < bytes.len)
+        drop(w, s, bytes.len - n);
+}
+
+/* The caller is the event loop, so this never waits for the file: at worst for the lock, which
+ * nobody holds for long. Only where there is no room for a thread (ulimit -u) it does, because to be slow is
+ * better than to lose what a worker has said. */
+void writer_put(struct writer *w, int slot, struct slice bytes)
+{
+    pthread_mutex_lock(&w->lock);
+    struct slot *s = w->slots[slot];
+    const bool full = w->policy == WRITER_DROP && slot_queued(s) > w->limit;
+    if (!start_thread(w))
+        write_here(w, s, bytes);
+    else if (s->hole[BEHIND] > 0 || full || !buf_append(&s->waiting, bytes.data, bytes.len))
+        drop(w, s, bytes.len);
+    else
+        w->queued += bytes.len;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+uint64_t writer_queued(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    uint64_t queued = w->queued;
+    pthread_mutex_unlock(&w->lock);
+    return queued;
+}
+
+uint64_t writer_written(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    uint64_t written = w->written;
+    pthread_mutex_unlock(&w->lock);
+    return written;
+}
+
+struct writer_state writer_state(struct writer *w, int slot)
+{
+    pthread_mutex_lock(&w->lock);
+    const struct slot *s = w->slots[slot];
+    struct writer_state state = { .error = s->error,
+                                  .dropping = s->error != 0 || s->hole[BEHIND] > 0,
+                                  .dropped = s->dropped,
+                                  .why = s->why,
+                                  .queued = slot_queued(s),
+                                  .closed = s->closed };
+    pthread_mutex_unlock(&w->lock);
+    return state;
+}
+
+/* A thread that hangs in write(2) is cancelled there; elsewhere it sees `stopping`. */
+static void stop_thread(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    bool writing = w->queued > 0;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (writing)
+        pthread_cancel(w->thread);
+    pthread_join(w->thread, NULL);
+}
+
+void writer_free(struct writer *w)
+{
+    if (w == NULL)
+        return;
+    if (w->started)
+        stop_thread(w);
+    for (int i = 0; i < w->n_slots; i++) {
+        struct slot *s = w->slots[i];
+        if (s->target.close != NULL)
+            s->target.close(s->target.user);
+        buf_free(&s->waiting);
+        buf_free(&s->going);
+        free(s);
+    }
+    free(w->slots);
+    pthread_cond_destroy(&w->work);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}

@@ -1,0 +1,165 @@
+/* gpus.c -- see gpus.h.
+ *
+ * CUDA's reading of CUDA_VISIBLE_DEVICES, which is not the obvious one. On a machine with 4 GPUs:
+ *
+ *     value         visible
+ *     not set       0 1 2 3
+ *     3,0           3 0        LOCAL_RANK 0 gets GPU 3
+ *     1,9,0         1          the list ends before the first entry that names no GPU
+ *     0,-1,2        0          -1 is the usual way to say that
+ *     1,1           none       a repeated entry makes the whole list empty
+ *     1gpu,2        1 2        read as by strtol
+ *     GPU-8f,1      GPU-8f     all entries are of the kind of the first: number, GPU-<uuid> or MIG-<uuid>
+ *
+ * Counting differently from CUDA would show up as a worker that finds no device, minutes after the start. */
+#include "plan/gpus.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A list being read. */
+struct entries {
+    const char *at;
+    const char *kind; /* "GPU-", "MIG-", or "" for numbers */
+};
+
+/* No restriction: CUDA numbers them from 0. */
+static void all_gpus(struct gpu_list *list)
+{
+    list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
+    for (int i = 0; i < list->n; i++)
+        snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
+}
+
+/* The next entry without blanks around it, "" for an empty one. False at the end of the list. */
+static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
+{
+    if (e->at == NULL)
+        return false;
+    size_t len = strcspn(e->at, ",");
+    const char *begin = e->at, *end = e->at + len;
+    e->at = *end == ',' ? end + 1 : NULL;
+    while (begin < end && isspace((unsigned char)*begin))
+        begin++;
+    while (end > begin && isspace((unsigned char)end[-1]))
+        end--;
+    snprintf(out, GPU_NAME_MAX, "%.*s", (int)(end - begin), begin);
+    return true;
+}
+
+/* Leave the number at the front: "01gpu" -> "1". False when there is none, or no GPU has it. */
+static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
+{
+    char *end;
+    long index = strtol(entry, &end, 10);
+    if (end == entry || index < 0)
+        return false;
+    if (index >= list->physical) {
+        snprintf(list->note, sizeof(list->note),
+                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d; CUDA ignores it and what "
+                 "follows it",
+                 index, list->physical);
+        return false;
+    }
+    snprintf(entry, GPU_NAME_MAX, "%ld", index);
+    return true;
+}
+
+/* Is `entry` visible already? */
+static bool is_listed(const struct gpu_list *list, const char *entry)
+{
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->names[i], entry) == 0)
+            return true;
+    return false;
+}
+
+/* UUIDs are taken on trust: without asking the driver nobody knows whether they exist. */
+static void named_gpus(struct gpu_list *list, const char *visible)
+{
+    struct entries e = { .at = visible, .kind = "" };
+    char entry[GPU_NAME_MAX];
+    if (strncmp(visible, "GPU-", 4) == 0)
+        e.kind = "GPU-";
+    else if (strncmp(visible, "MIG-", 4) == 0)
+        e.kind = "MIG-";
+    while (list->n < GPUS_MAX && next_entry(&e, entry)) {
+        bool number = e.kind[0] == '\0';
+        if (number ? !number_entry(list, entry) : strncmp(entry, e.kind, 4) != 0)
+            return;
+        if (is_listed(list, entry)) {
+            snprintf(list->note, sizeof(list->note),
+                     "CUDA_VISIBLE_DEVICES names %.64s twice; CUDA then shows no GPU at all", entry);
+            list->n = 0;
+            return;
+        }
+        memcpy(list->names[list->n++], entry, GPU_NAME_MAX);
+    }
+}
+
+void gpus_list(struct gpu_list *list, const char *visible, int physical)
+{
+    *list = (struct gpu_list){ .physical = physical, .restricted = visible != NULL };
+    if (visible == NULL) {
+        all_gpus(list);
+        return;
+    }
+    const char *first = visible + strspn(visible, " \t");
+    list->hidden = first[0] == '\0' || first[0] == '-';
+    if (!list->hidden && physical > 0)
+        named_gpus(list, visible);
+}
+
+/* `want->count` workers asked for by number. */
+static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
+{
+    if (list->physical == 0 || list->hidden || count <= list->n)
+        return DDP_OK;
+    if (list->n < list->physical)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nproc_per_node=%d is more than the %d GPU%s that CUDA_VISIBLE_DEVICES shows (the machine has "
+            "%d); set it to \"\" for a job on CPUs",
+            count, list->n, list->n == 1 ? "" : "s", list->physical);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--nproc_per_node=%d is more than the %d GPU%s of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
+        "job on CPUs",
+        count, list->n, list->n == 1 ? "" : "s");
+}
+
+/* --nproc_per_node=gpu with nothing to see: say which of the two reasons it is. */
+static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
+{
+    if (list->physical == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "--nproc_per_node=gpu, but this machine has no GPU");
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--nproc_per_node=gpu, but CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
+                    list->physical);
+}
+
+ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, int cpus, int *nproc,
+                        struct ddp_err *err)
+{
+    int by_cpu = cpus > 0 ? cpus : 1;
+    switch (want.kind) {
+    case NPROC_DEFAULT:
+        *nproc = list->n > 0 ? list->n : 1;
+        return DDP_OK;
+    case NPROC_AUTO:
+        *nproc = list->n > 0 ? list->n : by_cpu;
+        return DDP_OK;
+    case NPROC_CPU:
+        *nproc = by_cpu;
+        return DDP_OK;
+    case NPROC_GPU:
+        *nproc = list->n;
+        return list->n > 0 ? DDP_OK : no_gpu(list, err);
+    case NPROC_NUMBER:
+        break;
+    }
+    *nproc = want.count;
+    return check_number(list, want.count, err);
+}

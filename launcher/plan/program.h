@@ -1,0 +1,15 @@
+/* program.h -- what is executed for PROGRAM: itself, or a Python with it as script or module. */
+#ifndef LAUNCHER_PROGRAM_H
+#define LAUNCHER_PROGRAM_H
+
+#include "cli/cli.h"
+
+/* The command of worker `local_rank`: NULL-terminated, one allocation, free() it. PROGRAM as it is; one that
+ * ends in .py, or -m, runs as "$PYTHON_EXEC -u ..." ("python3" when that is not set). "${local_rank}" in an
+ * argument becomes the number, as torchrun does; every other dollar stays. NULL when memory is short. */
+char **program_argv(const struct cli *cli, const char *python_exec, int local_rank);
+
+/* Does the command line run a Python? */
+bool program_is_python(const struct cli *cli);
+
+#endif

@@ -1,0 +1,105 @@
+/* core_look.c -- see core_look.h. */
+#include "report/core_look.h"
+
+#include "report/evidence_text.h"
+#include "report/file_head.h"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { FILE_BYTES = 64 * 1024 }; /* of a core file: its notes come first */
+
+static void read_fault(const char *path, struct worker_evidence *facts)
+{
+    char bytes[FILE_BYTES];
+    uint64_t address;
+    if (!facts->fault_known && core_fault(file_head(path, bytes, FILE_BYTES), &address)) {
+        facts->fault_known = true;
+        facts->fault = address;
+    }
+}
+
+/* Is it a core file of this attempt? The newest of them wins. */
+static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_mtime < began || st.st_mtime < *newest)
+        return;
+    *newest = st.st_mtime;
+    facts->core_kind = CORE_FILE;
+    facts->core_size = (uint64_t)st.st_size;
+    snprintf(facts->core, sizeof(facts->core), "%s", path);
+}
+
+/* Only the last part of the pattern may vary: a directory per program is more than anyone sets up. */
+static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
+{
+    char dir[PATH_MAX], path[PATH_MAX];
+    const char *slash = strrchr(glob, '/'), *last = slash != NULL ? slash + 1 : glob;
+    time_t newest = 0;
+    snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash + 1 - glob) : 2,
+             slash != NULL ? glob : "./");
+    DIR *list = opendir(dir);
+    for (struct dirent *d; list != NULL && (d = readdir(list)) != NULL;) {
+        int n = snprintf(path, sizeof(path), "%s%s", slash != NULL ? dir : "", d->d_name);
+        if (n < PATH_MAX && fnmatch(last, d->d_name, 0) == 0)
+            take_core(path, began, &newest, facts);
+    }
+    if (list != NULL)
+        closedir(list);
+}
+
+static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
+{
+    char pattern[FILE_BYTES], uses_pid[FILE_BYTES], glob[PATH_MAX];
+    struct slice text = file_head("/proc/sys/kernel/core_pattern", pattern, FILE_BYTES);
+    struct slice flag = file_head("/proc/sys/kernel/core_uses_pid", uses_pid, FILE_BYTES);
+    pattern[text.len < FILE_BYTES ? text.len : FILE_BYTES - 1] = '\0';
+    pattern[strcspn(pattern, "\n")] = '\0';
+    facts->core_kind = pattern[0] == '|' ? CORE_PIPED : CORE_LOST;
+    snprintf(facts->core, sizeof(facts->core), "%.*s", PATH_MAX - 1, pattern + (pattern[0] == '|'));
+    if (core_glob(pattern, limit_in(flag) != 0, pid, signal, glob))
+        search_core(glob, began, facts);
+    if (facts->core_kind == CORE_FILE)
+        read_fault(facts->core, facts);
+}
+
+/* Why there is none. */
+static void excuse_core(struct worker_evidence *facts)
+{
+    struct rlimit limit;
+    char pattern[FILE_BYTES];
+    struct slice text = file_head("/proc/sys/kernel/core_pattern", pattern, FILE_BYTES);
+    bool piped = text.len > 0 && pattern[0] == '|';
+    if (!piped && getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0)
+        facts->core_kind = CORE_NO_LIMIT;
+    else
+        facts->core_kind = text.len <= 1 ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
+    snprintf(facts->core, sizeof(facts->core), "%.*s", (int)strcspn(pattern, "\n"),
+             text.len > 0 ? pattern : "");
+}
+
+static bool writes_core(int signal)
+{
+    static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                   SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS };
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        if (signals[i] == signal)
+            return true;
+    return false;
+}
+
+void core_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
+{
+    if (!WIFSIGNALED(status))
+        return;
+    if (WCOREDUMP(status))
+        find_core(pid, WTERMSIG(status), began, facts);
+    else if (writes_core(WTERMSIG(status)))
+        excuse_core(facts);
+}

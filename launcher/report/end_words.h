@@ -1,0 +1,69 @@
+/* end_words.h -- what is known about the end of one worker, beyond its exit code or signal, and the words for it.
+ *
+ * Only facts and words in here; evidence.h looks the facts up. */
+#ifndef LAUNCHER_END_WORDS_H
+#define LAUNCHER_END_WORDS_H
+
+#include "agent/agent.h"
+
+#include "base/buf.h"
+
+#include <limits.h>
+
+/* Did the kernel kill for memory while the worker lived? */
+enum oom_kind {
+    OOM_NONE,
+    OOM_CGROUP, /* a control group reached its limit */
+    OOM_SYSTEM, /* the machine as a whole had no memory left */
+};
+
+/* Where the core file is, or why there is none. */
+enum core_kind {
+    CORE_UNKNOWN,    /* not asked: its signal writes none */
+    CORE_FILE,       /* found, at `core` */
+    CORE_PIPED,      /* the kernel gave it to the program in `core` */
+    CORE_LOST,       /* written, but not found; `core` is the kernel's pattern */
+    CORE_NO_LIMIT,   /* none: the size limit is 0 */
+    CORE_NO_PATTERN, /* none: the kernel's pattern is empty */
+    CORE_NOT_DUMPED, /* none, though it was allowed */
+};
+
+enum { CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
+
+/* Zeroed = nothing is known. */
+struct worker_evidence {
+    enum oom_kind oom;
+    bool oom_named;                /* the kernel's log names this very process */
+    bool oom_likely;               /* only the machine's counter rose, which others may have caused */
+    unsigned long long kills;      /* by how much the counter rose */
+    char cgroup[CGROUP_SHOWN];     /* which group; "" for the whole machine */
+    bool cgroup_v2;                /* decides how the limit's file is called */
+    uint64_t limit, peak;          /* of that group, in bytes; 0 = not known */
+    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = there is none */
+    bool stdout_gone, stderr_gone; /* nobody reads ddprun's own stdout (stderr) any more */
+    bool fault_known;
+    uint64_t fault;            /* the address that could not be accessed */
+    char object[OBJECT_SHOWN]; /* the program or library in which it happened, with offset; "" = not known */
+    enum core_kind core_kind;
+    char core[PATH_MAX];
+    uint64_t core_size;
+    uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
+    char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
+};
+
+/* All three append to `out`, perhaps nothing; false when memory is short. `w` has ended; `e` may be NULL. */
+
+/* "out of memory (SIGKILL)", "exit 7": short, for the headline. */
+bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
+
+/* "limit 64 MiB of cgroup /x, peak 64 MiB": what the facts say about the cause. */
+bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
+
+/* What helps against that. */
+bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
+
+/* Where the core file is and how to look into it, or how to get one. `program` is what was executed. */
+bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
+              struct buf *out);
+
+#endif

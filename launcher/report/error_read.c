@@ -1,0 +1,52 @@
+/* error_read.c -- see error_read.h. */
+#include "report/error_read.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* O_NONBLOCK, or a FIFO would hold up the report until somebody writes to it. */
+static int open_regular(const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+    if (fd < 0) {
+        ddp_fail(err, errno == ENOENT ? DDP_ERR_CLOSED : DDP_ERR_IO, "%s",
+                 errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    ddp_fail(err, DDP_ERR_CORRUPT, "it is not a regular file");
+    close(fd);
+    return -1;
+}
+
+/* One byte more than allowed, so that the parser sees that there was more. */
+static bool read_all(int fd, struct buf *out)
+{
+    ssize_t n = 1;
+    while (n > 0 && out->len <= ERROR_FILE_MAX) {
+        size_t room = ERROR_FILE_MAX + 1 - out->len;
+        void *to = buf_reserve(out, room < 4096 ? room : 4096);
+        n = to != NULL ? read(fd, to, room < 4096 ? room : 4096) : -1;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    return n >= 0;
+}
+
+ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err)
+{
+    struct buf bytes = { 0 };
+    *out = (struct error_text){ 0 };
+    int fd = open_regular(path, err);
+    if (fd < 0)
+        return err->code == DDP_ERR_CLOSED ? err->code : ddp_wrap(err, "%s", path);
+    ddp_status status = read_all(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
+                                             : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
+    close(fd);
+    buf_free(&bytes);
+    return status == DDP_OK ? status : ddp_wrap(err, "%s", path);
+}

@@ -1,0 +1,155 @@
+/* event_json.c -- see event_json.h.
+ *
+ *     {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
+ *
+ * Each function builds one object and hands it to emit(), which prints it or, when memory was short on the
+ * way, throws it away: half an object on a line would break the reader of all that follow. */
+#include "report/event_json.h"
+
+#include "agent/ending.h"
+#include "text/json_text.h"
+#include "report/signal_json.h"
+
+#include <cjson/cJSON.h>
+
+/* An object with what all events have; NULL when memory is short. */
+static cJSON *event_us(const char *name, uint64_t t_us)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && json_add_text(o, "event", name) && json_add_number(o, "t", (double)t_us / 1e6))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+static cJSON *event(const char *name, uint64_t t_ms)
+{
+    return event_us(name, t_ms * 1000);
+}
+
+/* Print it when it is complete; frees it in any case. */
+static bool emit(struct buf *out, cJSON *o, bool complete)
+{
+    if (complete)
+        return json_print(out, o, false);
+    cJSON_Delete(o);
+    return false;
+}
+
+/* Global and local rank: a reader of one node's events should not have to compute one from the other. */
+static bool add_who(cJSON *o, const struct plan_worker *who)
+{
+    return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
+}
+
+/* Everything a program needs to join the job or to find its files, before the first worker runs. */
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
+{
+    cJSON *o = event("started", t_ms);
+    return emit(out, o,
+                o != NULL && json_add_text(o, "job", plan->job) &&
+                    json_add_text(o, "host", plan->facts->host) &&
+                    json_add_number(o, "world_size", plan->world_size) &&
+                    json_add_text(o, "master_addr", plan->master_addr) &&
+                    json_add_number(o, "master_port", plan->master_port) &&
+                    json_add_text(o, "log_dir", plan->log_root));
+}
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
+{
+    cJSON *o = event("worker_started", t_ms);
+    return emit(out, o,
+                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) &&
+                    json_add_text(o, "gpu", who->gpu));
+}
+
+/* `kind` lets a reader put together again what was too long for one event, and draw a progress bar over itself. */
+bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
+                  struct slice text, enum line_kind kind)
+{
+    static const char *const kinds[] = {
+        [LINE_WHOLE] = "line", [LINE_LAST] = "last", [LINE_UPDATE] = "update", [LINE_CUT] = "part"
+    };
+    char time[PREFIX_TIME_MAX];
+    cJSON *o = event_us("output", at.since_us);
+    prefix_time(time, at.unix_us);
+    return emit(out, o,
+                o != NULL && json_add_text(o, "time", time) && add_who(o, who) &&
+                    json_add_text(o, "stream", stream == STD_OUT ? "stdout" : "stderr") &&
+                    json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
+}
+
+/* "signal" as number and as name. */
+static bool add_signal(cJSON *o, int signal)
+{
+    char name[ENDING_MAX];
+    signal_name(name, signal);
+    return json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name);
+}
+
+/* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
+ * exit(137) from SIGKILL. */
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how)
+{
+    char text[ENDING_MAX];
+    cJSON *o = event("worker_ended", t_ms);
+    ending_text(text, how);
+    bool ok = o != NULL && add_who(o, who) && json_add_text(o, "verdict", verdict_name(how->verdict)) &&
+              json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(how));
+    if (ok && how->verdict != WORKER_NOT_STARTED)
+        ok = json_add_number(o, "pid", how->pid);
+    if (ok && how->signal != 0)
+        ok = add_signal(o, how->signal);
+    return emit(out, o, ok);
+}
+
+/* Attempts are counted from 0 here, like the directories of their logs. */
+bool event_restart(struct buf *out, uint64_t t_ms, int rank, const char *why, const struct agent *agent)
+{
+    int n;
+    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
+    const struct agent_worker *cause = &failed[n - 1].cause;
+    cJSON *o = event("restart", t_ms);
+    return emit(out, o,
+                o != NULL && json_add_number(o, "failed_attempt", n - 1) &&
+                    json_add_number(o, "rank", rank) && json_add_text(o, "ending", why) &&
+                    json_add_number(o, "exit_code", ending_code(cause)) &&
+                    json_add_number(o, "next_attempt", n) &&
+                    json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
+                    json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
+}
+
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
+{
+    cJSON *o = event("stop_requested", t_ms);
+    return emit(out, o,
+                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender));
+}
+
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
+{
+    cJSON *o = event("signal_passed", t_ms);
+    return emit(out, o,
+                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender) &&
+                    json_add_number(o, "workers", workers));
+}
+
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
+{
+    cJSON *o = event("worker_stopped", t_ms);
+    return emit(out, o,
+                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && add_signal(o, signal));
+}
+
+bool event_note(struct buf *out, uint64_t t_ms, const char *text)
+{
+    cJSON *o = event("note", t_ms);
+    return emit(out, o, o != NULL && json_add_text(o, "text", text));
+}
+
+bool event_finished(struct buf *out, const struct report *report)
+{
+    cJSON *o = event("finished", report->ended_ms - report->started_ms);
+    return emit(out, o, o != NULL && json_add(o, "report", report_json(report)));
+}

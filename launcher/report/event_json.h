@@ -1,0 +1,46 @@
+/* event_json.h -- `--json`: what happens, as JSON lines. Each function appends one object and a newline.
+ *
+ * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md.
+ * Bytes of workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append
+ * nothing then. */
+#ifndef LAUNCHER_EVENT_JSON_H
+#define LAUNCHER_EVENT_JSON_H
+
+#include "agent/agent.h"
+#include "lines/lines.h"
+#include "plan/plan.h"
+#include "report/report.h"
+#include "tables/signals.h"
+
+/* The plan is made and the store listens. */
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
+
+/* `stream` is STD_OUT or STD_ERR. */
+bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
+                  struct slice text, enum line_kind kind);
+
+/* It has ended, or could not be started: `how` says which. */
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how);
+
+/* The latest attempt has failed, by `rank` that ended as `why` says; the next one begins after agent_backoff(). */
+bool event_restart(struct buf *out, uint64_t t_ms, int rank, const char *why, const struct agent *agent);
+
+/* The user asked to stop. */
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
+
+/* A signal went on to `workers` workers. */
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
+
+/* Somebody has stopped a worker. */
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
+
+/* A sentence that would otherwise go to stderr. */
+bool event_note(struct buf *out, uint64_t t_ms, const char *text);
+
+/* Everything is gone; carries the report. */
+bool event_finished(struct buf *out, const struct report *report);
+
+#endif

@@ -1,0 +1,346 @@
+/* evidence.c -- see evidence.h. What the files mean is decided in evidence_text.c.
+ *
+ * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later its control
+ * group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the others about a tenth of a
+ * millisecond, so it is done for the first few failures only. */
+#include "report/evidence.h"
+
+#include "report/core_look.h"
+#include "report/evidence_text.h"
+#include "report/file_head.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    WATCHES_MAX = 24,       /* control groups: ours, the job's, those around them, in two hierarchies */
+    LOOKED_AT_MAX = 8,      /* failures of one attempt that are looked at */
+    FILE_BYTES = 64 * 1024, /* of any file in here */
+    LOG_RECORDS_MAX = 4000, /* of the kernel's log at one time */
+    LOG_BYTES_MAX = 256 * 1024,
+};
+
+struct watch {
+    char dir[PATH_MAX];
+    char name[CGROUP_SHOWN]; /* as in /proc/PID/cgroup */
+    struct oom_watch counts;
+};
+
+struct evidence {
+    struct mount {
+        char root[PATH_MAX], at[PATH_MAX];
+        bool there;
+    } mounts[2]; /* of version 1 (its memory controller) and 2 */
+    struct watch watches[WATCHES_MAX];
+    size_t n_watches;
+    unsigned long long system_kills;
+    int log;       /* /dev/kmsg, -1 = not to be read */
+    bool log_pids; /* the log's process ids are ours: we are in the first PID namespace */
+    struct buf lines;
+    time_t began; /* wall clock, for the age of core files */
+    struct looked_at {
+        int local_rank;
+        struct worker_evidence facts;
+    } looked_at[LOOKED_AT_MAX];
+    size_t n_looked_at;
+};
+
+/* --- control groups ------------------------------------------------------------------------------------- */
+
+static struct slice read_in(const char *dir, const char *name, char bytes[FILE_BYTES])
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return file_head(path, bytes, FILE_BYTES);
+}
+
+/* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. */
+static struct oom_count count_v2(const char *dir, char bytes[FILE_BYTES])
+{
+    struct oom_count count = { 0 };
+    counter_in(read_in(dir, "memory.events", bytes), "oom_kill", &count.kills);
+    if (!counter_in(read_in(dir, "memory.events.local", bytes), "oom", &count.hits))
+        counter_in(read_in(dir, "memory.events", bytes), "oom", &count.hits);
+    return count;
+}
+
+static struct oom_count count_v1(const char *dir, char bytes[FILE_BYTES])
+{
+    struct oom_count count = { 0 };
+    counter_in(read_in(dir, "memory.oom_control", bytes), "oom_kill", &count.kills);
+    count.hits = limit_in(read_in(dir, "memory.failcnt", bytes));
+    return count;
+}
+
+static void read_counts(const struct watch *w, struct oom_count *count)
+{
+    char bytes[FILE_BYTES];
+    *count = w->counts.v2 ? count_v2(w->dir, bytes) : count_v1(w->dir, bytes);
+}
+
+static void read_limits(struct watch *w)
+{
+    char bytes[FILE_BYTES];
+    bool v2 = w->counts.v2;
+    w->counts.limit = limit_in(read_in(w->dir, v2 ? "memory.max" : "memory.limit_in_bytes", bytes));
+    w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
+}
+
+static bool is_watched(const struct evidence *e, const char *dir)
+{
+    for (size_t i = 0; i < e->n_watches; i++)
+        if (strcmp(e->watches[i].dir, dir) == 0)
+            return true;
+    return false;
+}
+
+/* False when it does not fit: then there is nothing at that path to be read either. */
+static bool join(char out[PATH_MAX], const char *a, const char *b)
+{
+    return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
+}
+
+/* A group without the memory controller has no such files, and is not watched. */
+static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
+{
+    char path[PATH_MAX];
+    if (e->n_watches == WATCHES_MAX || is_watched(e, dir) ||
+        !join(path, dir, v2 ? "/memory.events" : "/memory.oom_control") || access(path, R_OK) != 0)
+        return;
+    struct watch *w = &e->watches[e->n_watches++];
+    join(w->dir, dir, "");
+    snprintf(w->name, sizeof(w->name), "%.*s", CGROUP_SHOWN - 1, *name != '\0' ? name : "/");
+    w->counts = (struct oom_watch){ .name = w->name, .v2 = v2, .late = late };
+    if (!late)
+        read_counts(w, &w->counts.before);
+}
+
+/* A group and those around it, from the inside outwards, as far as they are mounted here. */
+static void watch_upwards(struct evidence *e, const char *path, bool v2, bool late)
+{
+    const struct mount *m = &e->mounts[v2];
+    char name[PATH_MAX], dir[PATH_MAX];
+    size_t root = strcmp(m->root, "/") == 0 ? 0 : strlen(m->root);
+    bool inside = strncmp(path, m->root, root) == 0 && (path[root] == '/' || path[root] == '\0');
+    if (!m->there || !join(name, inside ? path + root : "", ""))
+        return;
+    for (;;) {
+        if (join(dir, m->at, strcmp(name, "/") == 0 ? "" : name))
+            watch(e, dir, name, v2, late);
+        char *slash = strrchr(name, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Our own groups, in both hierarchies. */
+static void watch_own(struct evidence *e)
+{
+    char bytes[FILE_BYTES], path[PATH_MAX];
+    struct slice text = file_head("/proc/self/cgroup", bytes, FILE_BYTES);
+    for (int v2 = 0; v2 < 2; v2++)
+        if (cgroup_path_in(text, v2, path, sizeof(path)))
+            watch_upwards(e, path, v2, false);
+}
+
+static void find_mounts(struct evidence *e)
+{
+    char bytes[FILE_BYTES];
+    struct slice text = file_head("/proc/self/mountinfo", bytes, FILE_BYTES);
+    for (int v2 = 0; v2 < 2; v2++)
+        e->mounts[v2].there = cgroup_mount_in(text, v2, e->mounts[v2].root, e->mounts[v2].at);
+}
+
+/* The job's own group lies at a path that only its descriptor tells. */
+static void watch_job(struct evidence *e, int cgroup_fd)
+{
+    char link[64], dir[PATH_MAX];
+    const char *at = e->mounts[1].at;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", cgroup_fd);
+    ssize_t n = cgroup_fd >= 0 ? readlink(link, dir, sizeof(dir) - 1) : -1;
+    if (n <= 0)
+        return;
+    dir[n] = '\0';
+    bool below = e->mounts[1].there && strncmp(dir, at, strlen(at)) == 0;
+    if (below)
+        watch_upwards(e, dir + strlen(at), true, false);
+}
+
+static unsigned long long system_kills(void)
+{
+    char bytes[FILE_BYTES];
+    unsigned long long kills = 0;
+    counter_in(file_head("/proc/vmstat", bytes, FILE_BYTES), "oom_kill", &kills);
+    return kills;
+}
+
+/* --- the kernel's log ----------------------------------------------------------------------------------- */
+
+/* The number that the first PID namespace of every machine has. */
+static bool in_first_pid_namespace(void)
+{
+    char text[64];
+    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
+}
+
+/* From here on only what is new is read; other users may not read it at all. */
+static void open_log(struct evidence *e)
+{
+    e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (e->log >= 0)
+        lseek(e->log, 0, SEEK_END);
+    e->log_pids = in_first_pid_namespace();
+}
+
+/* Each read is one record, "6,339,5140900,-;text\n". EPIPE: the kernel was faster, and goes on with the oldest it has. */
+static void read_log(struct evidence *e)
+{
+    char record[8192];
+    for (int i = 0; i < LOG_RECORDS_MAX && e->log >= 0 && e->lines.len < LOG_BYTES_MAX; i++) {
+        ssize_t n = read(e->log, record, sizeof(record));
+        if (n < 0 && (errno == EPIPE || errno == EINTR))
+            continue;
+        if (n <= 0 || !buf_append(&e->lines, record, (size_t)n))
+            return;
+    }
+}
+
+static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
+{
+    read_log(e);
+    const char *p = (const char *)e->lines.data;
+    for (size_t left = e->lines.len; left > 0 && e->log_pids;) {
+        const char *end = memchr(p, '\n', left);
+        size_t n = end != NULL ? (size_t)(end - p) : left;
+        kernel_log_line(slice_of(p, n), pid, facts);
+        n += end != NULL;
+        p += n;
+        left -= n;
+    }
+}
+
+/* --- the rest ------------------------------------------------------------------------------------------- */
+
+static void look_at_shm(struct worker_evidence *facts)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        return;
+    facts->shm_size = (uint64_t)fs.f_blocks * fs.f_frsize;
+    facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+/* A pipe whose reader has gone is in error; nothing is written for that. */
+static bool reader_is_gone(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+static uint64_t soft_limit(int resource)
+{
+    struct rlimit limit;
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : 0;
+}
+
+static void look_at_cpu(struct worker_evidence *facts)
+{
+    char bytes[FILE_BYTES];
+    struct slice text = file_head("/proc/cpuinfo", bytes, FILE_BYTES);
+    const char *p = memmem(text.data, text.len, "model name\t: ", 13);
+    if (p != NULL)
+        snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
+}
+
+/* A tool in front of the program may have moved the worker to a group of its own. Where the log names that, its counters are read, too. */
+static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
+{
+    struct oom_watch counts[WATCHES_MAX];
+    for (int v2 = 0; v2 < 2 && facts->cgroup[0] == '/'; v2++)
+        watch_upwards(e, facts->cgroup, v2, true);
+    for (size_t i = 0; i < e->n_watches; i++) {
+        read_counts(&e->watches[i], &e->watches[i].counts.now);
+        read_limits(&e->watches[i]);
+        counts[i] = e->watches[i].counts;
+    }
+    unsigned long long now = system_kills();
+    oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
+}
+
+static void look_at_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
+{
+    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (sig == SIGPIPE) {
+        facts->stdout_gone = reader_is_gone(STDOUT_FILENO);
+        facts->stderr_gone = reader_is_gone(STDERR_FILENO);
+    }
+    if (sig == SIGILL)
+        look_at_cpu(facts);
+    facts->cpu_limit_s = soft_limit(RLIMIT_CPU);
+    facts->file_limit = soft_limit(RLIMIT_FSIZE);
+    core_look(pid, status, e->began, facts);
+}
+
+/* --- interface ------------------------------------------------------------------------------------------ */
+
+struct evidence *evidence_new(void)
+{
+    struct evidence *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return NULL;
+    find_mounts(e);
+    open_log(e);
+    return e;
+}
+
+void evidence_free(struct evidence *e)
+{
+    if (e == NULL)
+        return;
+    if (e->log >= 0)
+        close(e->log);
+    buf_free(&e->lines);
+    free(e);
+}
+
+void evidence_attempt(struct evidence *e, int cgroup_fd)
+{
+    if (e == NULL)
+        return;
+    e->n_watches = e->n_looked_at = 0;
+    watch_job(e, cgroup_fd);
+    watch_own(e);
+    e->system_kills = system_kills();
+    e->began = time(NULL);
+}
+
+void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status)
+{
+    if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
+        return;
+    struct looked_at *l = &e->looked_at[e->n_looked_at++];
+    *l = (struct looked_at){ .local_rank = local_rank };
+    ask_log(e, pid, &l->facts);
+    look_at_memory(e, &l->facts);
+    look_at_shm(&l->facts);
+    look_at_signal(e, pid, status, &l->facts);
+}
+
+const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank)
+{
+    for (size_t i = 0; e != NULL && i < e->n_looked_at; i++)
+        if (e->looked_at[i].local_rank == local_rank)
+            return &e->looked_at[i].facts;
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* evidence.h -- look up what the kernel knows about the end of a worker, while it still knows it: counters of memory
+ * limits, /dev/shm, its log, core files.
+ *
+ *     evidence_new        before the first worker starts
+ *     evidence_attempt    before the first worker of each attempt: counters begin anew
+ *     evidence_ended      it failed: what is known goes into a `struct worker_evidence`
+ *
+ * None of these can fail: what cannot be read is a fact less. */
+#ifndef LAUNCHER_EVIDENCE_H
+#define LAUNCHER_EVIDENCE_H
+
+#include "report/end_words.h"
+
+#include <sys/types.h>
+
+struct evidence;
+
+/* NULL when memory is short; every function below takes NULL, and then knows nothing. */
+struct evidence *evidence_new(void);
+void evidence_free(struct evidence *e);
+
+/* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */
+void evidence_attempt(struct evidence *e, int cgroup_fd);
+
+/* `status` as from waitpid. Only the first few of an attempt are looked at: the others are hardly the first cause. */
+void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status);
+
+/* NULL when it was not looked at. Valid until the next attempt. */
+const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank);
+
+#endif

@@ -1,0 +1,193 @@
+/* report.c -- see report.h. From top to bottom: the first cause, what is known about it and what helps, who it was and when, its
+ * last words, what became of the others, where the logs are, and the exit code:
+ *
+ *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
+ *       worker   rank 2 (local rank 2), pid 4002, host n1
+ *       times    started 2026-11-21 12:04:07.113, ended 12:04:09.613
+ *       stderr   | Traceback (most recent call last):
+ *                |   ...
+ *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
+ *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
+ *       exit     7, because of rank 2 on n1
+ *
+ * Each block has a limit of its own, so that the whole stays under REPORT_LINES_MAX however many workers
+ * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
+ * log files. */
+#include "report/report.h"
+
+#include "agent/ending.h"
+#include "report/report_attempts.h"
+#include "report/report_cause.h"
+#include "report/report_others.h"
+#include "report/report_rows.h"
+#include "text/words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 3, DAY_S = 24 * 3600 };
+
+/* A worker that could not be killed needs telling even when the job was a success. */
+bool report_needed(const struct report *r)
+{
+    if (agent_first_failure(r->agent) >= 0 || agent_stop_signal(r->agent) != 0)
+        return true;
+    for (int i = 0; i < r->plan->nproc; i++)
+        if (agent_worker(r->agent, i)->verdict != WORKER_OK)
+            return true;
+    return false;
+}
+
+/* --- the first cause ------------------------------------------------------------------------------------ */
+
+/* A row whose text one of the cause_ functions makes. */
+static void made_row(const struct report *r, struct rows *rows, const char *label,
+                     bool (*make)(const struct report *r, struct buf *out))
+{
+    struct buf text = { 0 };
+    if (make(r, &text))
+        rows_text(rows, label, buf_slice(&text), WHY_LINES);
+    else
+        rows->ok = false;
+    buf_free(&text);
+}
+
+static void headline(const struct report *r, struct rows *rows)
+{
+    struct buf text = { 0 };
+    rows->ok = rows->ok && cause_headline(r, &text);
+    rows_headline(rows, buf_slice(&text));
+    buf_free(&text);
+}
+
+static void who(const struct report *r, struct rows *rows, const struct agent_worker *w)
+{
+    int local_rank = agent_first_failure(r->agent), rank = r->plan->workers[local_rank].rank;
+    if (w->pid > 0)
+        rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s", rank, local_rank, w->pid,
+                    r->plan->facts->host);
+    else
+        rows_printf(rows, "worker", "rank %d (local rank %d), host %s", rank, local_rank,
+                    r->plan->facts->host);
+}
+
+/* Of a worker that never ran both times are the one of the attempt. */
+static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
+{
+    char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
+    uint64_t started = cause_unix_ms(r, w->started_ms), ended = cause_unix_ms(r, w->ended_ms);
+    uint64_t offset = (uint64_t)(r->utc_offset_s + DAY_S);
+    bool next_day = (started / 1000 + offset) / DAY_S != (ended / 1000 + offset) / DAY_S;
+    words_clock(from, started, r->utc_offset_s, true);
+    words_clock(to, ended, r->utc_offset_s, next_day);
+    if (w->verdict == WORKER_NOT_STARTED)
+        rows_printf(rows, "times", "tried %s", from);
+    else
+        rows_printf(rows, "times", "started %s, ended %s", from, to);
+}
+
+/* Does the worker's stderr end with what it recorded? A Python exception is in both. */
+static bool is_in_last_lines(const struct report *r, const char *message)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    cause_last_lines(r, agent_first_failure(r->agent), REPORT_STDERR_LINES, &lines, &from_stdout);
+    bool found = lines.len > 0 && memmem(lines.data, lines.len, message, strcspn(message, "\n")) != NULL;
+    buf_free(&lines);
+    return found;
+}
+
+/* What torch's @record left, or why it cannot be read: that must not hide anything, so it is one row among others. */
+static void recorded(const struct report *r, struct rows *rows)
+{
+    if (r->error_trouble != NULL)
+        rows_printf(rows, "error", "the worker's error file cannot be used: %s", r->error_trouble);
+    else if (r->error != NULL && !is_in_last_lines(r, r->error->message))
+        rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
+}
+
+/* The last lines, as many as leave room for what comes behind them. */
+static void last_words(const struct report *r, struct rows *rows)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    int room = rows->limit - rows->lines - OTHERS_LINES;
+    size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
+    size_t n = cause_last_lines(r, agent_first_failure(r->agent), max, &lines, &from_stdout);
+    const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
+    if (n == 0)
+        rows_printf(rows, "output", "it wrote nothing");
+    for (size_t i = 0; i < n; i++) {
+        const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
+        rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));
+        p = end + 1;
+    }
+    if (n > 0 && from_stdout)
+        rows_printf(rows, "", "(it wrote nothing to stderr)");
+    buf_free(&lines);
+}
+
+static void first_cause(const struct report *r, struct rows *rows)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL)
+        return;
+    made_row(r, rows, "why", cause_why);
+    made_row(r, rows, "try", cause_remedy);
+    made_row(r, rows, "core", cause_core);
+    who(r, rows, w);
+    times(r, rows, w);
+    if (w->verdict == WORKER_NOT_STARTED)
+        return;
+    recorded(r, rows);
+    const char *hint = cause_hint(r);
+    if (hint != NULL)
+        rows_text(rows, "hint", slice_str(hint), WHY_LINES);
+    last_words(r, rows);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+static void where(const struct report *r, struct rows *rows)
+{
+    int first = agent_first_failure(r->agent);
+    const char *dir = first >= 0 ? r->plan->workers[first].log_dir : NULL;
+    if (dir != NULL)
+        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, dir);
+    else if (r->plan->log_root != NULL)
+        rows_printf(rows, "logs", "%s", r->plan->log_root);
+}
+
+/* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
+static void exit_code(const struct report *r, struct rows *rows)
+{
+    int first = agent_first_failure(r->agent), code = agent_exit_code(r->agent);
+    const struct agent_worker *w = cause_worker(r);
+    int sig = w != NULL ? w->signal : agent_stop_signal(r->agent);
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[32] = "";
+    signal_name(name, sig);
+    if (sig != 0 && code == 128 + sig)
+        snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
+    if (w != NULL && code == ending_code(w))
+        snprintf(whose, sizeof(whose), ", because of rank %d", r->plan->workers[first].rank);
+    rows_printf(rows, "exit", "%d%s%s%s%s", code, what, whose, *whose != '\0' ? " on " : "",
+                *whose != '\0' ? r->plan->facts->host : "");
+}
+
+bool report_text(const struct report *r, struct buf *out)
+{
+    size_t before = out->len;
+    struct rows rows = { .out = out, .colour = r->colour, .limit = REPORT_LINES_MAX - END_LINES, .ok = true };
+    headline(r, &rows);
+    if (report_needed(r)) {
+        first_cause(r, &rows);
+        report_others(r, &rows);
+        report_attempts(r, &rows);
+        rows.limit = REPORT_LINES_MAX;
+        where(r, &rows);
+        exit_code(r, &rows);
+    }
+    if (!rows.ok)
+        out->len = before;
+    return rows.ok;
+}

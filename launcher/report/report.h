@@ -1,0 +1,54 @@
+/* report.h -- what the user reads at the end: the first cause first, in at most 40 lines; the same as JSON.
+ *
+ * Pure: everything that has to be looked up (host, files, last words) is handed in. */
+#ifndef LAUNCHER_REPORT_H
+#define LAUNCHER_REPORT_H
+
+#include "agent/agent.h"
+#include "report/end_words.h"
+#include "report/error_text.h"
+#include "plan/plan.h"
+#include "report/program_look.h"
+#include "tables/signals.h"
+#include "contain/stuck.h"
+#include "lines/tail.h"
+
+struct cJSON;
+struct loss;
+
+enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = 12 };
+
+/* All of it is borrowed. */
+struct report {
+    const struct plan *plan;
+    const struct agent *agent;
+    const struct tail *stdout_tails, *stderr_tails; /* by local rank, nproc of each; either may be NULL */
+    uint64_t started_ms, ended_ms;                  /* of the job, by the agent's clock */
+    uint64_t ended_unix_ms;                         /* wall clock of ended_ms */
+    const struct signal_heard *stop;        /* the user's request to stop and who sent it; NULL = none */
+    int utc_offset_s;                       /* of the local time that is shown */
+    bool colour;                            /* the text goes to a terminal */
+    const struct program_look *look;        /* at the command that could not be started, or NULL */
+    const char *path;                       /* the worker's PATH, for "not found" */
+    const struct worker_evidence *evidence; /* about the first failure, or NULL */
+    const struct error_text *error;         /* from the first failure's error file, or NULL */
+    struct slice attempt_words;             /* of report_attempts.h, for the failed attempts but the last */
+    const struct stuck *stuck;              /* what cannot be killed, n_stuck of them */
+    size_t n_stuck;
+    const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const struct loss *lost;  /* output that is missing somewhere, n_lost of them */
+    size_t n_lost;
+    const char *error_trouble; /* why that file could not be read, or NULL */
+};
+
+/* Is there something to tell? False when all ended with 0: success is silent. */
+bool report_needed(const struct report *r);
+
+/* Append the text, ending with a newline; a success is one line. False when memory is short. */
+bool report_text(const struct report *r, struct buf *out);
+
+/* The same facts; schema in report.schema.json. The caller frees it with cJSON_Delete. NULL when memory is
+ * short. */
+struct cJSON *report_json(const struct report *r);
+
+#endif

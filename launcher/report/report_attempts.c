@@ -1,0 +1,221 @@
+/* report_attempts.c -- see report_attempts.h.
+ *
+ *     before   attempt 1 of 4: rank 1: exit 7, 2.5 s after its start, at step 100
+ *     restart  none: the attempts come no further than step 100 (--max_no_progress)
+ *     left     rank 0 ended with 0 while rank 1 waited for it at barrier 'epoch-3'
+ *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
+ *
+ * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the
+ * report: the earliest attempts are in the JSON. */
+#include "report/report_attempts.h"
+
+#include "agent/ending.h"
+#include "text/json_text.h"
+#include "report/report_cause.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
+
+/* The furthest that any failed attempt came. */
+static long long best_step(const struct agent *agent)
+{
+    int n;
+    int64_t best = -1;
+    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
+    for (int i = 0; i < n; i++)
+        best = failed[i].step > best ? failed[i].step : best;
+    return (long long)best;
+}
+
+bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out)
+{
+    char text[ENDING_MAX];
+    ending_text(text, cause);
+    bool ok = cause->verdict == WORKER_NOT_STARTED ? buf_printf(out, "%s", text)
+                                                   : end_headline(cause, evidence, out);
+    return ok && buf_append(out, "", 1);
+}
+
+/* The i-th of those texts, or what the exit alone tells. */
+static const char *words_of(const struct report *r, int i, const struct agent_attempt *a,
+                            char text[ENDING_MAX])
+{
+    struct slice all = r->attempt_words;
+    for (; i > 0 && all.len > 0; i--) {
+        size_t len = strlen(all.data) + 1;
+        all = slice_of((const char *)all.data + len, all.len - len);
+    }
+    if (all.len > 0)
+        return all.data;
+    ending_text(text, &a->cause);
+    return text;
+}
+
+bool no_restart_words(const struct agent *agent, struct buf *out)
+{
+    const int max = agent_max_restarts(agent);
+    switch (agent_no_restart(agent)) {
+    case RESTART_ALLOWED:
+        return true;
+    case NO_RESTART_USED_UP:
+        return buf_printf(out, "%s of --max_restarts=%d %s used up",
+                          max == 1 ? "the restart" : "all restarts", max, max == 1 ? "is" : "are");
+    case NO_RESTART_CANNOT_START:
+        return buf_printf(out, "what cannot be executed now cannot be executed the next time");
+    case NO_RESTART_USAGE:
+        return buf_printf(
+            out,
+            "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
+            agent_worker(agent, agent_first_failure(agent))->exit_code, AGENT_USAGE_MS / 1000);
+    case NO_RESTART_NO_PROGRESS:
+        return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
+                          best_step(agent));
+    case NO_RESTART_STOPPED:
+        return buf_printf(out, "the user asked to stop");
+    case NO_RESTART_UNKILLABLE:
+        return buf_printf(out, "a process of the failed attempt cannot be killed");
+    case NO_RESTART_NOT_READY:
+        return buf_printf(out, "the next attempt could not be made ready, as said above");
+    }
+    return true;
+}
+
+/* --- lines ---------------------------------------------------------------------------------------------- */
+
+static double seconds(uint64_t from_ms, uint64_t to_ms)
+{
+    return (double)(to_ms - from_ms) / 1000.0;
+}
+
+/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
+static void put_attempt(const struct report *r, struct rows *rows, const char *label, int i,
+                        const struct agent_attempt *a)
+{
+    char text[ENDING_MAX], after[32] = "", step[40] = "";
+    if (a->cause.verdict != WORKER_NOT_STARTED)
+        snprintf(after, sizeof(after), ", %.1f s after its start",
+                 seconds(a->cause.started_ms, a->cause.ended_ms));
+    if (a->step >= 0)
+        snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
+    rows_printf(rows, label, "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,
+                r->plan->workers[a->local_rank].rank, words_of(r, i, a, text), after, step);
+}
+
+/* Those before the one that the headline tells of; all of them when the last attempt did not fail. */
+static void put_attempts(const struct report *r, struct rows *rows)
+{
+    int n, first = 0;
+    const struct agent_attempt *failed = agent_failed_attempts(r->agent, &n);
+    if (agent_first_failure(r->agent) >= 0 && n > 0)
+        n--;
+    if (n > ATTEMPTS_SHOWN) {
+        first = n - ATTEMPTS_SHOWN;
+        rows_printf(rows, "before", "%d earlier attempt%s failed, too", first, first == 1 ? "" : "s");
+    }
+    for (int i = first; i < n; i++)
+        put_attempt(r, rows, i == 0 ? "before" : "", i, &failed[i]);
+}
+
+/* Said whenever restarts were asked for and there is none: without it a user waits for one. */
+static void put_no_restart(const struct report *r, struct rows *rows)
+{
+    struct buf words = { 0 };
+    rows->ok = rows->ok && no_restart_words(r->agent, &words);
+    if (words.len > 0)
+        rows_printf(rows, "restart", "none: %.*s", (int)words.len, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* The function it hangs in names the culprit: nfs_..., nvidia_..., __refrigerator. */
+static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
+{
+    char rank[32] = "";
+    if (s->rank >= 0)
+        snprintf(rank, sizeof(rank), "rank %d, ", s->rank);
+    rows_printf(rows, label, "pid %d (%s%s) cannot be killed: state %c%s%s", s->pid, rank, s->name, s->state,
+                s->where[0] != '\0' ? " in " : "", s->where);
+}
+
+void report_attempts(const struct report *r, struct rows *rows)
+{
+    put_attempts(r, rows);
+    put_no_restart(r, rows);
+    if (r->left_waiting != NULL && r->left_waiting[0] != '\0' && !cause_is_left_waiting(r))
+        rows_printf(rows, "left", "%s", r->left_waiting);
+    for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
+        put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
+    if (r->n_stuck > 0)
+        rows_printf(rows, "",
+                    "it dies when the call it hangs in returns; if that never happens, only a reboot helps");
+}
+
+/* --- JSON ----------------------------------------------------------------------------------------------- */
+
+/* A new object at the end of `array`; NULL when memory is short. */
+static cJSON *add_object(cJSON *array)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && cJSON_AddItemToArray(array, o))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+/* As the workers' own members in report_json.c, where they have the same meaning. */
+static bool add_attempt(cJSON *array, const struct report *r, int i, const struct agent_attempt *a)
+{
+    char text[ENDING_MAX];
+    cJSON *o = add_object(array);
+    bool ok = o != NULL && json_add_number(o, "attempt", i) &&
+              json_add_number(o, "rank", r->plan->workers[a->local_rank].rank) &&
+              json_add_number(o, "local_rank", a->local_rank) &&
+              json_add_text(o, "verdict", verdict_name(a->cause.verdict)) &&
+              json_add_text(o, "ending", words_of(r, i, a, text)) &&
+              json_add_number(o, "exit_code", ending_code(&a->cause)) &&
+              json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
+              json_add_number(o, "failed_s", seconds(r->started_ms, a->cause.ended_ms)) &&
+              json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
+    return ok && (a->step < 0 ? json_add(o, "step", cJSON_CreateNull())
+                              : json_add_number(o, "step", (double)a->step));
+}
+
+static bool add_stuck(cJSON *array, const struct stuck *s)
+{
+    const char state[2] = { s->state, '\0' };
+    cJSON *o = add_object(array);
+    return o != NULL && json_add_number(o, "pid", s->pid) &&
+           (s->rank < 0 ? json_add(o, "rank", cJSON_CreateNull()) : json_add_number(o, "rank", s->rank)) &&
+           json_add_text(o, "name", s->name) && json_add_text(o, "state", state) &&
+           json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
+}
+
+/* The same words as in the text, so that a search finds both. */
+static bool add_no_restart(cJSON *o, const struct agent *agent)
+{
+    struct buf words = { 0 };
+    bool some = agent_no_restart(agent) != RESTART_ALLOWED;
+    bool ok = no_restart_words(agent, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
+                                                       : json_add_text(o, "not_restarted", NULL));
+    buf_free(&words);
+    return ok;
+}
+
+/* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
+bool report_attempts_json(const struct report *r, struct cJSON *o)
+{
+    int n;
+    const struct agent_attempt *failed = agent_failed_attempts(r->agent, &n);
+    const char *left = r->left_waiting != NULL && r->left_waiting[0] != '\0' ? r->left_waiting : NULL;
+    cJSON *attempts = cJSON_CreateArray(), *stuck = cJSON_CreateArray();
+    bool ok = json_add(o, "failed_attempts", attempts);
+    ok = json_add(o, "unkillable", stuck) && ok;
+    for (int i = 0; i < n && ok; i++)
+        ok = add_attempt(attempts, r, i, &failed[i]);
+    for (size_t i = 0; i < r->n_stuck && ok; i++)
+        ok = add_stuck(stuck, &r->stuck[i]);
+    return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) &&
+           add_no_restart(o, r->agent) && json_add_text(o, "left_waiting", left);
+}

@@ -1,0 +1,162 @@
+/* report_cause.c -- see report_cause.h. The words themselves are in tables: start_words.c for a program that could not be
+ * started, end_words.c for the end of one that ran, hints.c for what it wrote last. */
+#include "report/report_cause.h"
+
+#include "agent/ending.h"
+#include "report/hints.h"
+#include "report/start_words.h"
+#include "text/words.h"
+
+/* Lines that are searched for hints: more than are shown, because Python puts the reason before a long trace of threads. */
+enum { HINT_LINES = 50 };
+
+const struct agent_worker *cause_worker(const struct report *r)
+{
+    int first = agent_first_failure(r->agent);
+    return first >= 0 ? agent_worker(r->agent, first) : NULL;
+}
+
+uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
+{
+    return r->ended_unix_ms - (r->ended_ms - ms);
+}
+
+/* --- headline ------------------------------------------------------------------------------------------- */
+
+static const struct program_look not_looked_at;
+
+static struct start_failure start_failure(const struct report *r, const struct agent_worker *w)
+{
+    return (struct start_failure){ .error = w->error,
+                                   .program = r->plan->workers[0].argv[0],
+                                   .path = r->path,
+                                   .look = r->look != NULL ? r->look : &not_looked_at };
+}
+
+/* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. */
+static bool failed_headline(const struct report *r, int first, struct buf *out)
+{
+    const struct agent_worker *w = agent_worker(r->agent, first);
+    char after[TIME_TEXT_MAX];
+    if (w->verdict == WORKER_NOT_STARTED) {
+        const struct start_failure failure = start_failure(r, w);
+        return buf_printf(out, "rank %d on %s could not be started: ", r->plan->workers[first].rank,
+                          r->plan->facts->host) &&
+               start_cause(&failure, out);
+    }
+    return buf_printf(out, "rank %d on %s failed%s: ", r->plan->workers[first].rank, r->plan->facts->host,
+                      r->plan->nproc > 1 ? " first" : "") &&
+           end_headline(w, r->evidence, out) &&
+           buf_printf(out, ", %s after its start", words_time(after, w->ended_ms - w->started_ms));
+}
+
+/* Its exit code says that this worker is only a victim, and it is known of whom. */
+bool cause_is_left_waiting(const struct report *r)
+{
+    const struct agent_worker *w = cause_worker(r);
+    return w != NULL && w->verdict == WORKER_VICTIM && r->left_waiting != NULL && r->left_waiting[0] != '\0';
+}
+
+/* Three stories, in the order of what a reader wants to know first: what broke, who stopped it, all went well. */
+bool cause_headline(const struct report *r, struct buf *out)
+{
+    int first = agent_first_failure(r->agent);
+    int stop = agent_stop_signal(r->agent);
+    char name[ENDING_MAX], after[TIME_TEXT_MAX];
+    if (cause_is_left_waiting(r))
+        return buf_printf(out, "%s", r->left_waiting);
+    if (first >= 0)
+        return failed_headline(r, first, out);
+    words_time(after, r->ended_ms - r->started_ms);
+    if (stop == 0)
+        return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
+                          after);
+    signal_name(name, stop);
+    return buf_printf(out, "stopped by ") &&
+           (r->stop != NULL ? signal_heard_text(r->stop, out) : buf_printf(out, "%s", name)) &&
+           buf_printf(out, " after %s", after);
+}
+
+/* --- why, and what helps -------------------------------------------------------------------------------- */
+
+bool cause_why(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
+}
+
+bool cause_remedy(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL)
+        return true;
+    if (w->verdict != WORKER_NOT_STARTED)
+        return end_remedy(w, r->evidence, out);
+    const struct start_failure failure = start_failure(r, w);
+    return start_remedy(&failure, out);
+}
+
+bool cause_core(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL || w->verdict == WORKER_NOT_STARTED)
+        return true;
+    return end_core(w, r->evidence, r->plan->workers[0].argv[0], out);
+}
+
+/* --- last words ----------------------------------------------------------------------------------------- */
+
+/* What of a line is visible on a terminal: what stands behind its last \r. */
+static bool add_visible(const char *line, size_t len, struct buf *out)
+{
+    while (len > 0 && line[len - 1] == '\r')
+        len--;
+    const char *cr = len > 0 ? memrchr(line, '\r', len) : NULL;
+    if (cr != NULL) {
+        len -= (size_t)(cr + 1 - line);
+        line = cr + 1;
+    }
+    return buf_append(out, line, len) && buf_append(out, "\n", 1);
+}
+
+/* The last lines of one stream, as a terminal would have shown them. */
+static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
+{
+    struct buf raw = { 0 };
+    size_t n = tail_lines(tail, max, &raw);
+    const char *p = (const char *)raw.data;
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        size_t len =
+            (size_t)((const char *)memchr(p, '\n', raw.len - (size_t)(p - (const char *)raw.data)) - p);
+        ok = add_visible(p, len, out);
+        p += len + 1;
+    }
+    buf_free(&raw);
+    return ok ? n : 0;
+}
+
+/* stdout only when stderr is silent: most programs that fail say so there, and one
+ * that only prints its log to stdout has its reason there. */
+size_t cause_last_lines(const struct report *r, int local_rank, size_t max, struct buf *out,
+                        bool *from_stdout)
+{
+    size_t n = r->stderr_tails != NULL ? visible_lines(&r->stderr_tails[local_rank], max, out) : 0;
+    *from_stdout = n == 0;
+    if (n == 0 && r->stdout_tails != NULL)
+        n = visible_lines(&r->stdout_tails[local_rank], max, out);
+    return n;
+}
+
+/* The error file speaks first: it is the worker's own summary. */
+const char *cause_hint(const struct report *r)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    int first = agent_first_failure(r->agent);
+    const char *hint = r->error != NULL ? hint_for(slice_str(r->error->message)) : NULL;
+    if (hint == NULL && first >= 0 && cause_last_lines(r, first, HINT_LINES, &lines, &from_stdout) > 0)
+        hint = hint_for(buf_slice(&lines));
+    buf_free(&lines);
+    return hint;
+}

@@ -1,0 +1,33 @@
+/* report_cause.h -- private to report*.c: sentences about the first cause. Those that append to `out` append nothing where
+ * there is nothing to say, and return false when memory is short. */
+#ifndef LAUNCHER_REPORT_CAUSE_H
+#define LAUNCHER_REPORT_CAUSE_H
+
+#include "report/report.h"
+
+/* The worker that the report is about, NULL when none failed. */
+const struct agent_worker *cause_worker(const struct report *r);
+
+/* The one sentence that begins the report, without newline. */
+bool cause_headline(const struct report *r, struct buf *out);
+
+/* Why it ended like that, as far as the headline does not say it, and what helps. */
+bool cause_why(const struct report *r, struct buf *out);
+bool cause_remedy(const struct report *r, struct buf *out);
+bool cause_core(const struct report *r, struct buf *out);
+
+/* The last `max` lines of a worker's stderr, or of its stdout when that is empty; *from_stdout says which. Each
+ * ends with a newline; of a progress bar only what was visible at the end is kept. Returns how many. */
+size_t cause_last_lines(const struct report *r, int local_rank, size_t max, struct buf *out,
+                        bool *from_stdout);
+
+/* A sentence about what the last lines say, or NULL. */
+const char *cause_hint(const struct report *r);
+
+/* Wall clock of a moment of the agent's clock, in ms since 1970. */
+uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
+
+/* Is the headline about a worker that ended with 0 too early? */
+bool cause_is_left_waiting(const struct report *r);
+
+#endif

@@ -1,0 +1,231 @@
+/* report_json.c -- the report as one object, for --json and for report.json in the log directory.
+ *
+ * Times are seconds since the start of ddprun, so that those of different workers can be compared. A member
+ * that does not apply (the pid of a worker that never ran) is left out rather than filled with a number that
+ * means something else. */
+#include "report/report.h"
+
+#include "agent/ending.h"
+#include "text/json_text.h"
+#include "lines/loss.h"
+#include "report/report_attempts.h"
+#include "report/report_cause.h"
+#include "report/signal_json.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+enum { REPORT_SCHEMA = 1 }; /* grows when a member changes its meaning; new members do not count */
+
+/* One word for a script to branch on. */
+static const char *outcome(const struct report *r)
+{
+    int first = agent_first_failure(r->agent);
+    if (first >= 0)
+        return agent_worker(r->agent, first)->verdict == WORKER_NOT_STARTED ? "not_started" : "failed";
+    return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
+}
+
+/* A moment twice: since our start, to compare workers, and by the wall clock, to compare machines. */
+static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
+{
+    return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
+           json_add_number(o, unix_s, (double)cause_unix_ms(r, ms) / 1000.0);
+}
+
+/* Members of a worker's end; those that do not apply are left out. */
+static bool add_ending(cJSON *o, const struct report *r, const struct agent_worker *w)
+{
+    char text[ENDING_MAX];
+    bool ended = w->verdict != WORKER_PENDING && w->verdict != WORKER_ALIVE;
+    bool started = w->verdict != WORKER_PENDING && w->verdict != WORKER_NOT_STARTED;
+    ending_text(text, w);
+    bool ok = json_add_text(o, "verdict", verdict_name(w->verdict)) && json_add_text(o, "ending", text);
+    if (started)
+        ok = ok && json_add_number(o, "pid", w->pid) &&
+             add_moment(o, r, "started_s", "started_unix_s", w->started_ms);
+    if (ended && started)
+        ok = ok && add_moment(o, r, "ended_s", "ended_unix_s", w->ended_ms);
+    if (ended)
+        ok = ok && json_add_number(o, "exit_code", ending_code(w));
+    if (w->signal != 0) {
+        signal_name(text, w->signal);
+        ok = ok && json_add_number(o, "signal", w->signal) && json_add_text(o, "signal_name", text);
+    }
+    if (w->verdict == WORKER_NOT_STARTED)
+        ok = ok && json_add_number(o, "errno", w->error);
+    return ok;
+}
+
+/* In the array from the start: whatever fails later, the root's cJSON_Delete finds it. */
+static bool add_worker(cJSON *array, const struct report *r, int local_rank)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o == NULL || !cJSON_AddItemToArray(array, o)) {
+        cJSON_Delete(o);
+        return false;
+    }
+    return json_add_number(o, "rank", r->plan->workers[local_rank].rank) &&
+           json_add_number(o, "local_rank", local_rank) &&
+           add_ending(o, r, agent_worker(r->agent, local_rank));
+}
+
+/* --- the first failure ---------------------------------------------------------------------------------- */
+
+/* A sentence of report_cause.h, null when it has nothing to say. */
+static bool add_made(cJSON *o, const struct report *r, const char *name,
+                     bool (*make)(const struct report *r, struct buf *out))
+{
+    struct buf text = { 0 };
+    bool ok = make(r, &text);
+    ok = ok && (text.len > 0 ? json_add_bytes(o, name, buf_slice(&text)) : json_add_text(o, name, NULL));
+    buf_free(&text);
+    return ok;
+}
+
+/* Sizes in bytes; a limit or peak that is not known is left out. */
+static bool add_oom(cJSON *o, const struct worker_evidence *e)
+{
+    cJSON *oom = cJSON_CreateObject();
+    if (!json_add(o, "oom", oom) || !json_add_text(oom, "of", e->oom == OOM_CGROUP ? "cgroup" : "system") ||
+        !json_add_number(oom, "kills", (double)e->kills) || !json_add_bool(oom, "named", e->oom_named))
+        return false;
+    if (e->oom == OOM_CGROUP && !json_add_text(oom, "cgroup", e->cgroup))
+        return false;
+    return (e->limit == 0 || json_add_number(oom, "limit", (double)e->limit)) &&
+           (e->peak == 0 || json_add_number(oom, "peak", (double)e->peak));
+}
+
+/* Numbers over 2^53 do not fit into JSON's; addresses are text. */
+static bool add_fault(cJSON *o, const struct worker_evidence *e)
+{
+    struct buf text = { 0 };
+    bool ok = buf_printf(&text, "0x%llx", (unsigned long long)e->fault) &&
+              json_add_bytes(o, "fault_address", buf_slice(&text)) &&
+              json_add_text(o, "fault_in", e->object[0] != '\0' ? e->object : NULL);
+    buf_free(&text);
+    return ok;
+}
+
+/* Facts behind the sentences, for programs; members that were not seen are left out. */
+static bool add_evidence(cJSON *o, const struct report *r)
+{
+    const struct worker_evidence *e = r->evidence;
+    cJSON *facts = cJSON_CreateObject();
+    bool ok = json_add(o, "evidence", facts);
+    if (!ok || e == NULL)
+        return ok;
+    if (e->oom != OOM_NONE)
+        ok = add_oom(facts, e);
+    if (e->shm_size > 0)
+        ok = ok && json_add_number(facts, "shm_size", (double)e->shm_size) &&
+             json_add_number(facts, "shm_free", (double)e->shm_free);
+    if (e->fault_known)
+        ok = ok && add_fault(facts, e);
+    if (e->core_kind == CORE_FILE)
+        ok = ok && json_add_text(facts, "core_file", e->core) &&
+             json_add_number(facts, "core_size", (double)e->core_size);
+    return ok;
+}
+
+/* null when the worker left none. */
+static bool add_error(cJSON *o, const struct report *r)
+{
+    if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
+        return false;
+    if (r->error == NULL)
+        return json_add(o, "error", cJSON_CreateNull());
+    cJSON *error = cJSON_CreateObject();
+    if (!json_add(o, "error", error) || !json_add_text(error, "message", r->error->message) ||
+        !json_add_text(error, "callstack", r->error->callstack[0] != '\0' ? r->error->callstack : NULL))
+        return false;
+    return r->error->unix_ms == 0 ? json_add(error, "unix_s", cJSON_CreateNull())
+                                  : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
+}
+
+static bool add_last_lines(cJSON *f, const struct report *r, int local_rank)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    cause_last_lines(r, local_rank, REPORT_STDERR_LINES, &lines, &from_stdout);
+    bool ok = json_add_text(f, "last_lines_from", from_stdout ? "stdout" : "stderr") &&
+              json_add_bytes(f, "last_lines", buf_slice(&lines));
+    buf_free(&lines);
+    return ok;
+}
+
+/* The worker's members as in `workers`, and what only the first cause has. */
+static bool add_first_failure(cJSON *o, const struct report *r)
+{
+    int first = agent_first_failure(r->agent);
+    if (first < 0)
+        return json_add(o, "first_failure", cJSON_CreateNull());
+    cJSON *f = cJSON_CreateObject();
+    return json_add(o, "first_failure", f) && json_add_number(f, "rank", r->plan->workers[first].rank) &&
+           json_add_number(f, "local_rank", first) && json_add_text(f, "host", r->plan->facts->host) &&
+           add_ending(f, r, agent_worker(r->agent, first)) && add_made(f, r, "cause", cause_why) &&
+           add_made(f, r, "remedy", cause_remedy) && add_made(f, r, "core", cause_core) &&
+           json_add_text(f, "hint", cause_hint(r)) && add_evidence(f, r) && add_error(f, r) &&
+           json_add_text(f, "log_dir", r->plan->workers[first].log_dir) && add_last_lines(f, r, first);
+}
+
+/* --- the job -------------------------------------------------------------------------------------------- */
+
+/* The text report's first sentence, word for word, so that a search finds both. */
+static bool add_headline(cJSON *o, const struct report *r)
+{
+    struct buf text = { 0 };
+    bool ok = cause_headline(r, &text) && json_add_bytes(o, "message", buf_slice(&text));
+    buf_free(&text);
+    return ok;
+}
+
+/* Output that reached neither console nor file; what is in `last_lines` may be among it. */
+static bool add_losses(cJSON *o, const struct report *r)
+{
+    cJSON *all = cJSON_CreateArray();
+    bool ok = json_add(o, "lost_output", all);
+    for (size_t i = 0; i < r->n_lost && ok; i++) {
+        const struct loss *lost = &r->lost[i];
+        cJSON *item = cJSON_CreateObject();
+        ok = cJSON_AddItemToArray(all, item);
+        ok = ok && json_add_text(item, "to", lost->name) &&
+             json_add_number(item, "bytes", (double)lost->bytes) &&
+             json_add_text(item, "error", lost->error != 0 ? strerror(lost->error) : NULL);
+    }
+    return ok;
+}
+
+/* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
+static bool add_job(cJSON *o, const struct report *r)
+{
+    char stop[ENDING_MAX];
+    int stop_signal = agent_stop_signal(r->agent);
+    signal_name(stop, stop_signal);
+    return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
+           add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
+           json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
+           json_add_number(o, "duration_s", (double)(r->ended_ms - r->started_ms) / 1000.0) &&
+           json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&
+           json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
+           json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
+           json_add_text(o, "log_dir", r->plan->log_root) && add_first_failure(o, r) &&
+           report_attempts_json(r, o) && add_losses(o, r);
+}
+
+struct cJSON *report_json(const struct report *r)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON *workers = cJSON_CreateArray();
+    bool ok = o != NULL && add_job(o, r);
+    if (ok)
+        ok = json_add(o, "workers", workers);
+    else
+        cJSON_Delete(workers);
+    for (int i = 0; ok && i < r->plan->nproc; i++)
+        ok = add_worker(workers, r, i);
+    if (ok)
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}

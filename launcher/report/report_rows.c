@@ -1,0 +1,108 @@
+/* report_rows.c -- see report_rows.h. */
+#include "report/report_rows.h"
+
+#include "text/escape.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { LABEL_WIDTH = 8, TEXT_AT = 11, TEXT_WIDTH = ROW_WIDTH - TEXT_AT };
+
+static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = "\033[0m";
+
+static void put(struct rows *r, const void *bytes, size_t len)
+{
+    r->ok = r->ok && buf_append(r->out, bytes, len);
+}
+
+static void put_colour(struct rows *r, const char *code)
+{
+    if (r->colour)
+        put(r, code, strlen(code));
+}
+
+static void put_safe(struct rows *r, struct slice text)
+{
+    r->ok = r->ok && escape_put(r->out, text);
+}
+
+/* False when the limit is reached. */
+static bool begin_line(struct rows *r, const char *label)
+{
+    char padded[LABEL_WIDTH + 4];
+    if (r->lines >= r->limit)
+        return false;
+    r->lines++;
+    snprintf(padded, sizeof(padded), "  %-*s ", LABEL_WIDTH, label);
+    put_colour(r, DIM);
+    put(r, padded, TEXT_AT);
+    put_colour(r, PLAIN);
+    return true;
+}
+
+void rows_headline(struct rows *r, struct slice text)
+{
+    r->lines++;
+    put_colour(r, BOLD_RED);
+    put(r, "ddprun: ", 8);
+    put_safe(r, text);
+    put_colour(r, PLAIN);
+    put(r, "\n", 1);
+}
+
+/* How much of the text goes on this line: up to the last blank that fits, else (a long path) up to the first one. A newline ends
+ * a line in any case. */
+static size_t line_length(const char *text, size_t len)
+{
+    size_t end = 0, last_blank = 0;
+    while (end < len && text[end] != '\n' && (end <= TEXT_WIDTH || last_blank == 0)) {
+        if (text[end] == ' ' && end > 0)
+            last_blank = end;
+        end++;
+    }
+    if (end <= TEXT_WIDTH && (end == len || text[end] == '\n'))
+        return end;
+    return last_blank > 0 ? last_blank : end;
+}
+
+void rows_text(struct rows *r, const char *label, struct slice text, int max)
+{
+    const char *p = text.data;
+    size_t left = text.len;
+    for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
+        size_t n = line_length(p, left);
+        put_safe(r, slice_of(p, n));
+        n += n < left; /* the blank or newline itself */
+        p += n;
+        left -= n;
+        put(r, i + 1 == max && left > 0 ? " ...\n" : "\n", i + 1 == max && left > 0 ? 5 : 1);
+    }
+}
+
+void rows_printf(struct rows *r, const char *label, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    rows_text(r, label,
+              slice_of(text, n < 0                      ? 0
+                             : (size_t)n < sizeof(text) ? (size_t)n
+                                                        : sizeof(text) - 1),
+              3);
+}
+
+void rows_quote(struct rows *r, const char *label, struct slice line)
+{
+    const uint8_t *p = line.data;
+    bool cut = line.len > ROW_QUOTE_MAX;
+    size_t len = cut ? ROW_QUOTE_MAX : line.len;
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* not within a character */
+        len--;
+    if (!begin_line(r, label))
+        return;
+    put(r, "| ", 2);
+    put_safe(r, slice_of(p, len));
+    put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
+}

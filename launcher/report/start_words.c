@@ -1,0 +1,211 @@
+/* start_words.c -- see start_words.h.
+ *
+ * One table: the first row whose errno and condition fit has the words. What the kernel says in one number is told apart by
+ * the condition: ENOENT is a missing program, interpreter or loader; EACCES is a missing x bit, a directory, a mount option ...;
+ * ENOEXEC is a foreign machine, or no program at all. */
+#include "report/start_words.h"
+
+#include "text/words.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
+
+/* --- conditions ----------------------------------------------------------------------------------------- */
+
+static bool always(const struct start_failure *f)
+{
+    (void)f;
+    return true;
+}
+
+/* It was looked for along PATH, and not found. */
+static bool searched(const struct start_failure *f)
+{
+    return strchr(f->program, '/') == NULL && f->look->path[0] == '\0';
+}
+
+static bool is_script(const struct start_failure *f)
+{
+    return f->look->interpreter[0] != '\0';
+}
+
+static bool ends_in_cr(const struct start_failure *f)
+{
+    return f->look->carriage_return;
+}
+
+/* The script's interpreter exists, but is itself a foreign or broken program. */
+static bool is_there(const struct start_failure *f)
+{
+    return f->look->kind == PATH_EXECUTABLE || f->look->kind == PATH_NO_X;
+}
+
+static bool helper_is_directory(const struct start_failure *f)
+{
+    return is_script(f) && f->look->helper == PATH_DIRECTORY;
+}
+
+static bool wants_loader(const struct start_failure *f)
+{
+    return f->look->elf.interpreter[0] != '\0';
+}
+
+static bool is_directory(const struct start_failure *f)
+{
+    return f->look->kind == PATH_DIRECTORY;
+}
+
+static bool is_no_file(const struct start_failure *f)
+{
+    return f->look->kind == PATH_NO_FILE;
+}
+
+static bool is_locked(const struct start_failure *f)
+{
+    return f->look->locked[0] != '\0';
+}
+
+static bool lacks_x(const struct start_failure *f)
+{
+    return f->look->kind == PATH_NO_X;
+}
+
+static bool is_noexec(const struct start_failure *f)
+{
+    return f->look->noexec;
+}
+
+static bool is_empty(const struct start_failure *f)
+{
+    return is_there(f) && f->look->empty;
+}
+
+static bool is_foreign(const struct start_failure *f)
+{
+    return f->look->elf.kind == ELF_MACHINE || f->look->elf.kind == ELF_BYTE_ORDER;
+}
+
+static bool is_other_size(const struct start_failure *f)
+{
+    return f->look->elf.kind == ELF_BITS;
+}
+
+static bool is_cut(const struct start_failure *f)
+{
+    return f->look->elf.kind == ELF_CUT;
+}
+
+static bool is_no_program(const struct start_failure *f)
+{
+    return f->look->elf.kind == ELF_NO_PROGRAM;
+}
+
+static bool has_limit(const struct start_failure *f)
+{
+    return f->look->processes_max > 0;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------ */
+
+/* clang-format off */
+static const struct row {
+    int error;
+    bool (*fits)(const struct start_failure *f);
+    const char *cause;
+    const char *remedy; /* NULL = nothing is known to help */
+} rows[] = {
+    { ENOENT, searched, "{program}: not found in PATH ({search})",
+      "a program in this directory is written ./{program}" },
+    { ENOENT, ends_in_cr, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
+      "give it Unix line ends: sed -i 's/\\r$//' {program}" },
+    { ENOENT, is_script, "{program} is there, but its interpreter '{interpreter}' (its first line) is not",
+      "install the interpreter, or correct the first line" },
+    { ENOENT, wants_loader, "{program} is there, but the loader '{loader}' that it needs is not: it was built for another system",
+      "build it on this system, or install the C library that it was built with" },
+    { ENOENT, is_there, "{program} is there, but the loader that it needs is not: it was built for another system",
+      "build it on this system" },
+    { ENOENT, always, "{program}: no such file", "check the path, and that the file system with it is mounted here" },
+    { EACCES, searched, "{program}: found in PATH ({search}), but nowhere as a file that may be executed",
+      "chmod +x the one that is meant, or name it with its directory" },
+    { EACCES, is_directory, "{program} is a directory, not a program", NULL },
+    { EACCES, is_locked, "{program}: the directory {locked} may not be entered", "chmod +x {locked}, or run as a user who may" },
+    { EACCES, is_no_file, "{program} is a device or a pipe, not a program", NULL },
+    { EACCES, lacks_x, "{program} is not executable", "chmod +x {program}" },
+    { EACCES, is_noexec, "{program} is on a file system that is mounted noexec",
+      "copy it elsewhere, or mount -o remount,exec that file system" },
+    { EACCES, helper_is_directory, "{program}: its interpreter '{interpreter}' (its first line) is a directory",
+      "correct the first line" },
+    { EACCES, is_script, "{program}: its interpreter '{interpreter}' (its first line) cannot be executed",
+      "correct the first line, or chmod +x {interpreter}" },
+    { EACCES, always, "{program}: permission denied",
+      "see whether a security module forbids it: dmesg, or journalctl -t audit" },
+    { ENOEXEC, is_empty, "{program} is an empty file", "build or copy it again" },
+    { ENOEXEC, is_foreign, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
+    { ENOEXEC, is_other_size, "{program} was built for {machine} ({bits} bits), and this kernel runs {our_machine} ({our_bits} bits) only",
+      "build it for {our_machine}" },
+    { ENOEXEC, is_cut, "{program} is damaged: the program ends within its own header", "build or copy it again" },
+    { ENOEXEC, is_no_program, "{program} is an object file or a core dump, not a program", "link it" },
+    { ENOEXEC, is_script, "{program}: its interpreter '{interpreter}' (its first line) is nothing that this machine can execute",
+      "install an interpreter for {our_machine}, or correct the first line" },
+    { ENOEXEC, always, "{program} is nothing that this machine can execute: neither a program nor a script",
+      "a script needs a first line like #!/bin/sh" },
+    { ETXTBSY, always, "{program} is open for writing: somebody builds or copies it at this moment",
+      "wait for that, or find who: fuser -v {program}" },
+    { E2BIG, always, "the arguments and the environment of {program} are too long for the system",
+      "shorten them; ulimit -s sets how much is allowed" },
+    { EAGAIN, has_limit, "{program}: the system has no room for another process ({errno})",
+      "the user's limit is {processes} processes and threads (ulimit -u); a cgroup may limit them too (pids.max)" },
+    { EAGAIN, always, "{program}: the system has no room for another process ({errno})",
+      "see ulimit -u, and pids.max of the cgroup" },
+    { ENOMEM, always, "{program}: the system has no memory for another process ({errno})", "free memory, or start fewer workers" },
+    { EMFILE, always, "{program}: ddprun has no descriptors left for its output ({errno})", "raise ulimit -n" },
+    { ANY_ERROR, always, "{program}: {errno}", NULL },
+};
+/* clang-format on */
+
+/* The spawner says ELIBACC for the ENOENT of a program that it has found: 126, not 127. */
+static const struct row *row_of(const struct start_failure *f)
+{
+    int error = f->error == ELIBACC ? ENOENT : f->error;
+    const struct row *row = rows;
+    while (row->error != ANY_ERROR && (row->error != error || !row->fits(f)))
+        row++;
+    return row;
+}
+
+static bool fill(const struct start_failure *f, const char *sentence, struct buf *out)
+{
+    char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];
+    const char *path = f->path != NULL ? f->path : "which is not set";
+    const struct program_look *look = f->look;
+    const char *why = strerrordesc_np(f->error);
+    snprintf(search, sizeof(search), "%.*s%s", PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "");
+    snprintf(processes, sizeof(processes), "%llu", look->processes_max);
+    const struct word words[] = {
+        { "program", f->program },
+        { "search", search },
+        { "interpreter", look->interpreter },
+        { "loader", look->elf.interpreter },
+        { "locked", look->locked },
+        { "machine", elf_machine_name(look->elf.machine, machine) },
+        { "our_machine", elf_machine_name(look->elf.our_machine, ours) },
+        { "bits", look->elf.bits == 64 ? "64" : "32" },
+        { "our_bits", look->elf.our_bits == 64 ? "64" : "32" },
+        { "processes", processes },
+        { "errno", why != NULL ? why : "unknown error" },
+    };
+    return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
+}
+
+bool start_cause(const struct start_failure *f, struct buf *out)
+{
+    return fill(f, row_of(f)->cause, out);
+}
+
+bool start_remedy(const struct start_failure *f, struct buf *out)
+{
+    const char *remedy = row_of(f)->remedy;
+    return remedy == NULL || fill(f, remedy, out);
+}

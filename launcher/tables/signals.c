@@ -1,0 +1,143 @@
+/* signals.c -- see signals.h.
+ *
+ * Why a copy must be told from a second request: the second request kills. `scancel`, `systemctl stop` and `pkill
+ * ddprun` send one SIGTERM to every process that they find, so the agent hears it twice, once itself and once from
+ * the guardian. Both have the same sender and came by different ways at about the same time; a user who really
+ * asks twice asks the same process twice. */
+#include "tables/signals.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <string.h>
+
+enum { COPY_MS = 1000 }; /* how far apart two copies of one request arrive at most */
+
+const struct signal_row signal_rows[SIGNAL_ROWS] = {
+#define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },
+    SIGNAL_LIST(X)
+#undef X
+};
+
+static const struct signal_row *row_of(int signal)
+{
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        if (signal_rows[i].number == signal)
+            return &signal_rows[i];
+    return NULL;
+}
+
+/* --- which do what ------------------------------------------------------------------------------------------ */
+
+static signal_set bit(int signal)
+{
+    return UINT64_C(1) << (signal & 63);
+}
+
+/* The row that `name` (`len` characters) names, if it may stop a job. */
+static const struct signal_row *stopper(const char *name, size_t len)
+{
+    if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
+        name += 3;
+        len -= 3;
+    }
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        if (signal_rows[i].may_stop && strlen(signal_rows[i].name) == len &&
+            strncasecmp(signal_rows[i].name, name, len) == 0)
+            return &signal_rows[i];
+    return NULL;
+}
+
+static ddp_status not_a_list(struct ddp_err *err)
+{
+    struct buf names = { 0 };
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        if (signal_rows[i].may_stop)
+            buf_printf(&names, "%sSIG%s", names.len > 0 ? ", " : "", signal_rows[i].name);
+    ddp_status status = ddp_fail(err, DDP_ERR_ARG, "a list with commas of %.*s", (int)names.len,
+                                 names.len > 0 ? (const char *)names.data : "");
+    buf_free(&names);
+    return status;
+}
+
+ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
+{
+    signal_set read = 0;
+    for (;; text++) {
+        const size_t len = strcspn(text, ",");
+        const struct signal_row *row = stopper(text, len);
+        if (row == NULL)
+            return not_a_list(err);
+        read |= bit(row->number);
+        text += len;
+        if (*text == '\0')
+            break;
+    }
+    *set = read;
+    return DDP_OK;
+}
+
+enum signal_act signals_act(signal_set stop, int signal)
+{
+    const struct signal_row *row = row_of(signal);
+    if (row == NULL)
+        return SIGNAL_NONE;
+    return row->may_stop && (stop & bit(signal)) != 0 ? SIGNAL_STOP : row->act;
+}
+
+/* --- who sent it -------------------------------------------------------------------------------------------- */
+
+void signal_sender_name(struct signal_sender *sender, const char *name, size_t len)
+{
+    len = len < SENDER_NAME_MAX ? len : SENDER_NAME_MAX - 1;
+    for (size_t i = 0; i < len; i++)
+        sender->name[i] = isprint((unsigned char)name[i]) ? name[i] : '?';
+    sender->name[len] = '\0';
+}
+
+/* A signal without a sender comes from the kernel; these three it only sends for a terminal. */
+static const char *kernel_words(int signal)
+{
+    if (signal == SIGHUP)
+        return "the terminal, which was closed";
+    return signal == SIGINT || signal == SIGQUIT || signal == SIGTSTP || signal == SIGWINCH ? "the terminal"
+                                                                                            : "the kernel";
+}
+
+bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
+{
+    const struct signal_sender *from = &heard->sender;
+    const struct signal_row *row = row_of(heard->signal);
+    if (!buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?"))
+        return false;
+    if (from->kernel)
+        return buf_printf(out, "%s", kernel_words(heard->signal));
+    if (from->pid == 0)
+        return buf_printf(out, "a process outside this container (uid %u)", from->uid);
+    if (from->name[0] == '\0')
+        return buf_printf(out, "a process that has ended since (pid %d, uid %u)", from->pid, from->uid);
+    return buf_printf(out, "%s (pid %d, uid %u)", from->name, from->pid, from->uid);
+}
+
+/* --- once or twice? ----------------------------------------------------------------------------------------- */
+
+static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
+{
+    const struct signal_heard *last = &memory->last;
+    if (last->signal != heard->signal)
+        return false;
+    if (heard->signal == SIGHUP)
+        return true;
+    return !memory->copied && last->by_guardian != heard->by_guardian &&
+           last->sender.pid == heard->sender.pid && last->sender.kernel == heard->sender.kernel &&
+           now_ms - memory->at_ms <= COPY_MS;
+}
+
+bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
+{
+    if (is_copy(memory, heard, now_ms)) {
+        memory->copied = true;
+        return false;
+    }
+    *memory = (struct stop_memory){ .last = *heard, .at_ms = now_ms };
+    return true;
+}

@@ -1,0 +1,155 @@
+/* worker_env.c -- see worker_env.h.
+ *
+ *     --env K=V   >   rows of the table   >   what ddprun inherited        the first that has a name wins
+ *
+ * The same for all workers is sorted out once per node; a worker's own
+ * block is then some twenty formatted texts and an array of pointers, which matters when 256 of them are
+ * started. */
+#include "tables/worker_env.h"
+
+#include "base/buf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *env_find(char *const *block, const char *name)
+{
+    size_t len = strlen(name);
+    for (; *block != NULL; block++)
+        if (strncmp(*block, name, len) == 0 && (*block)[len] == '=')
+            return *block + len + 1;
+    return NULL;
+}
+
+/* "KEY=VALUE"s have the same KEY? */
+static bool same_name(const char *a, const char *b)
+{
+    while (*a == *b && *a != '=' && *a != '\0')
+        a++, b++;
+    return *a == *b;
+}
+
+/* Is `name` the KEY of one of the entries? */
+static bool names_one(const char *name, const char *const *entries, size_t n)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(entries[i], name, len) == 0 && entries[i][len] == '=')
+            return true;
+    return false;
+}
+
+/* torchrun's rules: the NCCL switches keep the user's value, OMP_NUM_THREADS is only for several workers. */
+void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
+                       size_t n)
+{
+    const char *async = env_find(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    const char *async_old = env_find(inherited, "NCCL_ASYNC_ERROR_HANDLING");
+    facts->nccl_async = async != NULL ? async : "1";
+    facts->nccl_async_old = async_old != NULL ? async_old : "1";
+    facts->set_omp = facts->local_world_size > 1 && env_find(inherited, "OMP_NUM_THREADS") == NULL &&
+                     !names_one("OMP_NUM_THREADS", overrides, n);
+}
+
+/* Names of the rows that apply, NULL for the others. */
+static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
+{
+#define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
+    WORKER_ENV_LIST(X)
+#undef X
+}
+
+/* An inherited RANK of a job around ours must not shine through. */
+static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
+{
+    for (int i = 0; i < WORKER_ENV_VARS; i++)
+        if (names[i] != NULL && names_one(names[i], &entry, 1))
+            return true;
+    return false;
+}
+
+/* The first of equal names stays, as in getenv(3). */
+static bool is_listed(const struct env_base *base, const char *entry)
+{
+    for (size_t i = 0; i < base->n; i++)
+        if (same_name(base->entries[i], entry))
+            return true;
+    return false;
+}
+
+/* What the user said comes first, the inherited rest last. The lookups are quadratic, but they are made once per
+ * node, over some hundred names. */
+bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
+                   const char *const *overrides, size_t n)
+{
+    const char *names[WORKER_ENV_VARS];
+    size_t most = n;
+    names_set(facts, names);
+    for (char *const *p = inherited; *p != NULL; p++)
+        most++;
+    *base = (struct env_base){ .entries = calloc(most + 1, sizeof(*base->entries)) };
+    if (base->entries == NULL)
+        return false;
+    for (size_t i = n; i-- > 0;) /* backwards: the last of equal names stays */
+        if (!is_listed(base, overrides[i]))
+            base->entries[base->n++] = overrides[i];
+    base->n_overrides = base->n;
+    for (int i = 0; i < WORKER_ENV_VARS; i++)
+        base->replaced[i] = names[i] != NULL && names_one(names[i], overrides, n);
+    for (; *inherited != NULL; inherited++)
+        if (!is_set_by_us(*inherited, names) && !is_listed(base, *inherited))
+            base->entries[base->n++] = *inherited;
+    return true;
+}
+
+void env_base_free(struct env_base *base)
+{
+    free(base->entries);
+    *base = (struct env_base){ 0 };
+}
+
+/* One after the other "KEY=VALUE\0" for each row that applies; *n of them. */
+static bool format_rows(struct buf *text, const struct env_facts *f, const struct env_base *base, size_t *n)
+{
+    bool ok = true;
+    *n = 0;
+#define X(name, format, value, when, help)                                               \
+    if ((when) && !base->replaced[ENV_##name]) {                                         \
+        ok = ok && buf_printf(text, #name "=" format, value) && buf_append(text, "", 1); \
+        ++*n;                                                                            \
+    }
+    WORKER_ENV_LIST(X)
+#undef X
+    return ok;
+}
+
+bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
+{
+    struct buf text = { 0 };
+    size_t rows;
+    *env = (struct worker_env){ 0 };
+    if (!format_rows(&text, facts, base, &rows))
+        goto no_memory;
+    env->block = calloc(rows + base->n + 1, sizeof(*env->block));
+    if (env->block == NULL)
+        goto no_memory;
+    env->text = (char *)text.data;
+    for (char *p = env->text; env->n < rows; p += strlen(p) + 1)
+        env->block[env->n++] = p;
+    for (size_t i = 0; i < base->n; i++)
+        env->block[env->n++] = (char *)base->entries[i]; /* execve's type has no const */
+    env->n_ours = rows + base->n_overrides;
+    return true;
+
+no_memory:
+    buf_free(&text);
+    return false;
+}
+
+void worker_env_free(struct worker_env *env)
+{
+    free(env->block);
+    free(env->text);
+    *env = (struct worker_env){ 0 };
+}

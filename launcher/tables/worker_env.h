@@ -1,0 +1,99 @@
+/* worker_env.h -- the environment of one worker: the contract between launcher and worker.
+ *
+ * Base is the launcher's own environment. Variables of the table below replace inherited ones of the same
+ * name, --env replaces both; no name appears twice. The names are torchrun's, value for value; what is ours
+ * begins with DDPRUN_. */
+#ifndef LAUNCHER_WORKER_ENV_H
+#define LAUNCHER_WORKER_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One row per variable: name, printf format of its value and argument (from `struct env_facts *f`), when it
+ * is set, what it means. Dry run, manual page and block are made from these rows. */
+#define WORKER_ENV_LIST(X)                                                                               \
+    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                       \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                  \
+    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                             \
+    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")               \
+    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                         \
+    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                        \
+    X(ROLE_RANK, "%d", f->rank, true, "as RANK; there is one role")                                      \
+    X(ROLE_WORLD_SIZE, "%d", f->world_size, true, "as WORLD_SIZE")                                       \
+    X(ROLE_NAME, "%s", "default", true, "name of the role")                                              \
+    X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
+    X(MASTER_PORT, "%d", f->master_port, true, "its port")                                               \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "how often the workers were restarted")  \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "how often they may be")                   \
+    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
+    X(TORCHELASTIC_USE_AGENT_STORE, "%s", "True", true, "the store runs in the launcher, not in rank 0") \
+    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
+      "where a worker may leave its error as JSON, for the report")                                      \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
+    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
+    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
+    X(DDPRUN_STORE, "%s", "1", true, "the store understands ddprun's own requests")                      \
+    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
+    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
+      "how long workers wait for each other at the start (--timeout)")                                   \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text, by which ddprun knows its own")   \
+    X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr ends on a terminal: progress bars are welcome")
+
+enum worker_env_var {
+#define X(name, ...) ENV_##name,
+    WORKER_ENV_LIST(X)
+#undef X
+        WORKER_ENV_VARS
+};
+
+/* What the values are made of. All text is borrowed. */
+struct env_facts {
+    int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
+    int restart_count, max_restarts;
+    const char *master_addr;
+    int master_port;
+    const char *job;
+    const char *cookie;     /* NULL = none */
+    const char *error_file; /* "" = none */
+    const char *nccl_async; /* values of the two variables */
+    const char *nccl_async_old;
+    bool set_omp;
+    bool terminal;
+    unsigned long long timeout_ms; /* 0 = leave as inherited */
+};
+
+/* What is the same for all workers of a node, found out once: the overrides and what is inherited, without
+ * what the rows of the table replace. Entries are borrowed from the launcher's environment and from --env. */
+struct env_base {
+    const char **entries; /* overrides first; the array is owned */
+    size_t n, n_overrides;
+    bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
+};
+
+/* A block for execve(2). `block` is NULL-terminated; block[0 .. n_ours) is what we set, then what was
+ * inherited. */
+struct worker_env {
+    char **block;
+    size_t n, n_ours;
+    char *text; /* private: what our own entries point into */
+};
+
+/* Facts that follow from the launcher's environment: the NCCL values and whether OMP_NUM_THREADS is set by us
+ * (more than one worker and neither inherited nor in `overrides`). Borrows from `inherited`. */
+void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
+                       size_t n);
+
+/* `overrides` are "KEY=VALUE"s; of several with the same name the last counts. The texts must outlive the
+ * base. False when memory is short. */
+bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
+                   const char *const *overrides, size_t n);
+void env_base_free(struct env_base *base);
+
+/* The block of one worker; `base` must outlive it. False when memory is short. */
+bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
+void worker_env_free(struct worker_env *env);
+
+/* The value of `name` in an environment block, NULL when it is not there. Borrowed from the block. */
+const char *env_find(char *const *environ_block, const char *name);
+
+#endif

@@ -1,0 +1,65 @@
+/* log_pattern.c -- see log_pattern.h. */
+#include "text/log_pattern.h"
+
+static const char known[] = {
+#define X(letter, value, words) letter,
+    LOG_PATTERN_TOKENS(X)
+#undef X
+};
+
+static bool is_known(char letter)
+{
+    return memchr(known, letter, sizeof(known)) != NULL;
+}
+
+ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
+{
+    const size_t len = strlen(pattern);
+    bool ok = len > 0 && len <= LOG_PATTERN_MAX && pattern[len - 1] != '/';
+    for (const char *p = pattern; ok && (p = strchr(p, '%')) != NULL; p += 2)
+        ok = is_known(p[1]);
+    if (ok)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "a file name of at most %d characters with %%h host, %%r rank, %%l local rank, %%n node rank, "
+        "%%t time of the start, %%j job id, %%a attempt, %%s stdout or stderr, %%%% a percent sign",
+        LOG_PATTERN_MAX);
+}
+
+bool log_pattern_has(const char *pattern, char letter)
+{
+    for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
+        if (p[1] == letter)
+            return true;
+    return false;
+}
+
+static bool add_token(char letter, const struct log_names *names, struct buf *out)
+{
+#define TEXT(text)     buf_printf(out, "%s", text)
+#define NUMBER(number) buf_printf(out, "%d", number)
+    switch (letter) {
+#define X(token, value, words) \
+    case token:                \
+        return value;
+        LOG_PATTERN_TOKENS(X)
+#undef X
+    default:
+        return true; /* refused by log_pattern_check */
+    }
+#undef TEXT
+#undef NUMBER
+}
+
+bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out)
+{
+    bool ok = true;
+    const char *p = pattern;
+    for (const char *token; ok && (token = strchr(p, '%')) != NULL; p = token + 2)
+        ok = buf_append(out, p, (size_t)(token - p)) && add_token(token[1], names, out);
+    ok = ok && buf_append(out, p, strlen(p));
+    if (ok && names->attempt > 0 && !log_pattern_has(pattern, 'a'))
+        ok = buf_printf(out, ".attempt_%d", names->attempt);
+    return ok;
+}

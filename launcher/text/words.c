@@ -1,0 +1,94 @@
+/* words.c -- see words.h. */
+#include "text/words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The word for the gap that begins at `gap`, and where the gap ends. NULL: nobody fills it. */
+static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
+{
+    size_t len = strcspn(gap + 1, "{} ");
+    *end = gap + 1 + len;
+    if (**end != '}')
+        return NULL;
+    ++*end;
+    for (size_t i = 0; i < n; i++)
+        if (strlen(words[i].name) == len && memcmp(words[i].name, gap + 1, len) == 0)
+            return words[i].text != NULL ? words[i].text : "";
+    return NULL;
+}
+
+bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
+{
+    bool ok = true;
+    while (*sentence != '\0' && ok) {
+        size_t plain = strcspn(sentence, "{");
+        const char *end, *fill = sentence[plain] == '{' ? fill_of(sentence + plain, words, n, &end) : NULL;
+        if (fill != NULL) {
+            ok = buf_append(out, sentence, plain) && buf_append(out, fill, strlen(fill));
+            sentence = end;
+        } else {
+            plain += sentence[plain] == '{';
+            ok = buf_append(out, sentence, plain);
+            sentence += plain;
+        }
+    }
+    return ok;
+}
+
+/* One digit behind the point only where the number would else say little: 1.5 GiB, but 64 MiB. */
+const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    if (bytes < 1024) {
+        snprintf(out, SIZE_TEXT_MAX, "%d bytes", (int)bytes);
+        return out;
+    }
+    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1024;
+        unit++;
+    }
+    bool whole = value >= 100 || value - (double)(uint64_t)value < 0.05;
+    snprintf(out, SIZE_TEXT_MAX, whole ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return out;
+}
+
+const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
+{
+    if (ms < 1000)
+        snprintf(out, TIME_TEXT_MAX, "%d ms", (int)ms);
+    else if (ms < 600 * 1000)
+        snprintf(out, TIME_TEXT_MAX, "%.1f s", (double)ms / 1000.0);
+    else if (ms < 120 * 60 * 1000)
+        snprintf(out, TIME_TEXT_MAX, "%.0f min", (double)ms / 60000.0);
+    else
+        snprintf(out, TIME_TEXT_MAX, "%.1f h", (double)ms / 3600000.0);
+    return out;
+}
+
+/* The calendar by arithmetic, since the C library's own reads files. Years begin in March here, so that the leap day is the last
+ * one; 146,097 days are 400 years. */
+static void civil_day(int64_t days, int *year, int *month, int *day)
+{
+    int64_t z = days + 719468, era = z / 146097, of_era = z % 146097;
+    int64_t of_400 = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int64_t of_year = of_era - (365 * of_400 + of_400 / 4 - of_400 / 100);
+    int64_t from_march = (5 * of_year + 2) / 153;
+    *day = (int)(of_year - (153 * from_march + 2) / 5 + 1);
+    *month = (int)(from_march < 10 ? from_march + 3 : from_march - 9);
+    *year = (int)(of_400 + era * 400 + (*month <= 2));
+}
+
+const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
+{
+    enum { DAY_MS = 24 * 3600 * 1000 };
+    int64_t ms = (int64_t)(unix_ms & (UINT64_MAX >> 2)) + (int64_t)offset_s * 1000;
+    int year, month, date, of_day = (int)(ms % DAY_MS);
+    civil_day(ms / DAY_MS, &year, &month, &date);
+    int n = day ? snprintf(out, TIME_TEXT_MAX, "%04d-%02d-%02d ", year % 10000, month, date) : 0;
+    snprintf(out + n, TIME_TEXT_MAX - (size_t)n, "%02d:%02d:%02d.%03d", of_day / 3600000, of_day / 60000 % 60,
+             of_day / 1000 % 60, of_day % 1000);
+    return out;
+}

@@ -155,29 +155,43 @@ static size_t distance_to(const char *name, const char *option)
     return cut < whole ? cut : whole;
 }
 
-/* Whoever comes from torchrun should not look for a slip of the finger where there is none. */
-static bool is_torchruns(const char *name)
+/* Options of torchrun that this version lacks, and what to do: whoever comes from there should not look for a
+ * slip of the finger where there is none. NULL for a name that torchrun does not have either. */
+static const char *torchruns(const char *name)
 {
-    static const char *const names[] = {
-        "rdzv_backend", "rdzv_endpoint", "rdzv_conf",         "monitor_interval",
-        "start_method", "role",          "event_log_handler", "run_path",
-        "local_addr",   "logs_specs",    "numa_binding",      "virtual_local_rank",
+    static const struct {
+        const char *name, *instead; /* NULL = leave it out */
+    } rows[] = {
+        { "rdzv_backend", NULL },
+        { "rdzv_endpoint", "name the store's place by --master_addr and --master_port" },
+        { "rdzv_conf", "--timeout says how long workers wait for each other at the start" },
+        { "shutdown_timeout", "use --grace" },
+        { "monitor_interval", NULL },
+        { "start_method", NULL },
+        { "role", NULL },
+        { "event_log_handler", "--json prints events" },
+        { "run_path", NULL },
+        { "local_addr", NULL },
+        { "logs_specs", "--log_file names the log files" },
+        { "numa_binding", NULL },
+        { "virtual_local_rank", NULL },
+        { "duplicate_stdout_filters", NULL },
+        { "duplicate_stderr_filters", NULL },
     };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(name, rows[i].name) == 0)
+            return rows[i].instead != NULL ? rows[i].instead : "leave it out";
+    return NULL;
 }
 
 /* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
 static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
-    const char *nearest = NULL;
-    if (is_torchruns(name))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%.*s: this version does not have that option of torchrun; leave it out", SHOWN_MAX,
-                        spelled);
+    const char *nearest = NULL, *instead = torchruns(name);
+    if (instead != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "%.*s: this version does not have that option of torchrun; %s",
+                        SHOWN_MAX, spelled, instead);
     for (int i = 0; i < OPTIONS; i++) {
         size_t d = distance_to(name, cli_rows[i].name);
         if (d < best) {

@@ -392,6 +392,22 @@ static ddp_status plan_environment(struct plan *plan)
                : DDP_ERR_NOMEM;
 }
 
+/* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
+static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
+{
+    if (plan->cli->origin[option] == FROM_COMMAND_LINE)
+        add_note(plan, text_of("--%s does nothing here: %s", name, needs));
+}
+
+static void note_idle_options(struct plan *plan)
+{
+    if (!any_file(plan))
+        note_idle(plan, OPT_LOG_ROTATE, "log_rotate",
+                  "there are no log files; --log_dir or --log_file makes them");
+    if (plan->cli->log_file == NULL)
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
+}
+
 /* PET_RDZV_BACKEND and the like: torchrun would read it, this version cannot. The user should know. */
 static void note_unknown_default(struct plan *plan)
 {
@@ -423,6 +439,7 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = plan_each(plan, err);
     if (status == DDP_OK)
         status = plan_environment(plan);
+    note_idle_options(plan);
     note_unknown_default(plan);
     return status == DDP_ERR_NOMEM ? ddp_fail(err, status, "out of memory for %d workers", plan->nproc)
                                    : status;

@@ -158,20 +158,33 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
+/* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */
+static void whose_code(const struct report *r, char *out, size_t size)
+{
+    static const char *const policies[] = { "first", "max", "rank0" };
+    const struct agent_worker *w = cause_worker(r);
+    out[0] = '\0';
+    if (w == NULL || agent_is_stuck(r->agent))
+        return;
+    if (agent_exit_code(r->agent) != ending_code(w))
+        snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
+    else
+        snprintf(out, size, ", because of rank %d on %s",
+                 r->plan->workers[agent_first_failure(r->agent)].rank, r->plan->facts->host);
+}
+
 /* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
 static void exit_code(const struct report *r, struct rows *rows)
 {
-    int first = agent_first_failure(r->agent), code = agent_exit_code(r->agent);
+    int code = agent_exit_code(r->agent);
     const struct agent_worker *w = cause_worker(r);
     int sig = w != NULL ? w->signal : agent_stop_signal(r->agent);
-    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[32] = "";
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + 64];
     signal_name(name, sig);
     if (sig != 0 && code == 128 + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
-    if (w != NULL && code == ending_code(w))
-        snprintf(whose, sizeof(whose), ", because of rank %d", r->plan->workers[first].rank);
-    rows_printf(rows, "exit", "%d%s%s%s%s", code, what, whose, *whose != '\0' ? " on " : "",
-                *whose != '\0' ? r->plan->facts->host : "");
+    whose_code(r, whose, sizeof(whose));
+    rows_printf(rows, "exit", "%d%s%s", code, what, whose);
 }
 
 bool report_text(const struct report *r, struct buf *out)

@@ -13,8 +13,8 @@
     X(126, CANNOT_RUN, "the program was found but cannot be executed")                                  \
     X(127, NOT_FOUND, "the program was not found")                                                      \
     X(128, SIGNAL,                                                                                      \
-      "128 + n: the first failing worker was killed by signal n, or the user stopped the job "          \
-      "with signal n")
+      "128 + n: signal n killed the worker that failed first, or stopped the job (the user's), or "     \
+      "killed ddprun's own agent process")
 
 enum exit_code {
 #define X(code, name, text) EXIT_CODE_##name = code,

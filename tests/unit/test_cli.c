@@ -387,8 +387,12 @@ Test(cli, the_nearest_option_is_suggested)
 Test(cli, an_option_that_only_torchrun_has_is_no_typing_error)
 {
     REFUSED("--role=x: this version does not have that option of torchrun; leave it out", "--role=x", "prog");
-    REFUSED("--rdzv-conf: this version does not have that option of torchrun; leave it out", "--rdzv-conf",
-            "a=b", "prog");
+    REFUSED("--shutdown-timeout=3: this version does not have that option of torchrun; use --grace",
+            "--shutdown-timeout=3", "prog");
+    REFUSED("--rdzv-conf: this version does not have that option of torchrun; --timeout says how long "
+            "workers wait "
+            "for each other at the start",
+            "--rdzv-conf", "a=b", "prog");
     REFUSED("--rdzv_backend=c10d: this version does not have that option of torchrun; leave it out",
             "--rdzv_backend=c10d", "prog");
 }

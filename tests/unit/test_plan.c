@@ -50,6 +50,19 @@ static bool has_note(const char *words)
     return false;
 }
 
+Test(plan, says_which_options_do_nothing_here, .fini = tear_down)
+{
+    PLAN("--log_rotate=1M", "--log_merge", "./train");
+    cr_assert(has_note("--log_rotate does nothing here"));
+    cr_assert(has_note("--log_merge does nothing here"));
+    tear_down();
+    PLAN("--log_rotate=1M", "--log_dir=logs", "./train");
+    cr_assert_not(has_note("does nothing"));
+    tear_down();
+    cr_assert_eq(make(prog, (char *[]){ "PET_LOG_ROTATE=1M", NULL }, 0), DDP_OK);
+    cr_assert_not(has_note("does nothing"));
+}
+
 Test(plan, without_options_is_one_worker, .fini = tear_down)
 {
     cr_assert_eq(make(prog, bare, 0), DDP_OK);

@@ -19,6 +19,7 @@ static struct tail out_tails[NPROC_MOST], err_tails[NPROC_MOST];
 static struct report report;
 static struct buf text;
 static char *environment[] = { NULL };
+static enum exit_policy policy;
 
 static void step(enum agent_event_type type, uint64_t now_ms, int r, int code)
 {
@@ -49,7 +50,7 @@ static void start(int nproc, const char *log_dir)
         (struct plan_facts){ .environ_block = environment, .host = "n1", .nonce = "k3x9", .tmp_dir = "/tmp" };
     cr_assert_eq(cli_parse(&cli, 4, words, environment, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
-    agent = agent_new(&(struct agent_options){ .nproc = nproc, .grace_ms = 30000 });
+    agent = agent_new(&(struct agent_options){ .nproc = nproc, .grace_ms = 30000, .exit_policy = policy });
     report = (struct report){ .plan = &plan,
                               .agent = agent,
                               .stdout_tails = out_tails,
@@ -108,6 +109,19 @@ Test(report, names_the_first_failure_and_its_last_words, .fini = tear_down)
            "           rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
            "  logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/2\n"
            "  exit     7, because of rank 2 on n1\n");
+}
+
+Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_down)
+{
+    size_t n;
+    policy = EXIT_POLICY_RANK0;
+    start(2, NULL);
+    run_all(2);
+    agent_step(agent, &(struct agent_event){ .type = AGENT_EXITED, .now_ms = 2000 }, &n);
+    step(AGENT_EXITED, 3000, 1, 7);
+    cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
+    cr_assert_not_null(strstr((char *)text.data, "\n  exit     0, because of --exit_code=rank0\n"), "%s",
+                       (char *)text.data);
 }
 
 Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)

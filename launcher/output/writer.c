@@ -6,7 +6,7 @@
  *
  * Lost bytes leave a hole, and it has a place in the stream: in front of `going`, in front of `waiting`, or behind
  * it. While there is one behind, everything that comes is lost, too, until `waiting` has been taken; so three
- * numbers are enough. The line that marks a hole is written when the target takes bytes again, and is counted
+ * numbers are enough. With nothing waiting there is no behind: nobody would ever come to take it. The line that marks a hole is written when the target takes bytes again, and is counted
  * nowhere: written and dropped bytes add up to what was put. */
 #include "output/writer.h"
 
@@ -360,9 +360,10 @@ static uint64_t slot_queued(const struct slot *s)
 /* With the lock held: lost behind what is waiting. The loop is woken to tell the user when it begins. */
 static void drop(struct writer *w, struct slot *s, size_t len)
 {
-    if (s->hole[BEHIND] == 0)
+    uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
+    if (*hole == 0)
         w->progress(w->user);
-    s->hole[BEHIND] += len;
+    *hole += len;
     s->dropped += len;
     s->why = s->error;
 }
@@ -412,12 +413,18 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
+/* A hole in front of what is waiting is news until the bytes before it are out. */
+static bool is_dropping(const struct slot *s)
+{
+    return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
+}
+
 struct writer_state writer_state(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
     const struct slot *s = w->slots[slot];
     struct writer_state state = { .error = s->error,
-                                  .dropping = s->error != 0 || s->hole[BEHIND] > 0,
+                                  .dropping = is_dropping(s),
                                   .dropped = s->dropped,
                                   .why = s->why,
                                   .queued = slot_queued(s),

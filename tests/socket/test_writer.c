@@ -181,11 +181,13 @@ static struct disk {
     char got[4096];
     size_t n;
     bool closed;
+    atomic_int asked; /* how often somebody came to write */
 } disk;
 
 static size_t disk_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     struct disk *d = user;
+    atomic_fetch_add(&d->asked, 1);
     pthread_mutex_lock(&d->lock);
     size_t n = len < d->room ? len : d->room;
     memcpy(d->got + d->n, data, n);
@@ -315,6 +317,28 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     cr_expect_str_eq(got + n - 4, "end\n");
     writer_free(w);
     close(pipe_fds[0]);
+}
+
+/* The thread has taken all that was waiting, and is slow with it: the hole lies in front of what comes next. */
+Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_DROP, sizeof(disk.got), 0, &slot);
+    writer_set_policy(w, WRITER_DROP, 4);
+    pthread_mutex_lock(&disk.lock);
+    writer_put(w, slot, slice_str("hello\n"));
+    while (atomic_load(&disk.asked) == 0)
+        sched_yield();
+    writer_put(w, slot, slice_str("lost\n"));
+    cr_expect(writer_state(w, slot).dropping);
+    pthread_mutex_unlock(&disk.lock);
+    until_empty(w);
+    writer_put(w, slot, slice_str("after\n"));
+    until_empty(w);
+    cr_expect_str_eq(disk.got, "hello\n[ddprun: 5 bytes are missing here]\nafter\n");
+    cr_expect_eq(writer_state(w, slot).dropped, 5);
+    cr_expect_not(writer_state(w, slot).dropping);
+    writer_free(w);
 }
 
 Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)

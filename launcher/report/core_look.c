@@ -12,7 +12,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { FILE_BYTES = 64 * 1024 }; /* of a core file: its notes come first */
+enum {
+    FILE_BYTES = 64 * 1024, /* of a core file: its notes come first */
+    PATTERN_MAX = 256,      /* the kernel keeps 127 characters */
+    FLAG_MAX = 16
+};
 
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
@@ -54,15 +58,21 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
+/* The kernel's pattern; "" when it has none, or may not be read. */
+static void read_pattern(char out[PATTERN_MAX])
+{
+    struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
+    out[text.len] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
-    char pattern[FILE_BYTES], uses_pid[FILE_BYTES], glob[PATH_MAX];
-    struct slice text = file_head("/proc/sys/kernel/core_pattern", pattern, FILE_BYTES);
-    struct slice flag = file_head("/proc/sys/kernel/core_uses_pid", uses_pid, FILE_BYTES);
-    pattern[text.len < FILE_BYTES ? text.len : FILE_BYTES - 1] = '\0';
-    pattern[strcspn(pattern, "\n")] = '\0';
+    char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
+    struct slice flag = file_head("/proc/sys/kernel/core_uses_pid", uses_pid, FLAG_MAX);
+    read_pattern(pattern);
     facts->core_kind = pattern[0] == '|' ? CORE_PIPED : CORE_LOST;
-    snprintf(facts->core, sizeof(facts->core), "%.*s", PATH_MAX - 1, pattern + (pattern[0] == '|'));
+    snprintf(facts->core, sizeof(facts->core), "%s", pattern + (pattern[0] == '|'));
     if (core_glob(pattern, limit_in(flag) != 0, pid, signal, glob))
         search_core(glob, began, facts);
     if (facts->core_kind == CORE_FILE)
@@ -73,15 +83,13 @@ static void find_core(pid_t pid, int signal, time_t began, struct worker_evidenc
 static void excuse_core(struct worker_evidence *facts)
 {
     struct rlimit limit;
-    char pattern[FILE_BYTES];
-    struct slice text = file_head("/proc/sys/kernel/core_pattern", pattern, FILE_BYTES);
-    bool piped = text.len > 0 && pattern[0] == '|';
-    if (!piped && getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0)
+    char pattern[PATTERN_MAX];
+    read_pattern(pattern);
+    if (pattern[0] != '|' && getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0)
         facts->core_kind = CORE_NO_LIMIT;
     else
-        facts->core_kind = text.len <= 1 ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
-    snprintf(facts->core, sizeof(facts->core), "%.*s", (int)strcspn(pattern, "\n"),
-             text.len > 0 ? pattern : "");
+        facts->core_kind = pattern[0] == '\0' ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
+    snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
 static bool writes_core(int signal)

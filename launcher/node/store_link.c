@@ -88,7 +88,9 @@ static void flush(struct store_link *link)
     link->out = empty;
     uv_buf_t bytes = uv_buf_init((char *)link->sending.data, (unsigned)link->sending.len);
     link->writing = true;
-    uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
+    int rc = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
+    if (rc != 0)
+        on_written(&link->write, rc);
 }
 
 static void on_written(uv_write_t *write, int status)
@@ -118,19 +120,22 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. */
+/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. Room for all
+ * of it is made first: half a request would be taken for the beginning of the next. */
 static void request(struct store_link *link, enum op_id op, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
+    const size_t len = text != NULL ? strlen(text) : 0;
+    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
     cJSON_Delete(json);
-    if (text == NULL) {
+    if (text == NULL || buf_reserve(&link->out, 1 + LENGTH_BYTES + len) == NULL) {
+        cJSON_free(text);
         lose(link, "out of memory");
         return;
     }
-    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
     buf_append(&link->out, &code, 1);
-    put_u64(&link->out, strlen(text));
-    buf_append(&link->out, text, strlen(text));
+    put_u64(&link->out, len);
+    buf_append(&link->out, text, len);
     link->asked += op == OP_CONTROL;
     cJSON_free(text);
 }

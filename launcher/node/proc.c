@@ -72,13 +72,12 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* For old kernels. What we open ourselves closes at execve; this is for what the user's shell had open. Many programs have a
+/* For old kernels, and for filters that forbid the call. What we open ourselves closes at execve; this is for what the user's shell had open. Many programs have a
  * limit of a million descriptors and none of them above a thousand, so a long gap ends it. */
-IN_CHILD static bool close_one_by_one(void)
+IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
-    return true;
 }
 
 /* Until the first call in here the table of descriptors is our parent's. Asked to close everything above
@@ -92,7 +91,9 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     for (int i = 0; i < 3; i++)
         if (dup2(slots->at[i], i) < 0)
             return false;
-    return close_range(3, UINT32_MAX, 0) == 0 || (errno == ENOSYS && close_one_by_one());
+    if (close_range(3, UINT32_MAX, 0) != 0)
+        close_one_by_one();
+    return true;
 }
 
 /* The slow way into a control group. A worker outside of it is better than none: the sweep finds it all the same. */

@@ -101,11 +101,12 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    bool ok = write(fd, text->data, text->len) == (ssize_t)text->len;
+    ssize_t n = write(fd, text->data, text->len);
+    int error = n < 0 ? errno : n < (ssize_t)text->len ? ENOSPC : 0;
     close(fd);
-    if (ok && renameat(dir, draft, dir, name) == 0)
+    if (error == 0 && renameat(dir, draft, dir, name) == 0)
         return true;
-    int error = ok ? errno : ENOSPC;
+    error = error != 0 ? error : errno;
     unlinkat(dir, draft, 0);
     errno = error;
     return false;
@@ -217,9 +218,13 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
 static int look_through(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
-    DIR *d = fdopendir(dup(dir));
-    if (d == NULL)
+    int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    if (d == NULL) {
+        if (copy >= 0)
+            close(copy);
         return 0;
+    }
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
         if (e->d_name[0] == '.')

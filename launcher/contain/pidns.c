@@ -144,23 +144,30 @@ pid_t pidns_host_pid(int host_proc, pid_t pid)
 
 /* --- a try ----------------------------------------------------------------------------------------------- */
 
-/* In the throw-away child: all that a real start does. Its words go to `pipe`. */
+/* The end of a throw-away process: its words, when it has any, go to `pipe`. */
+static void leave(int pipe, const struct ddp_err *err)
+{
+    size_t len = strlen(err->msg);
+    _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
+}
+
+/* In the first throw-away child: all that a real start does. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
     int status = 0;
-    if (pidns_unshare(&err) == DDP_OK) {
-        pid_t init = fork();
-        if (init == 0)
-            _exit(pidns_enter(lifeline, &err) == DDP_OK || write(pipe, err.msg, strlen(err.msg)) < 0 ? 0 : 1);
-        if (init > 0)
-            waitpid(init, &status, 0);
-        else
-            explain("fork", errno, &err);
+    if (pidns_unshare(&err) != DDP_OK)
+        leave(pipe, &err);
+    pid_t init = fork();
+    if (init == 0) {
+        pidns_enter(lifeline, &err);
+        leave(pipe, &err);
     }
-    if (err.msg[0] != '\0' && write(pipe, err.msg, strlen(err.msg)) < 0)
-        _exit(1);
-    _exit(0);
+    if (init < 0)
+        explain("fork", errno, &err);
+    else if (waitpid(init, &status, 0) != init || status != 0)
+        explain("keep a first process alive", ECHILD, &err);
+    leave(pipe, &err);
 }
 
 /* Silence means success. */

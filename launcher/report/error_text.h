@@ -20,7 +20,8 @@ struct error_text {
     uint64_t unix_ms; /* when it was recorded, as the worker says; 0 = it does not say */
 };
 
-/* DDP_OK: free with error_text_free. DDP_ERR_PROTOCOL: not such a file, `err` says what is wrong with it. DDP_ERR_NOMEM. */
+/* DDP_OK: free with error_text_free. DDP_ERR_CORRUPT or DDP_ERR_LIMIT: not such a file, `err` says what is
+ * wrong with it. DDP_ERR_NOMEM. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
 void error_text_free(struct error_text *text);
 

@@ -11,6 +11,7 @@
  * that nobody is left. */
 #include "contain/descendants.h"
 
+#include "contain/pids.h"
 #include "contain/procfs.h"
 
 #include <dirent.h>
@@ -18,13 +19,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NAMED_AT_MOST = 8, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
+enum { NAMED_AT_MOST = 8, NAME_SHOWN = 64, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
 
 enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
 
@@ -88,17 +87,6 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* No number above that of a new process has been given away, until they wrap around. */
-static pid_t highest_pid(void)
-{
-    pid_t pid = vfork();
-    if (pid == 0)
-        _exit(0);
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
-    return pid > 0 ? pid : PID_MOST;
-}
-
 static size_t children_up_to(pid_t most, struct buf *pids)
 {
     for (pid_t pid = 1; pid <= most; pid++) {
@@ -115,7 +103,7 @@ static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
     const bool none = waitid(P_ALL, 0, &unused, WEXITED | WNOHANG | WNOWAIT) != 0;
-    if (!none && children_up_to(highest_pid(), pids) == 0)
+    if (!none && children_up_to(pids_newest(), pids) == 0)
         children_up_to(PID_MOST, pids);
 }
 
@@ -160,18 +148,13 @@ struct target {
     uint64_t start_ticks; /* without a pidfd, for all but children of ours; 0 = none */
 };
 
-static bool signal_pidfd(int pidfd, int signal)
-{
-    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
-}
-
 /* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in which the process
  * would have to end and its number go once around. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
     if (t->pidfd >= 0)
-        return signal_pidfd(t->pidfd, signal);
+        return pids_signal(t->pidfd, signal);
     if (t->start_ticks != 0 && (!procfs_stat(t->pid, &stat) || stat.start_ticks != t->start_ticks))
         return false;
     return kill(t->pid, signal) == 0;
@@ -181,8 +164,8 @@ static bool signal_target(const struct target *t, int signal)
 static bool open_target(pid_t pid, struct target *t)
 {
     struct proc_stat stat;
-    *t = (struct target){ .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
-    if (t->pidfd >= 0 && !signal_pidfd(t->pidfd, 0) && errno == ENOSYS) {
+    *t = (struct target){ .pid = pid, .pidfd = pids_hold(pid) };
+    if (t->pidfd >= 0 && !pids_signal(t->pidfd, 0) && (errno == ENOSYS || errno == EPERM)) {
         close(t->pidfd);
         t->pidfd = -1;
     }
@@ -218,7 +201,7 @@ static void signal_tree(const struct target *t, int signal)
     signal_target(t, signal);
     for (size_t i = 0; i < n; i++) {
         struct target child;
-        if (!open_target(((const pid_t *)(const void *)pids.data)[i], &child))
+        if (!open_target(descendants_at(&pids, i), &child))
             continue;
         if (is_ours(child.pid, t))
             signal_tree(&child, signal);
@@ -232,20 +215,8 @@ void descendants_signal(int signal)
     struct buf pids = { 0 };
     size_t n = children_of(getpid(), &pids);
     for (size_t i = 0; i < n; i++)
-        signal_tree(&(struct target){ .pid = ((const pid_t *)(const void *)pids.data)[i], .pidfd = -1 },
-                    signal);
+        signal_tree(&(struct target){ .pid = descendants_at(&pids, i), .pidfd = -1 }, signal);
     buf_free(&pids);
-}
-
-size_t descendants_children(pid_t *out, size_t max)
-{
-    struct buf pids = { 0 };
-    size_t n = children_of(getpid(), &pids);
-    n = n < max ? n : max;
-    if (n > 0)
-        memcpy(out, pids.data, n * sizeof(*out));
-    buf_free(&pids);
-    return n;
 }
 
 /* --- words -------------------------------------------------------------------------------------------------- */
@@ -255,14 +226,10 @@ void descendants_names(struct buf *out)
     struct buf pids = { 0 };
     size_t n = children_of(getpid(), &pids);
     for (size_t i = 0; i < n && i < NAMED_AT_MOST; i++) {
-        pid_t pid = ((const pid_t *)(const void *)pids.data)[i];
-        char path[64];
-        struct buf name = { 0 };
-        snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-        procfs_read(path, &name);
-        buf_printf(out, "%s%d (%.*s)", i > 0 ? ", " : "", (int)pid, (int)(name.len > 0 ? name.len - 1 : 0),
-                   name.len > 0 ? (const char *)name.data : "");
-        buf_free(&name);
+        pid_t pid = descendants_at(&pids, i);
+        char name[NAME_SHOWN];
+        procfs_line(pid, "comm", name, sizeof(name));
+        buf_printf(out, "%s%d (%s)", i > 0 ? ", " : "", (int)pid, name);
     }
     buf_free(&pids);
 }

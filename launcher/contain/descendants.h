@@ -19,17 +19,20 @@ bool descendants_adopt(void);
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
-/* Our own children, zombies too, as an array of pid_t behind what `pids` holds; their number. The numbers stay theirs until
- * we wait for them. */
+/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we wait for them.
+ * The caller frees `pids`. */
 size_t descendants_list(struct buf *pids);
+
+/* The i-th of such a list. */
+static inline pid_t descendants_at(const struct buf *pids, size_t i)
+{
+    return ((const pid_t *)(const void *)pids->data)[i];
+}
 
 /* SIGKILL to all, reap, and again for those born meanwhile, until none is left. False when some are
  * still there after `limit_ms` (unkillable: they hang in the kernel). Nobody else may wait for
  * children meanwhile. */
 bool descendants_kill_all(uint64_t limit_ms);
-
-/* Our children, at most `max` of them; how many. Whoever lost its parent is one of them. */
-size_t descendants_children(pid_t *out, size_t max);
 
 /* "1234 (name), 1240 (name)" of what is left, for a message. At most eight are named. */
 void descendants_names(struct buf *out);

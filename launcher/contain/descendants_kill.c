@@ -36,7 +36,7 @@ static void kill_children(void)
     struct buf pids = { 0 };
     const size_t n = descendants_list(&pids);
     for (size_t i = 0; i < n; i++)
-        kill(((const pid_t *)(const void *)pids.data)[i], SIGKILL);
+        kill(descendants_at(&pids, i), SIGKILL);
     buf_free(&pids);
 }
 

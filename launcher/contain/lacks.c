@@ -1,6 +1,7 @@
 /* lacks.c -- see lacks.h. One row for each thing that we use and can do without. */
 #include "contain/lacks.h"
 
+#include "contain/pids.h"
 #include "contain/procfs.h"
 
 #include <errno.h>
@@ -12,15 +13,6 @@
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
-}
-
-static bool has_pidfds(void)
-{
-    const int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    const bool has = fd >= 0 && has_call(syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0));
-    if (fd >= 0)
-        close(fd);
-    return has;
 }
 
 static bool has_clone3(void)
@@ -52,7 +44,7 @@ static const struct {
       "/proc hides the processes of other users (hidepid): children of a worker that has changed its user "
       "hear no SIGTERM, "
       "they are killed when their parents are gone" },
-    { has_pidfds, false,
+    { pids_can_hold, false,
       "this kernel or a filter has no pidfd_open (Linux 5.3): processes are told apart by their start time, "
       "and of workers "
       "that fail in the same moment the first cannot be told; what another start has left behind is not "

@@ -11,6 +11,7 @@
 #include "contain/leftovers.h"
 
 #include "contain/hurry.h"
+#include "contain/pids.h"
 #include "contain/procfs.h"
 
 #include "base/clock.h"
@@ -23,8 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -85,10 +84,9 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     struct proc_stat stat;
     if (pid == getpid() || !leftovers_is_marked(pid, l->cookie))
         return false;
-    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int pidfd = pids_hold(pid);
     bool ours = pidfd >= 0 && procfs_stat(pid, &stat) && stat.start_ticks >= l->start_ticks &&
-                leftovers_is_marked(pid, l->cookie) &&
-                syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+                leftovers_is_marked(pid, l->cookie) && pids_signal(pidfd, SIGKILL);
     if (pidfd >= 0)
         close(pidfd);
     return ours;
@@ -123,25 +121,13 @@ static int kill_pass(const struct leftovers *l)
 static bool kill_newborn(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
-    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int pidfd = pids_hold(pid);
     if (pidfd < 0)
         return false;
     bool ours = leftovers_is_marked(pid, l->cookie) && procfs_stat(pid, &stat) &&
-                stat.start_ticks >= l->start_ticks &&
-                syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) == 0;
+                stat.start_ticks >= l->start_ticks && pids_signal(pidfd, SIGKILL);
     close(pidfd);
     return ours;
-}
-
-/* The number that was given away last. */
-static pid_t newest_pid(void)
-{
-    pid_t pid = vfork();
-    if (pid == 0)
-        _exit(0);
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
-    return pid;
 }
 
 /* A link of a chain that has the processor for itself lives a tenth of a millisecond, a list of /proc takes many. But numbers
@@ -150,20 +136,12 @@ static int chase(const struct leftovers *l)
 {
     int found = 0;
     for (int round = 0; round < CHASES; round++) {
-        const pid_t newest = newest_pid();
+        const pid_t newest = pids_newest();
         for (int look = 0; look < LOOKS && newest > 0; look++)
             for (pid_t pid = newest + 1; pid <= newest + AHEAD; pid++)
                 found += kill_newborn(l, pid);
     }
     return found;
-}
-
-static bool have_pidfds(void)
-{
-    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    if (self >= 0)
-        close(self);
-    return self >= 0;
 }
 
 /* One who has been sent SIGKILL has his environment until he is gone, and is counted once only: while the number found
@@ -173,7 +151,7 @@ bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
     uint64_t end = clock_ms() + limit_ms;
     int before = 0, clean_looks = 0;
     struct hurry hurry = { 0 };
-    if (!have_pidfds())
+    if (!pids_can_hold())
         return false;
     hurry_begin(&hurry);
     while (clean_looks < 2 && clock_ms() < end) {

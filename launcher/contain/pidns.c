@@ -8,6 +8,7 @@
  * tells nothing here (it is 0, outside): so the lifeline is looked at once the signal is armed. */
 #include "contain/pidns.h"
 
+#include "contain/pids.h"
 #include "contain/procfs.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,7 +126,7 @@ ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
-    int host_pid = 0, pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int host_pid = 0, pidfd = pids_hold(pid);
     if (pidfd < 0)
         return 0;
     snprintf(path, sizeof(path), "self/fdinfo/%d", pidfd);

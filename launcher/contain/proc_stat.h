@@ -8,8 +8,9 @@
 struct proc_stat {
     char state; /* R S D T Z X ... */
     int parent; /* 0 = outside this PID namespace */
-    uint64_t
-        start_ticks; /* when it was started, in clock ticks since boot: with the pid it names a process */
+    int group;
+    int foreground;       /* the group that its terminal listens to; -1 = it has no terminal */
+    uint64_t start_ticks; /* clock ticks from boot to its start: with the pid they name a process */
 };
 
 /* False when `text` is not such a line. */

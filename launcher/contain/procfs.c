@@ -1,9 +1,11 @@
 /* procfs.c -- see procfs.h. */
 #include "contain/procfs.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { PART = 4096, FILE_MAX = 1 << 20 };
@@ -23,17 +25,31 @@ bool procfs_read(const char *path, struct buf *out)
     return to != NULL && n == 0;
 }
 
-bool procfs_stat(pid_t pid, struct proc_stat *out)
+/* The beginning of a short file, without an allocation; "" when it cannot be read. */
+static void read_text(pid_t pid, const char *file, char *to, size_t size)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    ssize_t n = fd < 0 ? -1 : read(fd, to, size - 1);
     if (fd >= 0)
         close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
+    to[n > 0 ? n : 0] = '\0';
+}
+
+void procfs_line(pid_t pid, const char *file, char *to, size_t size)
+{
+    read_text(pid, file, to, size);
+    to[strcspn(to, "\n")] = '\0';
+    for (char *p = to; *p != '\0'; p++)
+        if (!isprint((unsigned char)*p))
+            *p = '?';
+}
+
+bool procfs_stat(pid_t pid, struct proc_stat *out)
+{
+    char text[512];
+    read_text(pid, "stat", text, sizeof(text));
     return proc_stat_parse(text, out);
 }
 

@@ -1,42 +1,13 @@
 /* stuck.c -- see stuck.h.
  *
  * All of it is read from /proc at the very end. The wait channel needs the rights of a tracer, and kernels without
- * symbols show "0"; then the state alone must do. The name of a process is its own choice and is shown with
- * control characters replaced. */
+ * symbols show "0"; then the state alone must do. */
 #include "contain/stuck.h"
 
 #include "contain/descendants.h"
+#include "contain/procfs.h"
 
-#include <ctype.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* The first line of /proc/PID/`file`, cut to `size`; "" when it cannot be read. */
-static void read_line(int pid, const char *file, char *to, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, to, size - 1);
-    if (fd >= 0)
-        close(fd);
-    to[n > 0 ? n : 0] = '\0';
-    to[strcspn(to, "\n")] = '\0';
-    for (char *p = to; *p != '\0'; p++)
-        if (!isprint((unsigned char)*p))
-            *p = '?';
-}
-
-/* Behind the last parenthesis: the name in front of it may hold anything. */
-static char state_of(int pid)
-{
-    char text[512];
-    read_line(pid, "stat", text, sizeof(text));
-    const char *end = strrchr(text, ')');
-    return end != NULL && end[1] == ' ' && end[2] != '\0' ? end[2] : '?';
-}
 
 /* A worker that ended is not in `pids` any more, so a number found there is the worker itself. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
@@ -47,20 +18,29 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* A zombie is dead and only waits to be taken. */
+/* What is known of `pid`, unless it is dead and only waits to be taken. */
+static bool describe(struct stuck *s, pid_t pid, int rank)
+{
+    struct proc_stat stat;
+    const bool seen = procfs_stat(pid, &stat);
+    *s = (struct stuck){ .pid = pid, .rank = rank, .state = seen ? stat.state : '?' };
+    procfs_line(pid, "comm", s->name, sizeof(s->name));
+    procfs_line(pid, "wchan", s->where, sizeof(s->where));
+    if (strcmp(s->where, "0") == 0)
+        s->where[0] = '\0';
+    return !seen || !proc_stat_is_dead(&stat);
+}
+
+/* Of our children only, but any of them may be a zombie: all are looked at until enough are found. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
-    pid_t children[STUCK_MAX];
-    size_t n = descendants_children(children, STUCK_MAX), stuck = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct stuck *s = &found[stuck];
-        *s = (struct stuck){ .pid = children[i], .rank = rank_of(children[i], pids, plan) };
-        s->state = state_of(s->pid);
-        read_line(s->pid, "comm", s->name, sizeof(s->name));
-        read_line(s->pid, "wchan", s->where, sizeof(s->where));
-        if (strcmp(s->where, "0") == 0)
-            s->where[0] = '\0';
-        stuck += s->state != 'Z' && s->state != 'X';
+    struct buf children = { 0 };
+    const size_t n = descendants_list(&children);
+    size_t stuck = 0;
+    for (size_t i = 0; i < n && stuck < STUCK_MAX; i++) {
+        const pid_t pid = descendants_at(&children, i);
+        stuck += describe(&found[stuck], pid, rank_of(pid, pids, plan));
     }
+    buf_free(&children);
     return stuck;
 }

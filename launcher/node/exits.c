@@ -5,9 +5,10 @@
  * each worker ended, so a pidfd that could not be had costs nothing but the order. */
 #include "node/exits.h"
 
+#include "contain/pids.h"
+
 #include <stdint.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 void exits_open(struct exits *x)
@@ -17,7 +18,7 @@ void exits_open(struct exits *x)
 
 void exits_watch(struct exits *x, pid_t pid)
 {
-    int pidfd = x->epoll < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
     if (pidfd < 0)
         return;
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)pidfd << 32 | (uint32_t)pid };

@@ -8,11 +8,11 @@
  * place there is looked up. */
 #include "node/input.h"
 
+#include "contain/procfs.h"
 #include "node/fan.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -55,19 +55,9 @@ static void go_on(struct input *in);
 /* Is the guardian's process group another than the one that the terminal listens to? */
 static bool in_background(const struct input *in)
 {
-    char path[64], text[512];
-    int group = 0, foreground = 0;
-    if (!in->terminal)
-        return false;
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)in->guardian);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
-    return end != NULL && sscanf(end + 1, " %*c %*d %d %*d %*d %d", &group, &foreground) == 2 &&
-           foreground > 0 && group != foreground;
+    struct proc_stat stat;
+    return in->terminal && procfs_stat(in->guardian, &stat) && stat.foreground > 0 &&
+           stat.group != stat.foreground;
 }
 
 /* --- to the workers --------------------------------------------------------------------------------------- */

@@ -2,30 +2,20 @@
  * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
 #include "node/node.h"
 
+#include "contain/procfs.h"
 #include "report/status.h"
 
 #include "base/clock.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { STORE_PATIENCE_MS = 1000 };
 
-/* 'R', 'S', 'D', 'T' ... as ps shows it; 0 when it is gone. */
+/* As ps shows it; 0 when it is gone. */
 static char state_of(pid_t pid)
 {
-    char path[64], text[128];
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *end = strrchr(text, ')'); /* the name before it may hold anything */
-    return end != NULL && end[1] == ' ' ? end[2] : '\0';
+    struct proc_stat stat;
+    return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
 static void print(struct node *n, const struct cJSON *answer)

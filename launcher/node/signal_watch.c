@@ -1,10 +1,7 @@
 /* signal_watch.c -- see signal_watch.h. */
 #include "node/signal_watch.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include "contain/procfs.h"
 
 /* SIGCHLD and SIGCONT are ours whatever was inherited: an ignored SIGCHLD lets children vanish without a status, and
  * a process goes on at SIGCONT whether it ignores it or not. */
@@ -35,15 +32,7 @@ void signal_watch_block(sigset_t *watched)
 struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 {
     struct signal_sender sender = { .kernel = code > 0, .pid = pid, .uid = uid };
-    char path[64], name[64];
-    if (sender.kernel || pid <= 0)
-        return sender;
-    snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof(name));
-    if (fd >= 0)
-        close(fd);
-    if (n > 1)
-        signal_sender_name(&sender, name, (size_t)n - 1); /* without the newline */
+    if (!sender.kernel && pid > 0)
+        procfs_line(pid, "comm", sender.name, sizeof(sender.name));
     return sender;
 }

@@ -6,7 +6,6 @@
  * asks twice asks the same process twice. */
 #include "tables/signals.h"
 
-#include <ctype.h>
 #include <signal.h>
 #include <string.h>
 
@@ -85,14 +84,6 @@ enum signal_act signals_act(signal_set stop, int signal)
 }
 
 /* --- who sent it -------------------------------------------------------------------------------------------- */
-
-void signal_sender_name(struct signal_sender *sender, const char *name, size_t len)
-{
-    len = len < SENDER_NAME_MAX ? len : SENDER_NAME_MAX - 1;
-    for (size_t i = 0; i < len; i++)
-        sender->name[i] = isprint((unsigned char)name[i]) ? name[i] : '?';
-    sender->name[len] = '\0';
-}
 
 /* A signal without a sender comes from the kernel; these three it only sends for a terminal. */
 static const char *kernel_words(int signal)

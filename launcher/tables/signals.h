@@ -93,7 +93,7 @@ struct signal_sender {
     bool kernel; /* nobody sent it: a key or the end of a terminal; the rest is unset */
     int pid;     /* 0 = in no PID namespace that we can see */
     unsigned uid;
-    char name[SENDER_NAME_MAX]; /* "" = it has ended already */
+    char name[SENDER_NAME_MAX]; /* printable; "" = it has ended already */
 };
 
 /* A signal that has come, as the guardian hands it to the agent. */
@@ -102,9 +102,6 @@ struct signal_heard {
     bool by_guardian; /* it was sent to the guardian, not to the agent */
     struct signal_sender sender;
 };
-
-/* Keep a process's name, which may hold any bytes: what is not printable becomes '?'. */
-void signal_sender_name(struct signal_sender *sender, const char *name, size_t len);
 
 /* "SIGTERM from bash (pid 12, uid 0)". False when memory is short. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out);

@@ -1,5 +1,6 @@
 /* test_proc.c -- finding and starting programs, and getting rid of everything that came from them. */
 #include "contain/descendants.h"
+#include "contain/procfs.h"
 #include "plan/gpu_count.h"
 #include "node/proc.h"
 #include "report/program_see.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -161,6 +163,30 @@ Test(proc, those_who_are_left_can_be_named)
     cr_expect_str_eq((char *)names.data, expected);
     buf_free(&names);
     descendants_kill_all(5000);
+}
+
+/* --- what the kernel says of a process ---------------------------------------------------------------------------- */
+
+/* A process chooses its name itself, and it goes into messages and the report. */
+Test(proc, a_name_cannot_speak_to_the_terminal)
+{
+    char name[64], cut[4];
+    cr_assert_eq(prctl(PR_SET_NAME, "a\033[2Jb\xff"), 0);
+    procfs_line(getpid(), "comm", name, sizeof(name));
+    cr_expect_str_eq(name, "a?[2Jb?");
+    procfs_line(getpid(), "comm", cut, sizeof(cut));
+    cr_expect_str_eq(cut, "a?[");
+    procfs_line(getpid(), "no such file", name, sizeof(name));
+    cr_expect_str_eq(name, "");
+}
+
+Test(proc, a_process_knows_itself)
+{
+    struct proc_stat stat;
+    cr_assert(procfs_stat(getpid(), &stat));
+    cr_expect_eq(stat.parent, getppid());
+    cr_expect_eq(stat.group, getpgrp());
+    cr_expect_not(proc_stat_is_dead(&stat));
 }
 
 /* --- GPUs ------------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,8 @@ Test(proc_stat, state_parent_and_start)
     cr_assert(proc_stat_parse("813 (train)" REST, &s));
     cr_expect_eq(s.state, 'S');
     cr_expect_eq(s.parent, 811);
+    cr_expect_eq(s.group, 813);
+    cr_expect_eq(s.foreground, -1);
     cr_expect_eq(s.start_ticks, 1327111);
     cr_expect_not(proc_stat_is_dead(&s));
 }

@@ -7,12 +7,12 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-#define OPTION_SECTIONS(X) \
-    X(JOB, "Job")          \
-    X(PROGRAM, "Program")  \
-    X(OUTPUT, "Output")    \
-    X(TIME, "Time limits") \
-    X(FAILURE, "Failures") \
+#define OPTION_SECTIONS(X)             \
+    X(JOB, "Job")                      \
+    X(PROGRAM, "Program")              \
+    X(OUTPUT, "Output")                \
+    X(TIME, "Signals and time limits") \
+    X(FAILURE, "Failures")             \
     X(INFO, "Information")
 
 /* clang-format off */
@@ -103,7 +103,8 @@
       "that of 'rank0'")                                                                                     \
     X(HELP, "help", 'h', SWITCH, help, "", NULL, false, INFO, "print this text")                             \
     X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, INFO, "print the version")                  \
-    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, INFO, "print the manual page (roff)")
+    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, INFO,                                   \
+      "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */
 
 #endif

@@ -11,7 +11,7 @@
 #include "text/prefix.h"
 #include "tables/worker_env.h"
 
-enum { PLAN_NOTES_MAX = 4 };
+enum { PLAN_NOTES_MAX = 6 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {

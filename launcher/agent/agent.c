@@ -5,8 +5,8 @@
  * and not an oversight.
  *
  * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
- * instant the second was told to stop before its end is seen, yet our signal cannot have caused it; it is a
- * failure too, but never the first.
+ * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell says so
+ * (`unasked`). It is a failure too, but never the first.
  *
  * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
  * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST). Then nobody is
@@ -25,7 +25,6 @@ static void forget_workers(struct agent *a)
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
     a->alive = a->signal = 0;
-    a->sent = 0;
     a->sweep_hard = false;
 }
 
@@ -79,16 +78,13 @@ static void tell(struct agent *a, int local_rank)
     wish(a, WISH_SIGNAL, local_rank, a->signal);
     if (a->signal != SIGKILL)
         wish(a, WISH_SIGNAL, local_rank, SIGCONT);
-    if (!w->told_to_stop)
-        w->told_ms = a->now_ms;
     w->told_to_stop = true;
 }
 
-/* From here on `signal` is what a late starter gets, too. `sent` lets judge() recognise our own signals. */
+/* From here on `signal` is what a late starter gets, too. */
 static void tell_all(struct agent *a, int sig)
 {
     a->signal = sig;
-    a->sent |= UINT64_C(1) << (sig & 63);
     for (int r = 0; r < a->nproc; r++)
         if (a->workers[r].verdict == WORKER_ALIVE)
             tell(a, r);
@@ -245,19 +241,15 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_DOUBTING;
 }
 
-/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
- * stop. But an end in the very millisecond of our signal was under way before it. */
-static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w)
+/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to stop. No clock can
+ * tell: a handler ends a worker in less than a millisecond. */
+static enum worker_verdict judge(const struct agent_worker *w, bool unasked)
 {
     if (w->signal == 0 && w->exit_code == 0)
         return WORKER_OK;
     if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
         return WORKER_VICTIM;
-    if (!w->told_to_stop)
-        return WORKER_FAILED;
-    if (w->signal != 0 && (a->sent >> (w->signal & 63) & 1) != 0)
-        return WORKER_CONSEQUENCE;
-    return w->ended_ms == w->told_ms ? WORKER_FAILED : WORKER_CONSEQUENCE;
+    return !w->told_to_stop || unasked ? WORKER_FAILED : WORKER_CONSEQUENCE;
 }
 
 /* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
@@ -269,7 +261,7 @@ static enum agent_state ended(struct agent *a, const struct agent_event *e)
     w->exit_code = e->exit_code;
     w->signal = e->signal;
     w->ended_ms = e->now_ms;
-    w->verdict = judge(a, w);
+    w->verdict = judge(w, e->unasked);
     a->alive--;
     wish(a, WISH_TELL_STORE, e->local_rank, 0);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)

@@ -58,6 +58,7 @@ struct agent_event {
     int pid;
     int exit_code;
     int signal;
+    bool unasked; /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
     int error;
     int64_t step;
 };
@@ -96,8 +97,7 @@ struct agent_worker {
     int pid;
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
-    bool told_to_stop; /* a signal of ours went out before it ended */
-    uint64_t told_ms;  /* when the first one did */
+    bool told_to_stop; /* a wish to signal it was given before its end was seen */
 };
 
 /* Why no further attempt is made although --max_restarts names some. */

@@ -132,9 +132,10 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
     };
     n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
+    n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
     n->agent = agent_new(&options);
     n->evidence = evidence_new();
-    if (n->pids == NULL || n->agent == NULL)
+    if (n->pids == NULL || n->asked == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
@@ -167,6 +168,7 @@ static void close_node(struct node *n)
     buf_free(&n->wishes);
     buf_free(&n->attempt_words);
     free(n->pids);
+    free(n->asked);
     spawner_close(&n->spawner);
     exits_close(&n->exits);
 }

@@ -59,6 +59,7 @@ struct node {
 
     struct exits exits;
     pid_t *pids;        /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    bool *asked;        /* by local rank: a signal of ours went out while it still ran */
     bool alone;         /* no child is left */
     struct hurry hurry; /* while workers are being stopped */
     struct evidence *evidence;     /* NULL = none is taken */

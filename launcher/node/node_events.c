@@ -100,7 +100,8 @@ static void child_ended(struct node *n, pid_t pid, int status)
                                        .local_rank = local_rank,
                                        .pid = pid,
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0 });
+                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                                       .unasked = !n->asked[local_rank] });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED)
         evidence_ended(n->evidence, local_rank, pid, status);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 
 enum {
     WISHES_PER_TURN = 32,
@@ -34,6 +35,7 @@ static void spawn(struct node *n, int local_rank)
     }
     exits_watch(&n->exits, pid);
     n->pids[local_rank] = pid;
+    n->asked[local_rank] = false;
     n->alone = false;
     if (n->resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
@@ -108,6 +110,18 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
+/* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears that. */
+static void signal_worker(struct node *n, int local_rank, int sig)
+{
+    const pid_t pid = n->pids[local_rank];
+    siginfo_t end = { 0 };
+    if (pid == 0)
+        return;
+    if (waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid == 0)
+        n->asked[local_rank] = true;
+    kill(-pid, sig);
+}
+
 /* One case for each wish of agent.h. Answers go back to the core as events, at once or from a callback later. */
 static void carry_out(struct node *n, struct agent_wish wish)
 {
@@ -117,8 +131,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         break;
     case WISH_SIGNAL:
         hurry_begin(&n->hurry);
-        if (n->pids[wish.local_rank] != 0)
-            kill(-n->pids[wish.local_rank], wish.signal);
+        signal_worker(n, wish.local_rank, wish.signal);
         break;
     case WISH_SIGNAL_REST:
         signal_rest(n, wish.signal);

@@ -56,10 +56,10 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
     run_free(&r);
 }
 
-/* Both end while the agent looks elsewhere, so it finds them at once; the elder is not the first for that. */
-Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
+/* Rank 1 is killed by SIGKILL, then rank 0 by SIGUSR1, and the agent finds both at once. */
+static struct run_result two_seen_together(const char *policy)
 {
-    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");
     cr_assert(run_until_output(p, "[0] ready\n", 20000) && run_until_output(p, "[1] ready\n", 20000));
     pid_t agent = job_child(run_pid(p), 0), first = job_child(agent, 1), second = job_child(agent, 0);
     if (agent == 0)
@@ -71,8 +71,23 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     kill(second, SIGUSR1);
     cr_assert(job_until_state(second, 'Z'));
     kill(agent, SIGCONT);
-    struct run_result r = run_wait(p);
+    return run_wait(p);
+}
+
+/* The elder is not the first for that. */
+Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
+{
+    struct run_result r = two_seen_together("--exit_code=first");
     EXPECT(r, 137);
+    SAYS(r, "rank 1 (local rank 1");
+    run_free(&r);
+}
+
+/* It was dead before anybody could be told to stop. */
+Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
+{
+    struct run_result r = two_seen_together("--exit_code=max");
+    EXPECT(r, 128 + SIGUSR1);
     SAYS(r, "rank 1 (local rank 1");
     run_free(&r);
 }

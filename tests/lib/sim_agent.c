@@ -60,8 +60,19 @@ static void spawn(struct asim *sim, int r)
              (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = r, .pid = 100 + r });
     if (w->lives_ms != ASIM_FOR_EVER)
         schedule(sim, sim->now_ms + w->lives_ms,
-                 (struct agent_event){
-                     .type = AGENT_EXITED, .local_rank = r, .exit_code = w->exit_code, .signal = w->signal });
+                 (struct agent_event){ .type = AGENT_EXITED,
+                                       .local_rank = r,
+                                       .exit_code = w->exit_code,
+                                       .signal = w->signal,
+                                       .unasked = true });
+}
+
+/* Its own end, if it was to come later, comes after a signal now. */
+static void ask(struct asim *sim, int r)
+{
+    for (size_t i = 0; i < sim->n_queue; i++)
+        if (sim->queue[i].event.local_rank == r && sim->queue[i].event.now_ms > sim->now_ms)
+            sim->queue[i].event.unasked = false;
 }
 
 static void signal_worker(struct asim *sim, int r, int sig)
@@ -71,6 +82,7 @@ static void signal_worker(struct asim *sim, int r, int sig)
     cr_assert(sim->started[r], "signal to worker %d, which never ran", r);
     cr_assert_eq(agent_worker(sim->agent, r)->verdict, WORKER_ALIVE, "signal to worker %d, which has ended",
                  r);
+    ask(sim, r);
     if (sig == SIGCONT || w->stuck || (polite && w->ignores_polite))
         return;
     struct agent_event e = { .type = AGENT_EXITED, .local_rank = r, .signal = sig };

@@ -167,6 +167,27 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
+/* A handler of SIGTERM may end a worker within the millisecond of the signal: only who sent it knows the order. */
+Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
+{
+    for (int unasked = 0; unasked < 2; unasked++) {
+        struct agent *a = agent_new(
+            &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = EXIT_POLICY_MAX });
+        at(a, 0, AGENT_START, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 0, 0);
+        at(a, 0, AGENT_SPAWNED, 1, 0);
+        at(a, 10, AGENT_EXITED, 0, 5);
+        const struct agent_event e = {
+            .type = AGENT_EXITED, .now_ms = 10, .local_rank = 1, .exit_code = 99, .unasked = unasked == 1
+        };
+        agent_step(a, &e, &n);
+        cr_assert_eq(agent_worker(a, 1)->verdict, unasked ? WORKER_FAILED : WORKER_CONSEQUENCE);
+        cr_assert_eq(agent_first_failure(a), 0);
+        cr_assert_eq(agent_exit_code(a), unasked ? 99 : 5);
+        agent_free(a);
+    }
+}
+
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
 /* Three workers that end in this order, 10 ms apart; the fourth column is what worker 2 does when it is told to
@@ -234,7 +255,7 @@ static const struct exit_case {
 #undef e
 #undef runs
 
-/* All in one millisecond, so that none of the failures can be taken for the answer to our signal. */
+/* All before a signal of ours is sent, so that none of the failures can be taken for the answer to it. */
 static void play(struct agent *a, const struct exit_case *c)
 {
     at(a, 0, AGENT_START, 0, 0);
@@ -245,7 +266,7 @@ static void play(struct agent *a, const struct exit_case *c)
             at(a, 0, AGENT_SPAWNED, r, 0);
     }
     for (int r = 0; r < 3; r++) {
-        struct agent_event e = { .type = AGENT_EXITED, .now_ms = 10, .local_rank = r };
+        struct agent_event e = { .type = AGENT_EXITED, .now_ms = 10, .local_rank = r, .unasked = true };
         e.exit_code = c->end[r].code;
         e.signal = c->end[r].signal;
         if (c->end[r].code >= 0 && c->end[r].error == 0)

@@ -1,6 +1,7 @@
 /* cgroup_path.c -- see cgroup_path.h.
  *
  *     /proc/self/cgroup      0::/user.slice/session-3.scope                     our group, seen from the root
+ *                            4:cpu,memory:/jobs/7                               the same of a hierarchy of version 1
  *     /proc/self/mountinfo   35 24 0:30 /user.slice /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw
  *                                       root        where          options     type   source  options
  *
@@ -10,11 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-struct mount {
-    char root[CGROUP_PATH_MAX], where[CGROUP_PATH_MAX];
-    bool writable;
-};
 
 /* The end of the word that begins at `at`: words are separated by one space, lines by a newline. */
 static const char *word_end(const char *at)
@@ -63,36 +59,82 @@ static bool begins_rw(const char *options)
     return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
 }
 
-/* One line of mountinfo; false when it is not a mount of cgroup v2. */
-static bool parse_mount(const char *line, struct mount *m)
+/* Is `word` one of the `len` characters "cpu,memory"? */
+static bool lists(const char *names, size_t len, const char *word)
 {
-    const char *root = skip_words(line, 3);
-    const char *where = root != NULL ? skip_words(root, 1) : NULL;
-    const char *options = where != NULL ? skip_words(where, 1) : NULL;
-    const char *at = options;
-    /* Optional fields, in any number, end with a lone dash. */
-    while (at != NULL && strncmp(at, "- ", 2) != 0)
-        at = skip_words(at, 1);
-    if (at == NULL || strncmp(at, "- cgroup2 ", 10) != 0)
-        return false;
-    const char *super = skip_words(at, 3);
-    m->writable = begins_rw(options) && (super == NULL || begins_rw(super));
-    return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
-}
-
-/* The text behind "0::", up to the end of its line. */
-static bool own_group(const char *groups, char out[CGROUP_PATH_MAX])
-{
-    for (const char *line = groups; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, "0::/", 4) == 0)
-            return unescape(line + 3, line + strcspn(line, "\n"), out);
+    const size_t n = strlen(word);
+    for (const char *end = names + len; names < end; names++) {
+        size_t part = strcspn(names, ", :\n");
+        if (part == n && memcmp(names, word, n) == 0)
+            return true;
+        names += part;
     }
     return false;
 }
 
-/* What of `group` is left below the mount's root: "" or "/...". NULL when it lies outside. */
-static const char *below(const char *group, const char *root)
+/* At "- cgroup cgroup rw,memory". */
+static bool is_wanted(const char *fs, const char *super, bool v2)
+{
+    if (v2)
+        return strncmp(fs, "- cgroup2 ", 10) == 0;
+    return strncmp(fs, "- cgroup ", 9) == 0 && super != NULL &&
+           lists(super, (size_t)(word_end(super) - super), "memory");
+}
+
+/* One line of mountinfo; false when it is another mount. */
+static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
+{
+    const char *root = skip_words(line, 3);
+    const char *where = root != NULL ? skip_words(root, 1) : NULL;
+    const char *options = where != NULL ? skip_words(where, 1) : NULL;
+    const char *fs = options;
+    /* Optional fields, in any number, end with a lone dash. */
+    while (fs != NULL && strncmp(fs, "- ", 2) != 0)
+        fs = skip_words(fs, 1);
+    const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
+    if (fs == NULL || !is_wanted(fs, super, v2))
+        return false;
+    m->writable = begins_rw(options) && (super == NULL || begins_rw(super));
+    return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
+}
+
+/* The line at *text, which moves to the next one; NULL at the end. */
+static const char *next_line(const char **text)
+{
+    const char *line = *text;
+    if (*line == '\0')
+        return NULL;
+    *text += strcspn(line, "\n");
+    *text += **text == '\n';
+    return line;
+}
+
+bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m)
+{
+    const char *line;
+    while ((line = next_line(mounts)) != NULL)
+        if (parse_mount(line, v2, m))
+            return true;
+    return false;
+}
+
+bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX])
+{
+    const char *line;
+    while ((line = next_line(&groups)) != NULL) {
+        const char *end = line + strcspn(line, "\n");
+        const char *names = memchr(line, ':', (size_t)(end - line));
+        const char *path = names != NULL ? memchr(names + 1, ':', (size_t)(end - names - 1)) : NULL;
+        if (path == NULL || path[1] != '/')
+            continue;
+        const size_t len = (size_t)(path - names - 1);
+        if (v2 ? len == 0 && line[0] == '0' : lists(names + 1, len, "memory"))
+            return unescape(path + 1, end, group);
+    }
+    return false;
+}
+
+const char *cgroup_below(const char *group, const char *root)
 {
     size_t len = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(group, "/..", 3) == 0 || strncmp(group, root, len) != 0 ||
@@ -104,17 +146,14 @@ static const char *below(const char *group, const char *root)
 bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why)
 {
     char group[CGROUP_PATH_MAX];
-    struct mount m;
+    struct cgroup_mount m;
     *why = "no cgroup v2 is mounted";
-    if (!own_group(groups, group)) {
+    if (!cgroup_own(groups, true, group)) {
         *why = "this kernel has no cgroup v2";
         return false;
     }
-    for (const char *line = mounts; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (!parse_mount(line, &m))
-            continue;
-        const char *rest = below(group, m.root);
+    while (cgroup_next_mount(&mounts, true, &m)) {
+        const char *rest = cgroup_below(group, m.root);
         if (rest == NULL)
             *why = "our own group lies outside of the mounted cgroup v2";
         else if (!m.writable)
@@ -137,10 +176,9 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 
 bool cgroup_is_populated(const char *events)
 {
-    for (const char *line = events; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
+    const char *line;
+    while ((line = next_line(&events)) != NULL)
         if (strncmp(line, "populated ", 10) == 0)
             return line[10] != '0';
-    }
     return false;
 }

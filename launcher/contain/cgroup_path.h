@@ -1,4 +1,6 @@
-/* cgroup_path.h -- where is our own control group (version 2)? The answer from two files of /proc. */
+/* cgroup_path.h -- where control groups are: the answers from two files of /proc, as text.
+ *
+ * Of the hierarchies two matter: version 2 (`v2`), and version 1's with the memory controller. */
 #ifndef LAUNCHER_CGROUP_PATH_H
 #define LAUNCHER_CGROUP_PATH_H
 
@@ -6,6 +8,22 @@
 #include <stddef.h>
 
 enum { CGROUP_PATH_MAX = 4096 };
+
+/* Where a hierarchy is mounted. */
+struct cgroup_mount {
+    char root[CGROUP_PATH_MAX];  /* the part of the hierarchy ... */
+    char where[CGROUP_PATH_MAX]; /* ... that lies here */
+    bool writable;
+};
+
+/* The next such mount in the text of /proc/self/mountinfo, of which `*mounts` is the rest. False: there are no more. */
+bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
+
+/* Our own group, from the text of /proc/self/cgroup. False when there is none, or its path does not fit. */
+bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
+
+/* What of `group` is left below the root of a mount: "" or "/..."; NULL when it lies outside. Borrowed from `group`. */
+const char *cgroup_below(const char *group, const char *root);
 
 /* `groups` is the text of /proc/self/cgroup, `mounts` of /proc/self/mountinfo. True: `dir` is the directory of our
  * group. False: *why says what is missing, a few words that live for ever. A mount of version 2 beside those of

@@ -5,6 +5,8 @@
  * millisecond, so it is done for the first few failures only. */
 #include "report/evidence.h"
 
+#include "contain/cgroup_path.h"
+#include "contain/procfs.h"
 #include "report/core_look.h"
 #include "report/evidence_text.h"
 #include "report/file_head.h"
@@ -36,10 +38,8 @@ struct watch {
 };
 
 struct evidence {
-    struct mount {
-        char root[PATH_MAX], at[PATH_MAX];
-        bool there;
-    } mounts[2]; /* of version 1 (its memory controller) and 2 */
+    struct cgroup_mount mounts[2]; /* of version 1 and 2 */
+    bool mounted[2];
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills;
@@ -124,17 +124,14 @@ static void watch(struct evidence *e, const char *dir, const char *name, bool v2
         read_counts(w, &w->counts.before);
 }
 
-/* A group and those around it, from the inside outwards, as far as they are mounted here. */
-static void watch_upwards(struct evidence *e, const char *path, bool v2, bool late)
+/* What lies at `below` the mount and the groups around it, from the inside outwards. */
+static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
-    const struct mount *m = &e->mounts[v2];
     char name[PATH_MAX], dir[PATH_MAX];
-    size_t root = strcmp(m->root, "/") == 0 ? 0 : strlen(m->root);
-    bool inside = strncmp(path, m->root, root) == 0 && (path[root] == '/' || path[root] == '\0');
-    if (!m->there || !join(name, inside ? path + root : "", ""))
+    if (!e->mounted[v2] || !join(name, below, ""))
         return;
     for (;;) {
-        if (join(dir, m->at, strcmp(name, "/") == 0 ? "" : name))
+        if (join(dir, e->mounts[v2].where, name))
             watch(e, dir, name, v2, late);
         char *slash = strrchr(name, '/');
         if (slash == NULL)
@@ -143,35 +140,47 @@ static void watch_upwards(struct evidence *e, const char *path, bool v2, bool la
     }
 }
 
+/* A group as /proc/PID/cgroup names it. Of one that cannot be seen from here at least those around it may be. */
+static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
+{
+    const char *below = cgroup_below(group, e->mounts[v2].root);
+    watch_upwards(e, below != NULL ? below : "", v2, late);
+}
+
 /* Our own groups, in both hierarchies. */
 static void watch_own(struct evidence *e)
 {
-    char bytes[FILE_BYTES], path[PATH_MAX];
-    struct slice text = file_head("/proc/self/cgroup", bytes, FILE_BYTES);
-    for (int v2 = 0; v2 < 2; v2++)
-        if (cgroup_path_in(text, v2, path, sizeof(path)))
-            watch_upwards(e, path, v2, false);
+    struct buf groups = { 0 };
+    char path[CGROUP_PATH_MAX];
+    const bool read = procfs_read("/proc/self/cgroup", &groups);
+    for (int v2 = 0; v2 < 2 && read; v2++)
+        if (cgroup_own((const char *)groups.data, v2, path))
+            watch_group(e, path, v2, false);
+    buf_free(&groups);
 }
 
 static void find_mounts(struct evidence *e)
 {
-    char bytes[FILE_BYTES];
-    struct slice text = file_head("/proc/self/mountinfo", bytes, FILE_BYTES);
-    for (int v2 = 0; v2 < 2; v2++)
-        e->mounts[v2].there = cgroup_mount_in(text, v2, e->mounts[v2].root, e->mounts[v2].at);
+    struct buf mounts = { 0 };
+    const bool read = procfs_read("/proc/self/mountinfo", &mounts);
+    for (int v2 = 0; v2 < 2 && read; v2++) {
+        const char *text = (const char *)mounts.data;
+        e->mounted[v2] = cgroup_next_mount(&text, v2, &e->mounts[v2]);
+    }
+    buf_free(&mounts);
 }
 
 /* The job's own group lies at a path that only its descriptor tells. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
-    const char *at = e->mounts[1].at;
+    const char *at = e->mounts[1].where;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", cgroup_fd);
     ssize_t n = cgroup_fd >= 0 ? readlink(link, dir, sizeof(dir) - 1) : -1;
     if (n <= 0)
         return;
     dir[n] = '\0';
-    bool below = e->mounts[1].there && strncmp(dir, at, strlen(at)) == 0;
+    bool below = e->mounted[1] && strncmp(dir, at, strlen(at)) == 0;
     if (below)
         watch_upwards(e, dir + strlen(at), true, false);
 }
@@ -268,7 +277,7 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
     for (int v2 = 0; v2 < 2 && facts->cgroup[0] == '/'; v2++)
-        watch_upwards(e, facts->cgroup, v2, true);
+        watch_group(e, facts->cgroup, v2, true);
     for (size_t i = 0; i < e->n_watches; i++) {
         read_counts(&e->watches[i], &e->watches[i].counts.now);
         read_limits(&e->watches[i]);

@@ -11,14 +11,6 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value);
 /* A file that holds one number; "max", and what v1 writes for "no limit", are 0. */
 uint64_t limit_in(struct slice text);
 
-/* The path in /proc/PID/cgroup: of version 2, or of version 1's memory controller. False when it is not there, or longer
- * than `size` - 1. */
-bool cgroup_path_in(struct slice text, bool v2, char *path, size_t size);
-
-/* Where such a hierarchy is mounted, of /proc/self/mountinfo: `root` is the part of the hierarchy that lies at `at`. Both
- * are PATH_MAX long. False when it is not mounted. */
-bool cgroup_mount_in(struct slice text, bool v2, char *root, char *at);
-
 /* What one observer of memory saw before the worker started and when it had ended. */
 struct oom_count {
     unsigned long long kills, hits; /* processes killed in the group; how often the limit was in the way */

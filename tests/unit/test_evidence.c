@@ -25,34 +25,6 @@ Test(evidence_text, counters_and_limits_are_found_by_name)
     cr_expect_eq(limit_in(slice_str("")), 0);
 }
 
-Test(evidence_text, finds_our_groups_in_both_hierarchies)
-{
-    char path[64];
-    struct slice text = slice_str("9:name=systemd:/a\n4:cpu,memory:/jobs/x y\n0::/user.slice\n");
-    cr_expect(cgroup_path_in(text, false, path, sizeof(path)));
-    cr_expect_str_eq(path, "/jobs/x y");
-    cr_expect(cgroup_path_in(text, true, path, sizeof(path)));
-    cr_expect_str_eq(path, "/user.slice");
-    cr_expect_not(cgroup_path_in(text, true, path, 11), "no room for its end");
-    cr_expect_not(cgroup_path_in(slice_str("4:memoryx:/a\n::\nx\n"), false, path, sizeof(path)));
-}
-
-Test(evidence_text, finds_where_they_are_mounted)
-{
-    static char root[PATH_MAX], at[PATH_MAX];
-    struct slice text =
-        slice_str("20 1 0:5 / /proc rw - proc proc rw\n"
-                  "30 24 0:27 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu\n"
-                  "31 24 0:28 /docker/7 /sys/fs/c\\040g/memory rw - cgroup cgroup rw,memory\n"
-                  "32 24 0:29 / /sys/fs/cgroup/unified rw master:1 - cgroup2 cgroup2 rw\nbroken - \n");
-    cr_expect(cgroup_mount_in(text, false, root, at));
-    cr_expect_str_eq(root, "/docker/7");
-    cr_expect_str_eq(at, "/sys/fs/c g/memory");
-    cr_expect(cgroup_mount_in(text, true, root, at));
-    cr_expect_str_eq(at, "/sys/fs/cgroup/unified");
-    cr_expect_not(cgroup_mount_in(slice_str("a b - cgroup2\n - \n"), true, root, at));
-}
-
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
 enum { MIB = 1 << 20 };

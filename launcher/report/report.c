@@ -148,12 +148,28 @@ static void first_cause(const struct report *r, struct rows *rows)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
+/* The files of one worker that --log_file has named; its streams may share one. */
+static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
+{
+    const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
+    if (out == NULL || (err != NULL && strcmp(out, err) == 0)) {
+        out = err;
+        err = NULL;
+    }
+    if (out != NULL)
+        rows_printf(rows, "logs", "%s%s%s%s%s", root != NULL ? root : "",
+                    root != NULL ? ", of this worker in " : "", out, err != NULL ? ", " : "",
+                    err != NULL ? err : "");
+}
+
 static void where(const struct report *r, struct rows *rows)
 {
     int first = agent_first_failure(r->agent);
-    const char *dir = first >= 0 ? r->plan->workers[first].log_dir : NULL;
-    if (dir != NULL)
-        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, dir);
+    const struct plan_worker *w = first >= 0 ? &r->plan->workers[first] : NULL;
+    if (w != NULL && r->plan->cli->log_file != NULL)
+        named_files(r, w, rows);
+    else if (w != NULL && w->log_dir != NULL)
+        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, w->log_dir);
     else if (r->plan->log_root != NULL)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }

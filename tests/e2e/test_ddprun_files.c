@@ -105,6 +105,7 @@ Test(ddprun_files, each_attempt_has_files_of_its_own)
     EXPECT(r, 7);
     expect_file("0.stdout", "attempt 0\n");
     expect_file("0.stdout.attempt_1", "attempt 1\n");
+    cr_expect_not_null(strstr(r.err, "/0.stdout.attempt_1, "), "the report names them: %s", r.err);
     run_free(&r);
 }
 

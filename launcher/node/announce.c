@@ -88,8 +88,8 @@ void announce_restart(const struct announce *a, const struct agent *agent, const
     if (a->plan->cli->json)
         put_event(a, event_restart(&event, since_start(a), rank, why, agent), &event);
     else
-        output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.3g s", n, rank,
-                    why, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
+        output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.10g s", n,
+                    rank, why, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
 }
 
 /* A sentence that begins with the signal and its sender. */

@@ -110,7 +110,7 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     struct run_process *p =
         JOB_START("--nproc_per_node=2", "--max-restarts=3", "--restart-backoff=1h",
                   "--restart-backoff-max=1h", WORKER, "only:1", "exit:7", "all", "forever");
-    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3.6e+03 s", 20000));
+    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3600 s", 20000));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 7);

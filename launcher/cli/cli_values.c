@@ -129,14 +129,17 @@ ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The job id becomes part of a directory's name. */
+/* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor commands the other's
+ * terminal. */
 ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     size_t len = strlen(text);
-    bool dots = strcmp(text, ".") == 0 || strcmp(text, "..") == 0;
-    if (len == 0 || len > 128 || dots || strpbrk(text, "/\n") != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "1 to 128 characters without '/' and newline");
+    bool bad = strcmp(text, ".") == 0 || strcmp(text, "..") == 0;
+    for (size_t i = 0; i < len; i++)
+        bad = bad || text[i] == '/' || iscntrl((unsigned char)text[i]) != 0;
+    if (len == 0 || len > 128 || bad)
+        return ddp_fail(err, DDP_ERR_ARG, "1 to 128 characters without '/' and control characters");
     *field = text;
     return DDP_OK;
 }

@@ -225,6 +225,14 @@ Test(ddprun_exit, a_wrong_option_is_2_and_starts_nothing)
     run_free(&r);
 }
 
+Test(ddprun_exit, what_is_quoted_in_an_error_cannot_command_the_terminal)
+{
+    struct run_result r = JOB("--grace=\033[2J\nddprun: \302\233x", WORKER);
+    EXPECT(r, 2);
+    SAYS(r, "--grace=?[2J?ddprun: ??x is not valid");
+    run_free(&r);
+}
+
 Test(ddprun_exit, version_and_help_are_on_stdout)
 {
     struct run_result r = JOB("--version");

@@ -359,8 +359,10 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
             "prog");
     REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
     REFUSED("--env=FOO is not valid; expected: NAME=VALUE", "--env", "FOO", "prog");
-    REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and newline",
+    REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and control characters",
             "--rdzv_id=a/b", "prog");
+    REFUSED("--rdzv_id=a\033c is not valid; expected: 1 to 128 characters without '/' and control characters",
+            "--rdzv_id=a\033c", "prog");
     REFUSED("--timeout=0 is not valid; expected: a time above 0 and of at most 365 days, as 90, 30s or 2m",
             "--timeout=0", "prog");
 }

@@ -29,20 +29,34 @@ enum {
     LOSSES_SAID = 4
 };
 
-/* All of it; a stderr that is closed or full has nobody to complain to. */
-static void write_all(int fd, struct slice bytes)
+/* All of it, or an errno. */
+static int write_all(int fd, struct slice bytes)
 {
     const char *at = bytes.data;
     for (size_t left = bytes.len; left > 0;) {
         struct pollfd ready = { .fd = fd, .events = POLLOUT };
         if (poll(&ready, 1, UNREAD_MS) == 0)
-            return;
+            return ETIMEDOUT;
         ssize_t n = write(fd, at, left < PIECE_BYTES ? left : PIECE_BYTES);
         if (n < 0 && errno != EINTR)
-            return;
+            return errno;
         at += n > 0 ? n : 0;
         left -= n > 0 ? (size_t)n : 0;
     }
+    return 0;
+}
+
+/* All of it or none: who reads it later takes half a report for a broken one. */
+static void write_file(int fd, const char *path, const char *text)
+{
+    int error = write_all(fd, slice_str(text));
+    error = error == 0 ? write_all(fd, slice_str("\n")) : error;
+    if (close(fd) != 0 && error == 0)
+        error = errno; /* a server may say only now that its disk is full */
+    if (error == 0)
+        return;
+    unlink(path);
+    log_warn("cannot write %s: %s", path, strerror(error));
 }
 
 /* A report beside the logs is found again when the terminal is long closed. */
@@ -54,25 +68,24 @@ static void leave_in_log_dir(const struct report *r)
     char *text = json != NULL ? cJSON_Print(json) : NULL;
     snprintf(path, sizeof(path), "%s/report.json", r->plan->log_root);
     int fd = text != NULL ? logdir_create(path, &err) : -1;
-    if (fd >= 0) {
-        write_all(fd, slice_str(text));
-        write_all(fd, slice_str("\n"));
-        close(fd);
-    } else {
+    if (fd >= 0)
+        write_file(fd, path, text);
+    else
         log_warn("%s", text != NULL ? err.msg : "no memory for report.json");
-    }
     cJSON_free(text);
     cJSON_Delete(json);
 }
 
-/* Success is silent, as with every program of a pipeline; a machine that reads events always gets
+/* A stderr that is closed or full has nobody to complain to.
+ *
+ * Success is silent, as with every program of a pipeline; a machine that reads events always gets
  * the last one. */
 static void print_it(const struct report *r)
 {
     const struct cli *cli = r->plan->cli;
     struct buf out = { 0 };
     if (cli->json ? event_finished(&out, r) : (report_needed(r) || cli->verbose) && report_text(r, &out))
-        write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
+        (void)write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
     buf_free(&out);
 }
 

@@ -202,6 +202,19 @@ Test(ddprun_files, what_a_full_disk_cannot_take_is_dropped_and_counted)
     run_free(&r);
 }
 
+Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
+{
+    struct run_result r =
+        shell(ON_A_FULL_DISK("$DDPRUN --standalone --redirects=1 --log_policy=drop --log_dir=$D/disk "
+                             "seq 1 400000; echo code $?; ls $D/disk/latest"));
+    if (cannot_mount(&r))
+        cr_skip_test("skipped, because this user cannot mount a small disk");
+    cr_expect_not_null(strstr(r.out, "code 0"), "%s", r.out);
+    cr_expect_null(strstr(r.out, "report.json"), "%s", r.out);
+    cr_expect_not_null(strstr(r.err, "/report.json: No space left on device"), "%s", r.err);
+    run_free(&r);
+}
+
 Test(ddprun_files, a_file_at_its_limit_costs_bytes_and_not_the_job)
 {
     struct run_result r = shell("ulimit -f 8; $DDPRUN --standalone --log_file=$D/%r.%s --redirects=1 sh -c "

@@ -53,6 +53,12 @@ static struct run_result run_behind(const char *const before[], const char *cont
     return r;
 }
 
+static void need_no_sanitizer(void)
+{
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because a sanitizer needs /proc, memory and a place for its report");
+}
+
 static void need_root(void)
 {
     if (geteuid() != 0)
@@ -132,6 +138,7 @@ Test(fallbacks, a_foreign_proc_is_not_believed)
 
 Test(fallbacks, without_proc_it_works_and_says_so)
 {
+    need_no_sanitizer();
     need_root();
     struct run_result r = run_behind(
         (const char *const[]){ "unshare", "-m", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh", NULL },
@@ -143,6 +150,7 @@ Test(fallbacks, without_proc_it_works_and_says_so)
 
 Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
 {
+    need_no_sanitizer();
     need_nobody();
     const char *hide = "mount -t proc -o hidepid=2 proc /proc && "
                        "exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"";
@@ -171,6 +179,7 @@ ParameterizedTestParameters(fallbacks, a_limit_that_is_too_small_is_named_with_t
 ParameterizedTest(struct limit *l, fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
 {
     char script[512];
+    need_no_sanitizer();
     need_nobody();
     snprintf(script, sizeof(script), "%s; exec '%s' --standalone --nproc_per_node=16 '%s' sleep:100",
              l->shell, bin("ddprun"), bin("tests/prog/worker"));

@@ -31,6 +31,7 @@ ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job
 ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
     char launcher[40], kinds[80];
+    bin_seek_no_leaks();
     snprintf(launcher, sizeof(launcher), "--launchers=%s", s->launcher);
     snprintf(kinds, sizeof(kinds), "--kinds=%s", s->kinds);
     struct run_result r =
@@ -44,12 +45,11 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
     run_free(&r);
 }
 
-/* What one of those programs says; LeakSanitizer cannot look while another traces. */
+/* What one of those programs says. */
 static void expect_clean(const char *const argv[])
 {
-    struct run_result r = run_command(
-        argv, &(struct run_options){ .timeout_ms = LIMIT_MS,
-                                     .env = (const char *const[]){ "ASAN_OPTIONS=detect_leaks=0", NULL } });
+    bin_seek_no_leaks();
+    struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = LIMIT_MS });
     if (r.exit_code == NOTHING_TRIED)
         cr_skip_test("%.300s", r.out);
     cr_expect_eq(r.exit_code, 0, "exit %d, signal %d\n%s\n%s", r.exit_code, r.signal, r.out, r.err);

@@ -426,7 +426,7 @@ Test(train, a_restarted_job_ends_with_the_same_parameters)
     kill(job_child(job_child(run_pid(p), 0), 1), SIGKILL);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by SIGKILL"), "%s", r.err);
+    cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by someone else (SIGKILL)"), "%s", r.err);
     cr_expect_str_eq(summary().hash, undisturbed.hash);
     run_free(&r);
 }

@@ -23,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { DEFAULT_TIMEOUT_MS = 30000, DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
@@ -306,4 +307,27 @@ const char *bin(const char *program)
         snprintf(dir, sizeof(dir), "%s", build);
     snprintf(path, sizeof(paths[0]), "%s/%s", dir, program);
     return path;
+}
+
+bool bin_is_sanitized(void)
+{
+    static const char *const marks[] = { "__asan_init", "__tsan_init" };
+    bool found = false;
+    struct stat st;
+    int fd = open(bin("ddprun"), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    void *text =
+        fstat(fd, &st) == 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    close(fd);
+    for (size_t i = 0; text != MAP_FAILED && i < sizeof(marks) / sizeof(marks[0]); i++)
+        found = found || memmem(text, (size_t)st.st_size, marks[i], strlen(marks[i])) != NULL;
+    if (text != MAP_FAILED)
+        munmap(text, (size_t)st.st_size);
+    return found;
+}
+
+void bin_seek_no_leaks(void)
+{
+    setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
 }

@@ -66,4 +66,12 @@ struct run_result run_wait(struct run_process *process);
  * stays valid for the life of the test. */
 const char *bin(const char *program);
 
+/* Were the programs built with AddressSanitizer or ThreadSanitizer? Those need memory, /proc and a place for their
+ * reports, which some tests take away. */
+bool bin_is_sanitized(void);
+
+/* From here on nothing that this test starts looks for leaks. LeakSanitizer fails where a program is killed or traced
+ * while it looks. */
+void bin_seek_no_leaks(void);
+
 #endif

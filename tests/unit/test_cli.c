@@ -447,8 +447,10 @@ Test(cli, help_and_version_need_no_program)
 {
     PARSE("--help");
     cr_assert(cli.help);
+    cli_free(&cli);
     PARSE("-V", "--nonsense");
     cr_assert(cli.version);
+    cli_free(&cli);
     cr_assert_eq(strncmp(printed(cli_print_version), "ddprun ", 7), 0);
 }
 

@@ -53,9 +53,10 @@ static void log_dropped(struct client *c, const char *why)
         return;
     endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
     if (left_out > 0)
-        log_warn("%s: dropped: %s (and %u others since the last such line)", peer, why, left_out);
+        log_warn("store client %s: dropped: %s (and %u others since the last such line)", peer, why,
+                 left_out);
     else
-        log_warn("%s: dropped: %s", peer, why);
+        log_warn("store client %s: dropped: %s", peer, why);
 }
 
 /* Ordinary coming and going, for those who asked for it. */
@@ -63,7 +64,7 @@ static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
     if (c->clients->log_peers)
-        log_info("%s: %s", endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer), what);
+        log_info("store client %s: %s", endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer), what);
 }
 
 /* --- a client's end ------------------------------------------------------------------------------------ */

@@ -37,8 +37,8 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* 2, as argparse and the shells do it, so that scripts can tell a typing error from a failed job. */
-/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is short). */
+/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is short). The user's is 2,
+ * as with argparse and the shells, so that scripts can tell a typing error from a failed job. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);

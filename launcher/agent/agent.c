@@ -92,8 +92,7 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* The end, for whatever reason; the exit code goes with the wish so that the shell needs no second question.
- * */
+/* The end, for whatever reason; the exit code goes with the wish so that the shell needs no second question. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;

@@ -163,6 +163,7 @@ int agent_stop_signal(const struct agent *agent);
 /* Number of the attempt that runs, or ran last; from 0. */
 int agent_attempt(const struct agent *agent);
 int agent_max_restarts(const struct agent *agent);
+enum exit_policy agent_exit_policy(const struct agent *agent);
 
 /* The attempts that have failed, the latest last; borrowed, grows with each step. */
 const struct agent_attempt *agent_failed_attempts(const struct agent *agent, int *n);
@@ -175,9 +176,6 @@ enum no_restart agent_no_restart(const struct agent *agent);
 
 /* Something could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
-
-int agent_nproc(const struct agent *agent);
-enum exit_policy agent_exit_policy(const struct agent *agent);
 
 /* What ddprun exits with (agent_facts.c):
  *   124       something could not be killed, whatever else happened

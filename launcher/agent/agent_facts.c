@@ -62,11 +62,6 @@ bool agent_is_stuck(const struct agent *a)
     return a->stuck;
 }
 
-int agent_nproc(const struct agent *a)
-{
-    return a->nproc;
-}
-
 enum exit_policy agent_exit_policy(const struct agent *a)
 {
     return a->options.exit_policy;
@@ -82,15 +77,15 @@ static bool has_own_code(const struct agent_worker *w)
 /* Only asked when there is a first failure. */
 static int first_code(const struct agent *a)
 {
-    return ending_code(agent_worker(a, agent_first_failure(a)));
+    return ending_code(&a->workers[a->first_failure]);
 }
 
 /* For scripts that tell kinds of failure apart by their codes, and number them by weight. */
 static int highest_code(const struct agent *a)
 {
     int highest = first_code(a);
-    for (int r = 0; r < agent_nproc(a); r++) {
-        const struct agent_worker *w = agent_worker(a, r);
+    for (int r = 0; r < a->nproc; r++) {
+        const struct agent_worker *w = &a->workers[r];
         if (has_own_code(w) && ending_code(w) > highest)
             highest = ending_code(w);
     }
@@ -100,18 +95,18 @@ static int highest_code(const struct agent *a)
 /* For jobs in which rank 0 is the driver and the others are its helpers: its word counts, 0 included. */
 static int rank0_code(const struct agent *a)
 {
-    const struct agent_worker *w = agent_worker(a, 0);
+    const struct agent_worker *w = &a->workers[0];
     return has_own_code(w) ? ending_code(w) : first_code(a);
 }
 
 /* What cannot be killed comes first: whoever reads the code should not give this host the next job. */
 int agent_exit_code(const struct agent *a)
 {
-    if (agent_is_stuck(a))
+    if (a->stuck)
         return EXIT_CODE_UNKILLABLE;
-    if (agent_first_failure(a) < 0)
-        return agent_stop_signal(a) != 0 ? EXIT_CODE_SIGNAL + agent_stop_signal(a) : EXIT_CODE_OK;
-    switch (agent_exit_policy(a)) {
+    if (a->first_failure < 0)
+        return a->stop_signal != 0 ? EXIT_CODE_SIGNAL + a->stop_signal : EXIT_CODE_OK;
+    switch (a->options.exit_policy) {
     case EXIT_POLICY_MAX:
         return highest_code(a);
     case EXIT_POLICY_RANK0:

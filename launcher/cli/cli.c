@@ -63,8 +63,7 @@ static ddp_status set(struct cli *cli, enum cli_option option, const char *text,
     return DDP_OK;
 }
 
-/* First round. A default that its own parser refuses would be an error in the table; the tests would see it.
- * */
+/* First round. A default that its own parser refuses would be an error in the table; the tests would see it. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     for (int i = 0; i < OPTIONS; i++) {

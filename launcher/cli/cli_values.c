@@ -26,23 +26,25 @@ static bool whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
+/* Which of the words is it? -1: none. Places that a table leaves out are NULL. */
+static int word_in(const char *text, const char *const words[], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (words[i] != NULL && strcmp(text, words[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+#define WORD_IN(text, words) word_in(text, words, sizeof(words) / sizeof((words)[0]))
+
 /* Words first: a number is tried last, so that its error can list everything that is allowed. */
 ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
-    static const struct {
-        const char *word;
-        enum nproc_kind kind;
-    } words[] = { { "gpu", NPROC_GPU }, { "cpu", NPROC_CPU }, { "auto", NPROC_AUTO } };
+    static const char *const words[] = { [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto" };
     struct cli_nproc *nproc = to;
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strcmp(text, words[i].word) == 0) {
-            nproc->kind = words[i].kind;
-            return DDP_OK;
-        }
-    }
-    nproc->kind = NPROC_NUMBER;
-    if (whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
+    const int word = WORD_IN(text, words);
+    nproc->kind = word >= 0 ? (enum nproc_kind)word : NPROC_NUMBER;
+    if (word >= 0 || whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
 }
@@ -159,13 +161,11 @@ ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
                                          [CONTAIN_CGROUP] = "cgroup",
                                          [CONTAIN_PIDNS] = "pidns" };
     enum contain_kind *kind = to;
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *kind = (enum contain_kind)i;
-            return DDP_OK;
-        }
-    }
-    return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
+    const int word = WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
+    *kind = (enum contain_kind)word;
+    return DDP_OK;
 }
 
 /* The one option that adds up instead of replacing. */
@@ -222,13 +222,11 @@ ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err
         [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0"
     };
     enum exit_policy *policy = to;
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *policy = (enum exit_policy)i;
-            return DDP_OK;
-        }
-    }
-    return ddp_fail(err, DDP_ERR_ARG, "'first', 'max' or 'rank0'");
+    const int word = WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'first', 'max' or 'rank0'");
+    *policy = (enum exit_policy)word;
+    return DDP_OK;
 }
 
 /* "1500ms", "30s", "2m", "1h", and plain seconds, all of them with a fraction if wanted. */
@@ -314,9 +312,11 @@ ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
 {
+    static const char *const words[] = { [LOG_BLOCK] = "block", [LOG_DROP] = "drop" };
     enum log_policy *policy = to;
-    *policy = strcmp(text, "drop") == 0 ? LOG_DROP : LOG_BLOCK;
-    if (*policy == LOG_DROP || strcmp(text, "block") == 0)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
+    const int word = WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
+    *policy = (enum log_policy)word;
+    return DDP_OK;
 }

@@ -2,7 +2,6 @@
  * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank goes. */
 #include "cli/cli_table.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,25 +13,11 @@ static int by_rank(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Digits at *at, moved behind them. False for none, or a number over the highest rank. */
-static bool read_rank(const char **at, int *rank)
-{
-    if (!isdigit((unsigned char)**at))
-        return false;
-    *rank = 0;
-    while (isdigit((unsigned char)**at)) {
-        *rank = *rank * 10 + (*(*at)++ - '0');
-        if (*rank > CLI_RANK_MAX)
-            return false;
-    }
-    return true;
-}
-
 /* One "RANK:STREAMS", moved behind it and the comma that follows. */
 static bool read_item(const char **at, struct std_map_item *item)
 {
     const char *p = *at;
-    if (!read_rank(&p, &item->rank) || p[0] != ':' || p[1] < '0' || p[1] > '3')
+    if (!rank_read(&p, CLI_RANK_MAX + 1, &item->rank) || p[0] != ':' || p[1] < '0' || p[1] > '3')
         return false;
     item->streams = p[1] - '0';
     p += 2;

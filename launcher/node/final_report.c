@@ -89,15 +89,6 @@ static void print_it(const struct report *r)
     buf_free(&out);
 }
 
-/* Colours where a person looks, unless that person does not want any (https://no-color.org). */
-static bool wants_colour(const struct plan *plan)
-{
-    const char *term = env_find(plan->facts->environ_block, "TERM");
-    const char *no = env_find(plan->facts->environ_block, "NO_COLOR");
-    return plan->facts->terminal && (term == NULL || strcmp(term, "dumb") != 0) &&
-           (no == NULL || *no == '\0');
-}
-
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -172,7 +163,7 @@ void final_report(const struct final_facts *f)
                         .ended_ms = clock_ms(),
                         .ended_unix_ms = clock_unix_us() / 1000,
                         .utc_offset_s = utc_offset_s(),
-                        .colour = wants_colour(f->plan),
+                        .colour = f->plan->facts->terminal && plan_wants_colour(f->plan),
                         .attempt_words = f->attempt_words,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,

@@ -26,11 +26,9 @@ static bool is_screen(const struct plan *plan, int fd)
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* NO_COLOR is the convention of no-color.org: set and not empty means none. */
 static bool has_colour(const struct plan *plan, int fd)
 {
-    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
-    return (no_color == NULL || *no_color == '\0') && is_screen(plan, fd);
+    return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
 /* Harmless text is for every terminal, also one without a cursor. */

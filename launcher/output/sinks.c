@@ -76,8 +76,8 @@ static int free_place(struct sinks *s)
     return s->n++;
 }
 
-/* `target.user` is a descriptor of ours when there is no file. Returns the number, -1 when memory is short;
- * `file` is still the caller's then. */
+/* For `file`, or for `fd` when that is NULL. Returns the number, -1 when memory is short; `file` is still the caller's
+ * then. */
 static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
 {
     const int place = free_place(s);

@@ -6,7 +6,7 @@
 #define LAUNCHER_STREAM_H
 
 #include "output/console.h"
-#include "plan/merge.h"
+#include "lines/merge.h"
 #include "lines/tail.h"
 
 #include <uv.h>

@@ -73,8 +73,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
     return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
 }
 
-/* A port that nobody asked for may be exchanged for a free one; one that was asked for is obeyed or refused.
- * */
+/* A port that nobody asked for may be exchanged for a free one; one that was asked for is obeyed or refused. */
 static ddp_status plan_meeting(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -127,6 +126,13 @@ bool plan_gets_input(const struct plan *plan, int local_rank)
 {
     const struct cli_input *input = &plan->cli->input;
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
+}
+
+bool plan_wants_colour(const struct plan *plan)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
+    return (term == NULL || strcmp(term, "dumb") != 0) && (no_color == NULL || *no_color == '\0');
 }
 
 /* Does any worker need a file? A map of zeros needs none. */
@@ -302,8 +308,7 @@ ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
     return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
 }
 
-/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing.
- * */
+/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -375,8 +380,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us.
- * */
+/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
 static ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;

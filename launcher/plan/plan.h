@@ -78,6 +78,9 @@ ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);
 /* Does this worker read ddprun's stdin? */
 bool plan_gets_input(const struct plan *plan, int local_rank);
 
+/* Does the user want colours on a terminal? NO_COLOR (https://no-color.org) and TERM=dumb say no. */
+bool plan_wants_colour(const struct plan *plan);
+
 /* The environment of one worker, with the port that the plan has now. DDP_OK: free with worker_env_free,
  * before the plan. */
 ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err);

@@ -159,16 +159,11 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* The object belongs to the array from the start, so an error anywhere is cleaned up with the root. */
 static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_worker *w)
 {
-    cJSON *o = cJSON_CreateObject();
-    if (o == NULL || !cJSON_AddItemToArray(array, o)) {
-        cJSON_Delete(o);
-        return false;
-    }
-    bool ok = json_add_number(o, "rank", w->rank) && json_add_number(o, "local_rank", w->local_rank) &&
-              json_add_text(o, "gpu", w->gpu);
+    cJSON *o = json_add_object(array);
+    bool ok = o != NULL && json_add_number(o, "rank", w->rank) &&
+              json_add_number(o, "local_rank", w->local_rank) && json_add_text(o, "gpu", w->gpu);
     cJSON *command = below(o, "command", cJSON_CreateArray());
     for (char *const *arg = w->argv; *arg != NULL; arg++)
         ok = ok && add_to_array(command, *arg);

@@ -16,7 +16,7 @@
 static const char rank_mark[] = "${local_rank}"; /* torchrun's macro */
 
 /* The name decides, not the file's content: the file may be on PATH, or made by the time it runs. */
-bool program_is_python(const struct cli *cli)
+static bool is_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
     if (cli->no_python)
@@ -28,7 +28,7 @@ bool program_is_python(const struct cli *cli)
 static size_t interpreter_words(const struct cli *cli, const char *python_exec, const char *words[3])
 {
     size_t n = 0;
-    if (!program_is_python(cli))
+    if (!is_python(cli))
         return 0;
     words[n++] = python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
     words[n++] = "-u"; /* unbuffered: its last words must not be lost in its own buffer */

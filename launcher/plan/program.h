@@ -9,7 +9,4 @@
  * argument becomes the number, as torchrun does; every other dollar stays. NULL when memory is short. */
 char **program_argv(const struct cli *cli, const char *python_exec, int local_rank);
 
-/* Does the command line run a Python? */
-bool program_is_python(const struct cli *cli);
-
 #endif

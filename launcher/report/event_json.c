@@ -79,14 +79,6 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
                     json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
 }
 
-/* "signal" as number and as name. */
-static bool add_signal(cJSON *o, int signal)
-{
-    char name[ENDING_MAX];
-    signal_name(name, signal);
-    return json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name);
-}
-
 /* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
  * exit(137) from SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
@@ -100,7 +92,7 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
     if (ok && how->verdict != WORKER_NOT_STARTED)
         ok = json_add_number(o, "pid", how->pid);
     if (ok && how->signal != 0)
-        ok = add_signal(o, how->signal);
+        ok = json_add_signal(o, how->signal);
     return emit(out, o, ok);
 }
 
@@ -124,22 +116,23 @@ bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard
 {
     cJSON *o = event("stop_requested", t_ms);
     return emit(out, o,
-                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender));
+                o != NULL && json_add_signal(o, heard->signal) &&
+                    json_add_sender(o, "sender", &heard->sender));
 }
 
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
 {
     cJSON *o = event("signal_passed", t_ms);
     return emit(out, o,
-                o != NULL && add_signal(o, heard->signal) && json_add_sender(o, "sender", &heard->sender) &&
-                    json_add_number(o, "workers", workers));
+                o != NULL && json_add_signal(o, heard->signal) &&
+                    json_add_sender(o, "sender", &heard->sender) && json_add_number(o, "workers", workers));
 }
 
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
 {
     cJSON *o = event("worker_stopped", t_ms);
     return emit(out, o,
-                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && add_signal(o, signal));
+                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && json_add_signal(o, signal));
 }
 
 bool event_note(struct buf *out, uint64_t t_ms, const char *text)

@@ -197,7 +197,7 @@ static void exit_code(const struct report *r, struct rows *rows)
     int sig = w != NULL ? w->signal : agent_stop_signal(r->agent);
     char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + 64];
     signal_name(name, sig);
-    if (sig != 0 && code == 128 + sig)
+    if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
     whose_code(r, whose, sizeof(whose));
     rows_printf(rows, "exit", "%d%s%s", code, what, whose);

@@ -154,21 +154,11 @@ void report_attempts(const struct report *r, struct rows *rows)
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-/* A new object at the end of `array`; NULL when memory is short. */
-static cJSON *add_object(cJSON *array)
-{
-    cJSON *o = cJSON_CreateObject();
-    if (o != NULL && cJSON_AddItemToArray(array, o))
-        return o;
-    cJSON_Delete(o);
-    return NULL;
-}
-
 /* As the workers' own members in report_json.c, where they have the same meaning. */
 static bool add_attempt(cJSON *array, const struct report *r, int i, const struct agent_attempt *a)
 {
     char text[ENDING_MAX];
-    cJSON *o = add_object(array);
+    cJSON *o = json_add_object(array);
     bool ok = o != NULL && json_add_number(o, "attempt", i) &&
               json_add_number(o, "rank", r->plan->workers[a->local_rank].rank) &&
               json_add_number(o, "local_rank", a->local_rank) &&
@@ -178,16 +168,15 @@ static bool add_attempt(cJSON *array, const struct report *r, int i, const struc
               json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
               json_add_number(o, "failed_s", seconds(r->started_ms, a->cause.ended_ms)) &&
               json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
-    return ok && (a->step < 0 ? json_add(o, "step", cJSON_CreateNull())
-                              : json_add_number(o, "step", (double)a->step));
+    return ok && (a->step < 0 ? json_add_null(o, "step") : json_add_number(o, "step", (double)a->step));
 }
 
 static bool add_stuck(cJSON *array, const struct stuck *s)
 {
     const char state[2] = { s->state, '\0' };
-    cJSON *o = add_object(array);
+    cJSON *o = json_add_object(array);
     return o != NULL && json_add_number(o, "pid", s->pid) &&
-           (s->rank < 0 ? json_add(o, "rank", cJSON_CreateNull()) : json_add_number(o, "rank", s->rank)) &&
+           (s->rank < 0 ? json_add_null(o, "rank") : json_add_number(o, "rank", s->rank)) &&
            json_add_text(o, "name", s->name) && json_add_text(o, "state", state) &&
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }

@@ -48,24 +48,17 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
         ok = ok && add_moment(o, r, "ended_s", "ended_unix_s", w->ended_ms);
     if (ended)
         ok = ok && json_add_number(o, "exit_code", ending_code(w));
-    if (w->signal != 0) {
-        signal_name(text, w->signal);
-        ok = ok && json_add_number(o, "signal", w->signal) && json_add_text(o, "signal_name", text);
-    }
+    if (w->signal != 0)
+        ok = ok && json_add_signal(o, w->signal);
     if (w->verdict == WORKER_NOT_STARTED)
         ok = ok && json_add_number(o, "errno", w->error);
     return ok;
 }
 
-/* In the array from the start: whatever fails later, the root's cJSON_Delete finds it. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
-    cJSON *o = cJSON_CreateObject();
-    if (o == NULL || !cJSON_AddItemToArray(array, o)) {
-        cJSON_Delete(o);
-        return false;
-    }
-    return json_add_number(o, "rank", r->plan->workers[local_rank].rank) &&
+    cJSON *o = json_add_object(array);
+    return o != NULL && json_add_number(o, "rank", r->plan->workers[local_rank].rank) &&
            json_add_number(o, "local_rank", local_rank) &&
            add_ending(o, r, agent_worker(r->agent, local_rank));
 }
@@ -134,12 +127,12 @@ static bool add_error(cJSON *o, const struct report *r)
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
         return false;
     if (r->error == NULL)
-        return json_add(o, "error", cJSON_CreateNull());
+        return json_add_null(o, "error");
     cJSON *error = cJSON_CreateObject();
     if (!json_add(o, "error", error) || !json_add_text(error, "message", r->error->message) ||
         !json_add_text(error, "callstack", r->error->callstack[0] != '\0' ? r->error->callstack : NULL))
         return false;
-    return r->error->unix_ms == 0 ? json_add(error, "unix_s", cJSON_CreateNull())
+    return r->error->unix_ms == 0 ? json_add_null(error, "unix_s")
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
@@ -159,7 +152,7 @@ static bool add_first_failure(cJSON *o, const struct report *r)
 {
     int first = agent_first_failure(r->agent);
     if (first < 0)
-        return json_add(o, "first_failure", cJSON_CreateNull());
+        return json_add_null(o, "first_failure");
     cJSON *f = cJSON_CreateObject();
     return json_add(o, "first_failure", f) && json_add_number(f, "rank", r->plan->workers[first].rank) &&
            json_add_number(f, "local_rank", first) && json_add_text(f, "host", r->plan->facts->host) &&
@@ -187,9 +180,8 @@ static bool add_losses(cJSON *o, const struct report *r)
     bool ok = json_add(o, "lost_output", all);
     for (size_t i = 0; i < r->n_lost && ok; i++) {
         const struct loss *lost = &r->lost[i];
-        cJSON *item = cJSON_CreateObject();
-        ok = cJSON_AddItemToArray(all, item);
-        ok = ok && json_add_text(item, "to", lost->name) &&
+        cJSON *item = json_add_object(all);
+        ok = item != NULL && json_add_text(item, "to", lost->name) &&
              json_add_number(item, "bytes", (double)lost->bytes) &&
              json_add_text(item, "error", lost->error != 0 ? strerror(lost->error) : NULL);
     }

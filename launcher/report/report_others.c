@@ -13,7 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { GROUPS_MAX = 6, RANKS_MAX = 60, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
+enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
 /* Ways of ending that are told alike. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
@@ -86,38 +86,33 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
+static const char *const sentences[] = {
+    [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
+    [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
+    [RUNS_ON] = "rank{s} {ranks} cannot be killed, stuck in the kernel",
+    [FINE] = "rank{s} {ranks} ended with 0",
+    [STOPPED] = "rank{s} {ranks} {was} stopped by ddprun as a consequence ({signal})",
+    [KILLED] = "rank{s} {ranks} {was} killed by ddprun as a consequence ({signal})",
+    [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
+};
+
 static void tell(const struct group *g, const char *ranks, struct rows *rows, const char *label)
 {
-    bool one = strpbrk(ranks, ",-") == NULL;
-    const char *s = one ? "" : "s", *was = one ? "was" : "were";
-    char name[ENDING_MAX], after[AFTER_MAX], how[ENDING_MAX];
+    const bool one = strpbrk(ranks, ",-") == NULL;
+    char name[ENDING_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
+    struct buf text = { 0 };
     signal_name(name, g->like->signal);
     after_text(g, after);
-    ending_text(how, g->like);
-    switch (way_of(g->r, g->like)) {
-    case NEVER_STARTED:
-        rows_printf(rows, label, "rank%s %s %s never started", s, ranks, was);
-        break;
-    case NOT_EXECUTED:
-        rows_printf(rows, label, "rank%s %s could not be started either", s, ranks);
-        break;
-    case RUNS_ON:
-        rows_printf(rows, label, "rank%s %s cannot be killed, stuck in the kernel", s, ranks);
-        break;
-    case FINE:
-        rows_printf(rows, label, "rank%s %s ended with 0", s, ranks);
-        break;
-    case STOPPED:
-        rows_printf(rows, label, "rank%s %s %s stopped by ddprun as a consequence (%s)", s, ranks, was, name);
-        break;
-    case KILLED:
-        rows_printf(rows, label, "rank%s %s %s killed by ddprun as a consequence (%s)", s, ranks, was, name);
-        break;
-    case BY_ITSELF:
-        rows_printf(rows, label, "rank%s %s ended%s%s%s", s, ranks, after,
-                    g->like->signal != 0 ? ", " : " with ", how);
-        break;
-    }
+    ending_text(ending, g->like);
+    snprintf(how, sizeof(how), "%s%s", g->like->signal != 0 ? ", " : " with ", ending);
+    const struct word words[] = {
+        { "s", one ? "" : "s" }, { "ranks", ranks }, { "was", one ? "was" : "were" },
+        { "signal", name },      { "after", after }, { "how", how }
+    };
+    rows->ok = rows->ok &&
+               words_fill(&text, sentences[way_of(g->r, g->like)], words, sizeof(words) / sizeof(words[0]));
+    rows_text(rows, label, buf_slice(&text), SENTENCE_LINES);
+    buf_free(&text);
 }
 
 static bool is_told(const struct group *groups, size_t n, const struct agent_worker *w)

@@ -1,6 +1,7 @@
 /* signal_json.c -- see signal_json.h. The members are always there, so a reader need not ask which exist. */
 #include "report/signal_json.h"
 
+#include "agent/ending.h"
 #include "text/json_text.h"
 
 #include <cjson/cJSON.h>
@@ -8,9 +9,16 @@
 
 enum { MEMBER_MAX = 64 };
 
+bool json_add_signal(cJSON *o, int signal)
+{
+    char name[ENDING_MAX];
+    signal_name(name, signal);
+    return json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name);
+}
+
 static bool add_number_or_null(cJSON *o, const char *name, bool known, double value)
 {
-    return known ? json_add_number(o, name, value) : json_add(o, name, cJSON_CreateNull());
+    return known ? json_add_number(o, name, value) : json_add_null(o, name);
 }
 
 bool json_add_sender(cJSON *o, const char *prefix, const struct signal_sender *sender)

@@ -1,4 +1,4 @@
-/* signal_json.h -- who sent a signal, as members of a JSON object. */
+/* signal_json.h -- a signal, and who sent it, as members of a JSON object. False when memory is short. */
 #ifndef LAUNCHER_SIGNAL_JSON_H
 #define LAUNCHER_SIGNAL_JSON_H
 
@@ -6,8 +6,11 @@
 
 struct cJSON;
 
-/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; null is what is not known, all of them when nobody sent it. False when
- * memory is short. `sender` NULL = not known. */
+/* Add "signal", its number, and "signal_name". */
+bool json_add_signal(struct cJSON *object, int signal);
+
+/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; null is what is not known, all of them when nobody sent it. `sender`
+ * NULL = not known. */
 bool json_add_sender(struct cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 #endif

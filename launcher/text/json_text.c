@@ -2,8 +2,7 @@
  *
  * Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is
  * replaced, never dropped: the reader shall see that something was there. Every add function takes care of
- * its own item when it fails, so callers chain them with && and clean up with one cJSON_Delete of the root.
- * */
+ * its own item when it fails, so callers chain them with && and clean up with one cJSON_Delete of the root. */
 #include "text/json_text.h"
 
 #include "text/utf8.h"
@@ -56,8 +55,7 @@ bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes)
 
 bool json_add_text(struct cJSON *object, const char *name, const char *text)
 {
-    return text != NULL ? json_add_bytes(object, name, slice_str(text))
-                        : json_add(object, name, cJSON_CreateNull());
+    return text != NULL ? json_add_bytes(object, name, slice_str(text)) : json_add_null(object, name);
 }
 
 bool json_add_number(struct cJSON *object, const char *name, double value)
@@ -68,6 +66,20 @@ bool json_add_number(struct cJSON *object, const char *name, double value)
 bool json_add_bool(struct cJSON *object, const char *name, bool value)
 {
     return json_add(object, name, cJSON_CreateBool(value));
+}
+
+bool json_add_null(struct cJSON *object, const char *name)
+{
+    return json_add(object, name, cJSON_CreateNull());
+}
+
+struct cJSON *json_add_object(struct cJSON *array)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && cJSON_AddItemToArray(array, o))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
 }
 
 /* The object is gone afterwards, also when memory was short: then `out` is as it was before. */

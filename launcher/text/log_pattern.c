@@ -1,15 +1,33 @@
 /* log_pattern.c -- see log_pattern.h. */
 #include "text/log_pattern.h"
 
-static const char known[] = {
-#define X(letter, value, words) letter,
+static const struct {
+    char letter;
+    const char *words;
+} tokens[] = {
+#define X(letter, value, words) { letter, words },
     LOG_PATTERN_TOKENS(X)
 #undef X
 };
+enum { TOKENS = sizeof(tokens) / sizeof(tokens[0]) };
 
 static bool is_known(char letter)
 {
-    return memchr(known, letter, sizeof(known)) != NULL;
+    for (int i = 0; i < TOKENS; i++)
+        if (tokens[i].letter == letter)
+            return true;
+    return false;
+}
+
+static ddp_status refuse(struct ddp_err *err)
+{
+    struct buf list = { 0 };
+    for (int i = 0; i < TOKENS; i++)
+        buf_printf(&list, "%s%%%c %s", i > 0 ? ", " : " with ", tokens[i].letter, tokens[i].words);
+    ddp_status status = ddp_fail(err, DDP_ERR_ARG, "a file name of at most %d characters%.*s",
+                                 LOG_PATTERN_MAX, (int)list.len, list.len > 0 ? (const char *)list.data : "");
+    buf_free(&list);
+    return status;
 }
 
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
@@ -18,13 +36,7 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     bool ok = len > 0 && len <= LOG_PATTERN_MAX && pattern[len - 1] != '/';
     for (const char *p = pattern; ok && (p = strchr(p, '%')) != NULL; p += 2)
         ok = is_known(p[1]);
-    if (ok)
-        return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "a file name of at most %d characters with %%h host, %%r rank, %%l local rank, %%n node rank, "
-        "%%t time of the start, %%j job id, %%a attempt, %%s stdout or stderr, %%%% a percent sign",
-        LOG_PATTERN_MAX);
+    return ok ? DDP_OK : refuse(err);
 }
 
 bool log_pattern_has(const char *pattern, char letter)

@@ -9,15 +9,15 @@
 #include "ddp/error.h"
 
 /* What stands behind a %, what it becomes, and the words for it. */
-#define LOG_PATTERN_TOKENS(X)                                   \
-    X('h', TEXT(names->host), "host")                           \
-    X('r', NUMBER(names->rank), "rank")                         \
-    X('l', NUMBER(names->local_rank), "local rank")             \
-    X('n', NUMBER(names->node_rank), "node rank")               \
-    X('t', TEXT(names->time), "time of the start")              \
-    X('j', TEXT(names->job), "job id")                          \
-    X('a', NUMBER(names->attempt), "attempt")                   \
-    X('s', TEXT(names->stream), "stream, 'stdout' or 'stderr'") \
+#define LOG_PATTERN_TOKENS(X)                       \
+    X('h', TEXT(names->host), "host")               \
+    X('r', NUMBER(names->rank), "rank")             \
+    X('l', NUMBER(names->local_rank), "local rank") \
+    X('n', NUMBER(names->node_rank), "node rank")   \
+    X('t', TEXT(names->time), "time of the start")  \
+    X('j', TEXT(names->job), "job id")              \
+    X('a', NUMBER(names->attempt), "attempt")       \
+    X('s', TEXT(names->stream), "stdout or stderr") \
     X('%', TEXT("%"), "a percent sign")
 
 struct log_names {

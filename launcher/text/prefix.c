@@ -6,6 +6,8 @@
  * thousand lines. Time is UTC with the zone in it, so that the lines of several hosts can be sorted. */
 #include "text/prefix.h"
 
+#include "text/date.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,28 +162,12 @@ int prefix_colour(int rank)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Year, month and day of a day since 1970-01-01. Years begin in March here, so that the leap day is the last of its
- * year; then 153 days are five months of 31, 30, 31, 30, 31 days, from any multiple of five. */
-static void date_of(uint64_t day, int *year, int *month, int *of_month)
-{
-    enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
-    uint64_t d = day + TO_1970, cycle = d / CENTURIES_4;
-    d %= CENTURIES_4;
-    uint64_t y = (d - d / YEARS_4 + d / CENTURY - d / (CENTURIES_4 - 1)) / YEAR;
-    d -= YEAR * y + y / 4 - y / 100;
-    uint64_t m = (5 * d + 2) / 153;
-    *of_month = (int)(d - (153 * m + 2) / 5 + 1);
-    *month = (int)(m < 10 ? m + 3 : m - 9);
-    *year = (int)(y + 400 * cycle + (*month <= 2));
-}
-
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us)
 {
     uint64_t s = unix_us / 1000000;
-    int year, month, day;
-    date_of(s / 86400, &year, &month, &day);
-    snprintf(out, PREFIX_TIME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", year % 10000, month, day,
-             (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60), (int)(unix_us % 1000000));
+    const struct date date = date_of(s / 86400);
+    snprintf(out, PREFIX_TIME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", date.year % 10000, date.month,
+             date.day, (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60), (int)(unix_us % 1000000));
 }
 
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us)

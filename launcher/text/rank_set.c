@@ -38,19 +38,6 @@ void rank_set_add(struct rank_set *set, int rank)
         set->bits[rank / WORD_BITS] |= UINT64_C(1) << rank % WORD_BITS;
 }
 
-void rank_set_add_all(struct rank_set *set, const struct rank_set *other)
-{
-    int limit = other->limit < set->limit ? other->limit : set->limit;
-    for (size_t i = 0; i < words_of(limit); i++)
-        set->bits[i] |= other->bits[i];
-}
-
-void rank_set_clear(struct rank_set *set)
-{
-    if (set->limit > 0)
-        memset(set->bits, 0, words_of(set->limit) * sizeof(uint64_t));
-}
-
 bool rank_set_has(const struct rank_set *set, int rank)
 {
     return rank >= 0 && rank < set->limit && (set->bits[rank / WORD_BITS] >> rank % WORD_BITS & 1) != 0;
@@ -66,8 +53,7 @@ int rank_set_highest(const struct rank_set *set)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Digits at *at, moved behind them. */
-static bool read_rank(const char **at, int limit, int *rank)
+bool rank_read(const char **at, int limit, int *rank)
 {
     if (!isdigit((unsigned char)**at))
         return false;
@@ -85,12 +71,12 @@ static bool read_rank(const char **at, int limit, int *rank)
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
-    if (!read_rank(at, set->limit, &first))
+    if (!rank_read(at, set->limit, &first))
         return false;
     last = first;
     if (**at == '-') {
         (*at)++;
-        if (!read_rank(at, set->limit, &last) || last < first)
+        if (!rank_read(at, set->limit, &last) || last < first)
             return false;
     }
     for (int rank = first; rank <= last; rank++)
@@ -142,14 +128,4 @@ bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max
                           : buf_printf(out, "%s%d", comma, first);
     }
     return ok;
-}
-
-static int member_at(const void *user, int i)
-{
-    return rank_set_has(user, i) ? i : -1;
-}
-
-bool rank_set_print(const struct rank_set *set, size_t max, struct buf *out)
-{
-    return rank_set_print_each(member_at, set, set->limit, max, out);
 }

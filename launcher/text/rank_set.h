@@ -19,8 +19,6 @@ void rank_set_free(struct rank_set *set);
 
 /* Ranks that the set has no room for are not added, and are never in it. */
 void rank_set_add(struct rank_set *set, int rank);
-void rank_set_add_all(struct rank_set *set, const struct rank_set *other);
-void rank_set_clear(struct rank_set *set);
 
 bool rank_set_has(const struct rank_set *set, int rank);
 int rank_set_highest(const struct rank_set *set); /* -1 when it is empty */
@@ -30,11 +28,11 @@ int rank_set_highest(const struct rank_set *set); /* -1 when it is empty */
  * likewise. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err);
 
-/* Append the set as text. Over `max` bytes it is cut behind a whole entry, and ",..." follows. False when memory is
- * short. */
-bool rank_set_print(const struct rank_set *set, size_t max, struct buf *out);
+/* One rank below `limit` from digits at *at, which moves behind them. False for none, or a number that is too large. */
+bool rank_read(const char **at, int limit, int *rank);
 
-/* The same for ranks that are in no set: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. */
+/* Append ranks in that form: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. Over `max` bytes the text
+ * is cut behind a whole entry, and ",..." follows. False when memory is short. */
 typedef int (*rank_at_fn)(const void *user, int i);
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out);
 

@@ -1,6 +1,8 @@
 /* words.c -- see words.h. */
 #include "text/words.h"
 
+#include "text/date.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -68,26 +70,15 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* The calendar by arithmetic, since the C library's own reads files. Years begin in March here, so that the leap day is the last
- * one; 146,097 days are 400 years. */
-static void civil_day(int64_t days, int *year, int *month, int *day)
-{
-    int64_t z = days + 719468, era = z / 146097, of_era = z % 146097;
-    int64_t of_400 = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    int64_t of_year = of_era - (365 * of_400 + of_400 / 4 - of_400 / 100);
-    int64_t from_march = (5 * of_year + 2) / 153;
-    *day = (int)(of_year - (153 * from_march + 2) / 5 + 1);
-    *month = (int)(from_march < 10 ? from_march + 3 : from_march - 9);
-    *year = (int)(of_400 + era * 400 + (*month <= 2));
-}
-
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
     int64_t ms = (int64_t)(unix_ms & (UINT64_MAX >> 2)) + (int64_t)offset_s * 1000;
-    int year, month, date, of_day = (int)(ms % DAY_MS);
-    civil_day(ms / DAY_MS, &year, &month, &date);
-    int n = day ? snprintf(out, TIME_TEXT_MAX, "%04d-%02d-%02d ", year % 10000, month, date) : 0;
+    ms = ms > 0 ? ms : 0;
+    const struct date date = date_of((uint64_t)(ms / DAY_MS));
+    const int of_day = (int)(ms % DAY_MS);
+    int n =
+        day ? snprintf(out, TIME_TEXT_MAX, "%04d-%02d-%02d ", date.year % 10000, date.month, date.day) : 0;
     snprintf(out + n, TIME_TEXT_MAX - (size_t)n, "%02d:%02d:%02d.%03d", of_day / 3600000, of_day / 60000 % 60,
              of_day / 1000 % 60, of_day % 1000);
     return out;

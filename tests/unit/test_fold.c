@@ -11,11 +11,17 @@ static struct fold *fold;
 static struct buf seen;
 static uint64_t now_us;
 
+static int member_at(const void *set, int i)
+{
+    return rank_set_has(set, i) ? i : -1;
+}
+
 /* "ranks:text|" for each line that goes out. */
 static void note(void *user, const struct fold_line *line)
 {
     struct buf *out = user;
-    bool ok = line->ranks != NULL ? rank_set_print(line->ranks, 200, out) : buf_printf(out, "%d", line->rank);
+    bool ok = line->ranks != NULL ? rank_set_print_each(member_at, line->ranks, line->ranks->limit, 200, out)
+                                  : buf_printf(out, "%d", line->rank);
     cr_assert_eq(line->origin, &now_us);
     cr_assert(ok && buf_append(out, ":", 1) && buf_append(out, line->text.data, line->text.len) &&
               buf_append(out, "|", 1));

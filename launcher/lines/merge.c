@@ -1,5 +1,5 @@
 /* merge.c -- see merge.h. */
-#include "plan/merge.h"
+#include "lines/merge.h"
 
 /* One line, or a piece of one, with its prefix where it begins. */
 static bool put(struct merge *m, const void *data, size_t len, struct buf *out)

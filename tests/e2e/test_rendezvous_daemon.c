@@ -127,7 +127,8 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
     cr_assert(matches(r.err, "127\\.0\\.0\\.1:[0-9]+: connected\n"), "%s", r.err);
-    cr_assert(matches(r.err, "warning: store client 127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s", r.err);
+    cr_assert(matches(r.err, "warning: store client 127\\.0\\.0\\.1:[0-9]+: dropped: .*(0x77|119)"), "%s",
+              r.err);
     run_free(&r);
 }
 

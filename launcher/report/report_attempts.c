@@ -11,6 +11,7 @@
 
 #include "agent/ending.h"
 #include "text/json_text.h"
+#include "text/words.h"
 #include "report/report_cause.h"
 
 #include <cjson/cJSON.h>
@@ -94,10 +95,10 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
 static void put_attempt(const struct report *r, struct rows *rows, const char *label, int i,
                         const struct agent_attempt *a)
 {
-    char text[ENDING_MAX], after[32] = "", step[40] = "";
+    char text[ENDING_MAX], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
     if (a->cause.verdict != WORKER_NOT_STARTED)
-        snprintf(after, sizeof(after), ", %.1f s after its start",
-                 seconds(a->cause.started_ms, a->cause.ended_ms));
+        snprintf(after, sizeof(after), ", %s after its start",
+                 words_time(time, a->cause.ended_ms - a->cause.started_ms));
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
     rows_printf(rows, label, "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,

@@ -54,6 +54,12 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->output);
 }
 
+static void ask_progress(struct node *n)
+{
+    node_expect_answer(n);
+    store_link_ask_progress(n->link);
+}
+
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
 {
@@ -63,7 +69,7 @@ static void on_output_idle(void *user)
     else if (n->store_lost)
         node_on_progress(n, -1);
     else
-        store_link_ask_progress(n->link);
+        ask_progress(n);
 }
 
 static bool init_handles(struct node *n, int lifeline)
@@ -74,6 +80,14 @@ static bool init_handles(struct node *n, int lifeline)
     uv_idle_init(&n->loop, &n->more);
     n->timer.data = n->more.data = n;
     return true;
+}
+
+/* Nothing else would end the wait for a store that hangs. */
+void node_expect_answer(struct node *n)
+{
+    const uint64_t limit_ms = n->plan->cli->timeout_ms;
+    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    node_set_timer(n);
 }
 
 /* The agent is a client of its own store, over TCP like everybody: with the store on another host
@@ -96,8 +110,7 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
                                                 .progress = node_on_progress,
                                                 .left_waiting = node_on_left_waiting,
                                                 .user = n };
-    const uint64_t limit_ms = n->plan->cli->timeout_ms;
-    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    node_expect_answer(n);
     return store_link_open(&options, &n->link, err);
 }
 

@@ -70,7 +70,7 @@ struct node {
         attempt_words; /* how each failed attempt ended, with what the kernel knew (report_attempts.h) */
     char left_waiting
         [NOTE_MAX]; /* who ended with 0 although others waited for it, in this attempt; "" = nobody */
-    uint64_t store_deadline_ms;
+    uint64_t store_deadline_ms;  /* of the answer that is waited for */
     uint64_t due_ms;             /* what the timer waits for */
     bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */
     uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
@@ -86,6 +86,9 @@ static inline int node_rank(const struct node *n, int local_rank)
 
 /* The shell's part of an attempt's begin: containment, log files, fresh lines. */
 ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err);
+
+/* The store is being asked: when it has not answered by --timeout (60 s without), it counts as lost. */
+void node_expect_answer(struct node *n);
 
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);

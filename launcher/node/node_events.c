@@ -68,8 +68,7 @@ static void on_timer(uv_timer_t *timer)
     if (stood_still(n))
         return;
     if (clock_ms() >= n->store_deadline_ms) {
-        log_error("the store on port %d did not answer in time (--timeout)", n->plan->master_port);
-        node_finish(n, EXIT_CODE_DDPRUN);
+        node_on_lost(n, "it did not answer in time (--timeout)");
         return;
     }
     if (clock_ms() >= n->unread_deadline_ms) {
@@ -170,6 +169,7 @@ void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
     n->store_lost = true;
+    n->store_deadline_ms = UINT64_MAX;
     if (is_setting_up(n)) {
         log_error("cannot use the store on port %d: %s", n->plan->master_port, why);
         node_finish(n, EXIT_CODE_DDPRUN);
@@ -187,6 +187,7 @@ void node_on_lost(void *user, const char *why)
 void node_on_progress(void *user, int64_t step)
 {
     struct node *n = user;
+    n->store_deadline_ms = UINT64_MAX;
     node_feed(n, (struct agent_event){ .type = AGENT_PROGRESS, .step = step });
     node_pump(n);
 }

@@ -88,10 +88,12 @@ static void say_restart(struct node *n)
 /* The store's answer comes as node_on_ready. */
 static void prepare_attempt(struct node *n)
 {
-    if (n->store_lost)
+    if (n->store_lost) {
         node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
-    else
-        store_link_attempt(n->link, agent_attempt(n->agent) + 1);
+        return;
+    }
+    node_expect_answer(n);
+    store_link_attempt(n->link, agent_attempt(n->agent) + 1);
 }
 
 /* Everything is gone, or cannot be killed. The report waits for the last words of the workers (on_output_idle); those of

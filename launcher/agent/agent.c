@@ -241,14 +241,16 @@ static enum agent_state doubt(struct agent *a)
 }
 
 /* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to stop. No clock can
- * tell: a handler ends a worker in less than a millisecond. */
-static enum worker_verdict judge(const struct agent_worker *w, bool unasked)
+ * tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is somebody else's, the memory killer's for
+ * one, whatever the worker had been told. */
+static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w, bool unasked)
 {
     if (w->signal == 0 && w->exit_code == 0)
         return WORKER_OK;
     if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
         return WORKER_VICTIM;
-    return !w->told_to_stop || unasked ? WORKER_FAILED : WORKER_CONSEQUENCE;
+    const bool foreign = w->signal == SIGKILL && a->signal != SIGKILL;
+    return !w->told_to_stop || unasked || foreign ? WORKER_FAILED : WORKER_CONSEQUENCE;
 }
 
 /* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
@@ -260,7 +262,7 @@ static enum agent_state ended(struct agent *a, const struct agent_event *e)
     w->exit_code = e->exit_code;
     w->signal = e->signal;
     w->ended_ms = e->now_ms;
-    w->verdict = judge(w, e->unasked);
+    w->verdict = judge(a, w, e->unasked);
     a->alive--;
     wish(a, WISH_TELL_STORE, e->local_rank, 0);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)

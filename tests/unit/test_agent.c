@@ -188,6 +188,25 @@ Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
     }
 }
 
+/* Killed by the memory killer, say, between our SIGTERM and its end: that is never told as our doing. */
+Test(agent, a_sigkill_before_ours_is_somebody_elses)
+{
+    struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = GRACE_MS });
+    at(a, 0, AGENT_START, 0, 0);
+    for (int r = 0; r < 3; r++)
+        at(a, 0, AGENT_SPAWNED, r, 0);
+    at(a, 10, AGENT_EXITED, 0, 5);
+    struct agent_event e = { .type = AGENT_EXITED, .now_ms = 20, .local_rank = 1, .signal = SIGKILL };
+    agent_step(a, &e, &n);
+    cr_assert_eq(agent_worker(a, 1)->verdict, WORKER_FAILED);
+    at(a, agent_deadline(a), AGENT_TICK, 0, 0);
+    e.local_rank = 2;
+    agent_step(a, &e, &n);
+    cr_assert_eq(agent_worker(a, 2)->verdict, WORKER_CONSEQUENCE);
+    cr_assert_eq(agent_first_failure(a), 0);
+    agent_free(a);
+}
+
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
 /* Three workers that end in this order, 10 ms apart; the fourth column is what worker 2 does when it is told to

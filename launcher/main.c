@@ -4,13 +4,13 @@
  * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
+#include "node/guardian.h"
 #include "node/node_run.h"
+#include "node/ulimits.h"
+#include "plan/gpu_count.h"
+#include "plan/plan.h"
 #include "report/error_dir.h"
 #include "tables/exit_codes.h"
-#include "plan/gpu_count.h"
-#include "node/guardian.h"
-#include "node/ulimits.h"
-#include "plan/plan.h"
 
 #include "base/log.h"
 
@@ -37,8 +37,9 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is short). The user's is 2,
- * as with argparse and the shells, so that scripts can tell a typing error from a failed job. */
+/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is
+ * short). The user's is 2, as with argparse and the shells, so that scripts can tell a typing error from a
+ * failed job. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);

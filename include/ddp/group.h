@@ -59,9 +59,10 @@ DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 /* All ranks. Belongs to the context. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
-/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing. Collective: every
- * rank asks for the same number of bytes and gets a block of its own. Freed by ddp_shared_free (collective, too) or
- * by ddp_finalize. It lives in memory files without a name: nothing stays behind, however the job ends. */
+/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing.
+ * Collective: every rank asks for the same number of bytes and gets a block of its own. Freed by
+ * ddp_shared_free (collective, too) or by ddp_finalize. It lives in memory files without a name: nothing
+ * stays behind, however the job ends. */
 DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 

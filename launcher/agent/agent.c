@@ -240,9 +240,9 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_DOUBTING;
 }
 
-/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to stop. No clock can
- * tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is somebody else's, the memory killer's for
- * one, whatever the worker had been told. */
+/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
+ * stop. No clock can tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is
+ * somebody else's, the memory killer's for one, whatever the worker had been told. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w, bool unasked)
 {
     if (w->signal == 0 && w->exit_code == 0)

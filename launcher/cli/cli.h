@@ -8,11 +8,11 @@
 #define LAUNCHER_CLI_H
 
 #include "base/buf.h"
+#include "cli/options.h"
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
-#include "cli/options.h"
-#include "text/rank_set.h"
 #include "tables/signals.h"
+#include "text/rank_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>

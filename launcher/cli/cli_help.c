@@ -12,9 +12,9 @@
 
 #include "ddp/context.h"
 #include "tables/exit_codes.h"
-#include "text/prefix.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
+#include "text/prefix.h"
 
 #include <stdio.h>
 #include <string.h>

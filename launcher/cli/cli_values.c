@@ -131,8 +131,8 @@ ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor commands the other's
- * terminal. */
+/* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor
+ * commands the other's terminal. */
 ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;

@@ -1,5 +1,5 @@
-/* cgroup.h -- control groups, version 2: make, kill, wait, remove. The kernel keeps who is in one, so nobody leaves it by
- * setsid, by forking, or by losing its parents.
+/* cgroup.h -- control groups, version 2: make, kill, wait, remove. The kernel keeps who is in one, so
+ * nobody leaves it by setsid, by forking, or by losing its parents.
  *
  * A group that was killed is never used again: on some kernels whoever is born into it dies at once, for ever. */
 #ifndef LAUNCHER_CGROUP_H

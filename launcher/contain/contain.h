@@ -29,12 +29,13 @@ struct contain_options {
     bool quiet;
 };
 
-/* Choose the layer; kill what dead jobs of this user have left, and say so. Nothing is made yet. DDP_OK: free with contain_close. DDP_ERR_UNSUPPORTED:
- * the layer that was asked for is not available; `err` says why, and what to do. DDP_ERR_NOMEM. */
+/* Choose the layer; kill what dead jobs of this user have left, and say so. Nothing is made yet. DDP_OK:
+ * free with contain_close. DDP_ERR_UNSUPPORTED: the layer that was asked for is not available; `err` says
+ * why, and what to do. DDP_ERR_NOMEM. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
-/* "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the reasons against the stronger layers, for --verbose, --dry_run and the report.
- * Borrowed. */
+/* "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the reasons against
+ * the stronger layers, for --verbose, --dry_run and the report. Borrowed. */
 const char *contain_words(const struct contain *c);
 
 /* Fork the agent, as fork(2) does. */

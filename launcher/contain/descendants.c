@@ -148,8 +148,8 @@ struct target {
     uint64_t start_ticks; /* without a pidfd, for all but children of ours; 0 = none */
 };
 
-/* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in which the process
- * would have to end and its number go once around. */
+/* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in
+ * which the process would have to end and its number go once around. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -192,8 +192,8 @@ static bool is_ours(pid_t pid, const struct target *parent)
     return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `t` and all below it. Its children are read before the signal can take the list away; they are signalled after it,
- * so it cannot make more of them meanwhile when the signal kills. */
+/* Signal `t` and all below it. Its children are read before the signal can take the list away; they are
+ * signalled after it, so it cannot make more of them meanwhile when the signal kills. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };

@@ -19,8 +19,8 @@ bool descendants_adopt(void);
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
-/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we wait for them.
- * The caller frees `pids`. */
+/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we
+ * wait for them. The caller frees `pids`. */
 size_t descendants_list(struct buf *pids);
 
 /* The i-th of such a list. */

@@ -19,8 +19,8 @@
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Take some of what has ended; chains may end as fast as we take them. Returns how many there were; `left` is false when
- * there is no child any more. */
+/* Take some of what has ended; chains may end as fast as we take them. Returns how many there were; `left`
+ * is false when there is no child any more. */
 static int reap(bool *left)
 {
     int count = 0;

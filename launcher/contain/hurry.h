@@ -1,7 +1,8 @@
 /* hurry.h -- be served first by the processor, where we have the right to.
  *
- * Linux shares the processor between sessions (autogroup), and each process that calls setsid opens one. So a job that forks
- * wildly leaves its launcher one part in a hundred, at the very moment when it has to be stopped. */
+ * Linux shares the processor between sessions (autogroup), and each process that calls setsid opens one. So
+ * a job that forks wildly leaves its launcher one part in a hundred, at the very moment when it has to be
+ * stopped. */
 #ifndef LAUNCHER_HURRY_H
 #define LAUNCHER_HURRY_H
 
@@ -12,8 +13,9 @@ struct hurry {
     int policy, priority; /* as they were */
 };
 
-/* Only for the time in which a job is being stopped: nobody else on this processor comes to a turn before we sleep. Without
- * the right to it (CAP_SYS_NICE) nothing changes. What we start meanwhile does not inherit it. */
+/* Only for the time in which a job is being stopped: nobody else on this processor comes to a turn before
+ * we sleep. Without the right to it (CAP_SYS_NICE) nothing changes. What we start meanwhile does not
+ * inherit it. */
 void hurry_begin(struct hurry *h);
 void hurry_end(struct hurry *h);
 

@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A call with arguments that make no sense fails in one way where it exists, and in another where it does not, or where a
- * filter of system calls forbids it. */
+/* A call with arguments that make no sense fails in one way where it exists, and in another where it does
+ * not, or where a filter of system calls forbids it. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);

@@ -130,8 +130,9 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* A link of a chain that has the processor for itself lives a tenth of a millisecond, a list of /proc takes many. But numbers
- * are given in ascending order, so the next links will be found right above the newest one: wait for them there. */
+/* A link of a chain that has the processor for itself lives a tenth of a millisecond, a list of /proc takes
+ * many. But numbers are given in ascending order, so the next links will be found right above the newest
+ * one: wait for them there. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;

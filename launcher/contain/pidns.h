@@ -1,8 +1,9 @@
 /* pidns.h -- a PID namespace around the agent and everything below it.
  *
- * The agent is process 1 of the namespace: when it ends, however it ends, the kernel kills all others in there. And it
- * dies with the guardian. So nothing is left even when both are killed at once. The price: the pids that workers see are
- * not those of the host, and without root there is a user namespace around them, too. */
+ * The agent is process 1 of the namespace: when it ends, however it ends, the kernel kills all others in
+ * there. And it dies with the guardian. So nothing is left even when both are killed at once. The price:
+ * the pids that workers see are not those of the host, and without root there is a user namespace around
+ * them, too. */
 #ifndef LAUNCHER_PIDNS_H
 #define LAUNCHER_PIDNS_H
 
@@ -10,8 +11,8 @@
 
 #include <sys/types.h>
 
-/* Can it be done here? Tried in a process of its own, nothing changes. DDP_ERR_UNSUPPORTED: `err` names the setting that
- * forbids it. */
+/* Can it be done here? Tried in a process of its own, nothing changes. DDP_ERR_UNSUPPORTED: `err` names the
+ * setting that forbids it. */
 ddp_status pidns_probe(struct ddp_err *err);
 
 /* In the guardian: its next child will be process 1 of a new namespace. Call it before there are threads. */

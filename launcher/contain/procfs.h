@@ -12,8 +12,8 @@
  * 1 MiB, or memory is short. The caller frees `out` in any case. */
 bool procfs_read(const char *path, struct buf *out);
 
-/* The first line of /proc/PID/`file`, cut to `size`, with what is not printable as '?': a process may call itself anything.
- * "" when it cannot be read. */
+/* The first line of /proc/PID/`file`, cut to `size`, with what is not printable as '?': a process may call
+ * itself anything. "" when it cannot be read. */
 void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 
 /* False when there is no such process. */

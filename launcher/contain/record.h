@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-/* In the agent, before the first worker: this process and its parent, the guardian, run `job`. `cgroup` is the directory
- * of the job's control group, "" = none. DDP_ERR_IO: there is no place for it. */
+/* In the agent, before the first worker: this process and its parent, the guardian, run `job`. `cgroup` is
+ * the directory of the job's control group, "" = none. DDP_ERR_IO: there is no place for it. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err);
 
 /* Nothing is left of the job. */

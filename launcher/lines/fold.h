@@ -37,12 +37,12 @@ struct fold *fold_new(int ranks, fold_fn line, void *user);
 /* What waits is not shown any more: call fold_finish before. NULL is allowed. */
 void fold_free(struct fold *f);
 
-/* A line that `rank` printed, with `ranks` NULL; its text is copied. When memory is short, it and all that waits go out now. True when nothing waited
- * before: fold_flush is to be called FOLD_QUIET_US from now. */
+/* A line that `rank` printed, with `ranks` NULL; its text is copied. When memory is short, it and all that
+ * waits go out now. True when nothing waited before: fold_flush is to be called FOLD_QUIET_US from now. */
 bool fold_put(struct fold *f, const struct fold_line *line);
 
-/* Deliver what is due at `now_us`, a time like line_time.since_us. Returns when to call again, FOLD_NOTHING when nothing
- * waits. */
+/* Deliver what is due at `now_us`, a time like line_time.since_us. Returns when to call again, FOLD_NOTHING
+ * when nothing waits. */
 uint64_t fold_flush(struct fold *f, uint64_t now_us);
 
 /* Deliver all that waits. */

@@ -1,5 +1,5 @@
-/* line_prefix.c -- see line_prefix.h. Numbers become text here and not in prefix.c, which need not know whether a rank is
- * one number or a set of them. */
+/* line_prefix.c -- see line_prefix.h. Numbers become text here and not in prefix.c, which need not know
+ * whether a rank is one number or a set of them. */
 #include "lines/line_prefix.h"
 
 #include <stdio.h>

@@ -8,10 +8,9 @@
 /* What the lines appear on. A zeroed struct is a file or a pipe: the text goes there as it is, and each update of a bar
  * is a line. */
 struct line_row {
-    bool escape; /* a terminal: it would obey what is in the text, see escape.h */
-    bool
-        terminal; /* ... that can move its cursor: an update stays on its last row until the next line comes */
-    bool drawn;   /* an update stands there now */
+    bool escape;   /* a terminal: it would obey what is in the text, see escape.h */
+    bool terminal; /* ... that can move its cursor: an update stays on its last row until a line comes */
+    bool drawn;    /* an update stands there now */
 };
 
 /* What makes the row empty for a line of any other origin: "" when no update stands there. */

@@ -6,8 +6,8 @@
 #include "node/announce.h"
 
 #include "agent/ending.h"
-#include "report/event_json.h"
 #include "contain/lacks.h"
+#include "report/event_json.h"
 
 #include "base/clock.h"
 

@@ -5,9 +5,9 @@
  * instead of going through the sinks again. */
 #include "node/final_report.h"
 
+#include "output/logdir.h"
 #include "report/error_read.h"
 #include "report/event_json.h"
-#include "output/logdir.h"
 #include "report/program_see.h"
 
 #include "base/clock.h"

@@ -2,8 +2,8 @@
 #ifndef LAUNCHER_FINAL_REPORT_H
 #define LAUNCHER_FINAL_REPORT_H
 
-#include "report/evidence.h"
 #include "output/output.h"
+#include "report/evidence.h"
 #include "report/report.h"
 
 struct final_facts {
@@ -12,12 +12,10 @@ struct final_facts {
     struct output *output; /* everything in it is written */
     const struct evidence *evidence;
     uint64_t started_ms;
-    const struct signal_heard
-        *stop; /* the user's first request to stop, if agent_stop_signal says there is one */
-    const char
-        *program; /* what was looked for, or executed, when a worker could not be started; NULL = none was */
-    struct slice attempt_words; /* of report_attempts.h */
-    const struct stuck *stuck;  /* what cannot be killed, n_stuck of them */
+    const struct signal_heard *stop; /* the user's first request to stop, if agent_stop_signal is not 0 */
+    const char *program;             /* that could not be started, as found or as named; NULL = all could */
+    struct slice attempt_words;      /* of report_attempts.h */
+    const struct stuck *stuck;       /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
     const char *path;         /* the PATH it was looked for in */

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "contain/descendants.h"
-#include "tables/exit_codes.h"
 #include "node/signal_watch.h"
+#include "tables/exit_codes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,11 +4,11 @@
  * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
 #include "node/node.h"
 
+#include "node/final_report.h"
+#include "node/node_run.h"
+#include "output/logdir.h"
 #include "report/error_dir.h"
 #include "tables/exit_codes.h"
-#include "node/final_report.h"
-#include "output/logdir.h"
-#include "node/node_run.h"
 
 #include "base/clock.h"
 #include "base/endpoint.h"

@@ -12,16 +12,16 @@
 #define LAUNCHER_NODE_H
 
 #include "agent/agent.h"
-#include "node/announce.h"
-#include "report/evidence.h"
-#include "node/exits.h"
 #include "contain/hurry.h"
-#include "output/output.h"
-#include "node/spawner.h"
 #include "contain/stuck.h"
+#include "node/announce.h"
+#include "node/exits.h"
+#include "node/spawner.h"
 #include "node/store_host.h"
-#include "tables/signals.h"
 #include "node/store_link.h"
+#include "output/output.h"
+#include "report/evidence.h"
+#include "tables/signals.h"
 
 /* One node's life. The handles are members and closed together by node_finish(); there is no other owner
  * of any of them. */
@@ -47,9 +47,8 @@ struct node {
     int lifeline_fd, signal_fd;
     pid_t guardian;
     struct stop_memory stop_memory;
-    struct signal_heard
-        stop_heard; /* the user's first request to stop, when agent_stop_signal says there is one */
-    bool resting;   /* the whole job is stopped for a while */
+    struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
+    bool resting;                   /* the whole job is stopped for a while */
     uv_timer_t status_timer;
     bool status_asked; /* by the user, who still waits for it */
 
@@ -66,10 +65,8 @@ struct node {
     bool store_lost, finishing;    /* finishing: only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;
-    struct buf
-        attempt_words; /* how each failed attempt ended, with what the kernel knew (report_attempts.h) */
-    char left_waiting
-        [NOTE_MAX]; /* who ended with 0 although others waited for it, in this attempt; "" = nobody */
+    struct buf attempt_words;    /* how each failed attempt ended, see report_attempts.h */
+    char left_waiting[NOTE_MAX]; /* who ended with 0 in this attempt though others waited; "" = nobody */
     uint64_t store_deadline_ms;  /* of the answer that is waited for */
     uint64_t due_ms;             /* what the timer waits for */
     bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */

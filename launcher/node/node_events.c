@@ -107,9 +107,9 @@ static void child_ended(struct node *n, pid_t pid, int status)
     announce_worker_ended(&n->announce, local_rank, w);
 }
 
-/* Whom exits knows comes first, in the order of their ends. Returns how many were taken, at most `most`; `n->alone` is set when
- * no child is left. Orphans that we have adopted are taken like workers, else they would stay as zombies; libuv's own process
- * handles would leave them. */
+/* Whom exits knows comes first, in the order of their ends. Returns how many were taken, at most `most`;
+ * `n->alone` is set when no child is left. Orphans that we have adopted are taken like workers, else they
+ * would stay as zombies; libuv's own process handles would leave them. */
 static int reap_some(struct node *n, int most)
 {
     int status, taken = 0;
@@ -123,8 +123,8 @@ static int reap_some(struct node *n, int most)
     return taken;
 }
 
-/* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we take them, and the
- * loop has other duties, to kill them for one: so there are turns. */
+/* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we
+ * take them, and the loop has other duties, to kill them for one: so there are turns. */
 void node_reap(struct node *n)
 {
     n->reap = reap_some(n, REAPED_PER_TURN) == REAPED_PER_TURN;

@@ -96,8 +96,8 @@ static void prepare_attempt(struct node *n)
     store_link_attempt(n->link, agent_attempt(n->agent) + 1);
 }
 
-/* Everything is gone, or cannot be killed. The report waits for the last words of the workers (on_output_idle); those of
- * somebody who hangs in the kernel will not come. */
+/* Everything is gone, or cannot be killed. The report waits for the last words of the workers
+ * (on_output_idle); those of somebody who hangs in the kernel will not come. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->finishing = true;

@@ -72,8 +72,9 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* For old kernels, and for filters that forbid the call. What we open ourselves closes at execve; this is for what the user's shell had open. Many programs have a
- * limit of a million descriptors and none of them above a thousand, so a long gap ends it. */
+/* For old kernels, and for filters that forbid the call. What we open ourselves closes at execve; this is
+ * for what the user's shell had open. Many programs have a limit of a million descriptors and none of them
+ * above a thousand, so a long gap ends it. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)

@@ -4,9 +4,9 @@
 
 #include "contain/contain.h"
 #include "node/input.h"
+#include "node/proc.h"
 #include "output/output.h"
 #include "plan/plan.h"
-#include "node/proc.h"
 
 #include <limits.h>
 #include <sys/resource.h>

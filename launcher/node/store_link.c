@@ -120,8 +120,8 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. Room for all
- * of it is made first: half a request would be taken for the beginning of the next. */
+/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the
+ * loop. Room for all of it is made first: half a request would be taken for the beginning of the next. */
 static void request(struct store_link *link, enum op_id op, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);

@@ -5,9 +5,9 @@
  * used up. */
 #include "output/console.h"
 
-#include "text/escape.h"
-#include "report/event_json.h"
 #include "lines/line_prefix.h"
+#include "report/event_json.h"
+#include "text/escape.h"
 
 #include "base/clock.h"
 
@@ -104,8 +104,8 @@ void console_note(struct console *c, const char *text)
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
-/* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is, and the stream
- * outlives all its lines: those that wait go out when the last pipe is closed. */
+/* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is,
+ * and the stream outlives all its lines: those that wait go out when the last pipe is closed. */
 static void on_folded(void *user, const struct fold_line *line)
 {
     struct console_fold *f = user;
@@ -232,8 +232,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* What this stream's unfinished line takes of the memory for all. Many workers that write for ever without a newline must
- * not add up to gigabytes. */
+/* What this stream's unfinished line takes of the memory for all. Many workers that write for ever without
+ * a newline must not add up to gigabytes. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;

@@ -7,9 +7,9 @@
 #define LAUNCHER_CONSOLE_H
 
 #include "lines/fold.h"
-#include "plan/plan.h"
 #include "lines/show.h"
 #include "output/sinks.h"
+#include "plan/plan.h"
 
 #include <sys/types.h>
 

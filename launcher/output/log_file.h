@@ -1,8 +1,9 @@
 /* log_file.h -- one log file on disk: created once, never over another, rotated by size.
  *
- * Used by one thread, the writer's, after it was made; only log_file_news is for others. With a limit the full file gets a number and a new one takes
- * its name: `out.log.1` is the oldest part, `out.log` the newest; put together in that order they are what was
- * written, byte for byte. A file that somebody has deleted is made again. */
+ * Used by one thread, the writer's, after it was made; only log_file_news is for others. With a limit the
+ * full file gets a number and a new one takes its name: `out.log.1` is the oldest part, `out.log` the
+ * newest; put together in that order they are what was written, byte for byte. A file that somebody has
+ * deleted is made again. */
 #ifndef LAUNCHER_LOG_FILE_H
 #define LAUNCHER_LOG_FILE_H
 

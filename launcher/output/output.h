@@ -11,9 +11,9 @@
 #define LAUNCHER_OUTPUT_H
 
 #include "ddp/error.h"
-#include "plan/plan.h"
-#include "output/sinks.h"
 #include "lines/tail.h"
+#include "output/sinks.h"
+#include "plan/plan.h"
 
 #include <uv.h>
 

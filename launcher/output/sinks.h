@@ -8,17 +8,14 @@
 #define LAUNCHER_SINKS_H
 
 #include "ddp/error.h"
-#include "output/log_file.h"
 #include "lines/loss.h"
+#include "output/log_file.h"
 #include "output/writer.h"
 
 struct sinks;
 
-enum {
-    SINK_STDOUT,
-    SINK_STDERR,
-    SINK_FILES
-}; /* the first two are always there, files have numbers from the third */
+/* The first two are always there, files have numbers from the third. */
+enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
 /* What happened to a sink. */
 enum sink_news {

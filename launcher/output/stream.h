@@ -5,9 +5,9 @@
 #ifndef LAUNCHER_STREAM_H
 #define LAUNCHER_STREAM_H
 
-#include "output/console.h"
 #include "lines/merge.h"
 #include "lines/tail.h"
+#include "output/console.h"
 
 #include <uv.h>
 

@@ -4,10 +4,11 @@
  * writes. They are swapped, so the lock is never held across a write, and a burst goes out with one
  * system call.
  *
- * Lost bytes leave a hole, and it has a place in the stream: in front of `going`, in front of `waiting`, or behind
- * it. While there is one behind, everything that comes is lost, too, until `waiting` has been taken; so three
- * numbers are enough. With nothing waiting there is no behind: nobody would ever come to take it. The line that marks a hole is written when the target takes bytes again, and is counted
- * nowhere: written and dropped bytes add up to what was put. */
+ * Lost bytes leave a hole, and it has a place in the stream: in front of `going`, in front of `waiting`, or
+ * behind it. While there is one behind, everything that comes is lost, too, until `waiting` has been taken;
+ * so three numbers are enough. With nothing waiting there is no behind: nobody would ever come to take it.
+ * The line that marks a hole is written when the target takes bytes again, and is counted nowhere: written
+ * and dropped bytes add up to what was put. */
 #include "output/writer.h"
 
 #include "base/buf.h"

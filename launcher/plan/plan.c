@@ -16,8 +16,8 @@
  * The random text keeps two runs of one job from writing over each other's logs. */
 #include "plan/plan.h"
 
-#include "text/log_pattern.h"
 #include "plan/program.h"
+#include "text/log_pattern.h"
 
 #include <stdarg.h>
 #include <stdio.h>

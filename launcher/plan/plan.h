@@ -8,8 +8,8 @@
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
-#include "text/prefix.h"
 #include "tables/worker_env.h"
+#include "text/prefix.h"
 
 enum { PLAN_NOTES_MAX = 6 };
 
@@ -23,8 +23,7 @@ struct plan_facts {
     const char *cookie;     /* random, new for each start; NULL = none: no random numbers to be had */
     const char *nonce;      /* random, fit for a file name: made-up job ids and log directories end in it */
     const char *start_time; /* for a file name, to the second */
-    const char
-        *tmp_dir; /* parent of the log directory when --tee or --redirects are used without --log_dir */
+    const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
 };
 
 /* Where one stream of a worker goes. Both = tee; neither: only its last lines are kept, for the report. */

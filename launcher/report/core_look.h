@@ -8,8 +8,9 @@
 
 #include <time.h>
 
-/* `status` as from waitpid; `began` is the wall clock before the worker started: older files are not its. Sets the core members
- * of `facts`, and from the core file the address of the fault when it is not known yet. */
+/* `status` as from waitpid; `began` is the wall clock before the worker started: older files are not its.
+ * Sets the core members of `facts`, and from the core file the address of the fault when it is not known
+ * yet. */
 void core_look(pid_t pid, int status, time_t began, struct worker_evidence *facts);
 
 #endif

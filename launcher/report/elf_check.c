@@ -7,8 +7,8 @@
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
  *     then the table of segments; the one of type 3 (PT_INTERP) names the loader
  *
- * The file comes from anywhere, so every offset in it is compared with what is really there before it is used, and numbers
- * are put together byte by byte: the file may be of the other byte order. */
+ * The file comes from anywhere, so every offset in it is compared with what is really there before it is
+ * used, and numbers are put together byte by byte: the file may be of the other byte order. */
 #include "report/elf_check.h"
 
 #include <elf.h>

@@ -1,5 +1,5 @@
-/* elf_check.h -- can this machine execute that file? Answered from the first bytes of both: of the file and of a program
- * that is known to run here. Nothing is opened in here. */
+/* elf_check.h -- can this machine execute that file? Answered from the first bytes of both: of the file and
+ * of a program that is known to run here. Nothing is opened in here. */
 #ifndef LAUNCHER_ELF_CHECK_H
 #define LAUNCHER_ELF_CHECK_H
 

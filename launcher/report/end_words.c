@@ -1,7 +1,8 @@
 /* end_words.c -- see end_words.h.
  *
- * One table: the first row whose signal and condition fit has the words. A signal's own meaning comes last, what the facts make
- * of it before that. Nothing is claimed that was not seen: where a fact only makes a cause likely, the sentence says so. */
+ * One table: the first row whose signal and condition fit has the words. A signal's own meaning comes last,
+ * what the facts make of it before that. Nothing is claimed that was not seen: where a fact only makes a
+ * cause likely, the sentence says so. */
 #include "report/end_words.h"
 
 #include "agent/ending.h"

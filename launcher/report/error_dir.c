@@ -1,5 +1,5 @@
-/* error_dir.c -- see error_dir.h. It lies in a directory that others may write to (/tmp), so it must be new and is entered by
- * its owner alone. */
+/* error_dir.c -- see error_dir.h. It lies in a directory that others may write to (/tmp), so it must be new
+ * and is entered by its owner alone. */
 #include "report/error_dir.h"
 
 #include "base/log.h"

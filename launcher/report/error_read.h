@@ -4,9 +4,10 @@
 
 #include "report/error_text.h"
 
-/* Read and understand the file. What lies at `path` may be anything, also a FIFO or a link: nothing is waited for, no
- * link is followed, no more than ERROR_FILE_MAX bytes are read. DDP_OK: free with error_text_free. DDP_ERR_CLOSED: there is
- * no such file, which is the usual case. Else `err` names the path and says what is wrong. */
+/* Read and understand the file. What lies at `path` may be anything, also a FIFO or a link: nothing is
+ * waited for, no link is followed, no more than ERROR_FILE_MAX bytes are read. DDP_OK: free with
+ * error_text_free. DDP_ERR_CLOSED: there is no such file, which is the usual case. Else `err` names the
+ * path and says what is wrong. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
 #endif

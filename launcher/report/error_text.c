@@ -1,5 +1,5 @@
-/* error_text.c -- see error_text.h. cJSON reads the file: it has a limit for nesting and stops at the given length. What is
- * left to do here is to expect each member to be of any type, or missing. */
+/* error_text.c -- see error_text.h. cJSON reads the file: it has a limit for nesting and stops at the given
+ * length. What is left to do here is to expect each member to be of any type, or missing. */
 #include "report/error_text.h"
 
 #include "text/json_text.h"

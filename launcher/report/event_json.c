@@ -7,8 +7,8 @@
 #include "report/event_json.h"
 
 #include "agent/ending.h"
-#include "text/json_text.h"
 #include "report/signal_json.h"
+#include "text/json_text.h"
 
 #include <cjson/cJSON.h>
 

@@ -1,8 +1,8 @@
 /* evidence.c -- see evidence.h. What the files mean is decided in evidence_text.c.
  *
- * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later its control
- * group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the others about a tenth of a
- * millisecond, so it is done for the first few failures only. */
+ * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later
+ * its control group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the
+ * others about a tenth of a millisecond, so it is done for the first few failures only. */
 #include "report/evidence.h"
 
 #include "contain/cgroup_path.h"
@@ -272,7 +272,8 @@ static void look_at_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* A tool in front of the program may have moved the worker to a group of its own. Where the log names that, its counters are read, too. */
+/* A tool in front of the program may have moved the worker to a group of its own. Where the log names that,
+ * its counters are read, too. */
 static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];

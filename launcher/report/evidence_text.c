@@ -1,5 +1,5 @@
-/* evidence_text.c -- see evidence_text.h. Kernels differ in what they write, and a container may hide half of it: what is not there
- * is never an error, only one fact less. */
+/* evidence_text.c -- see evidence_text.h. Kernels differ in what they write, and a container may hide half
+ * of it: what is not there is never an error, only one fact less. */
 #include "report/evidence_text.h"
 
 #include <signal.h>
@@ -60,8 +60,8 @@ static unsigned long long rise(unsigned long long before, unsigned long long now
     return now > before ? now - before : 0;
 }
 
-/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without the latter a v1 group
- * counts every page of cache that it had to give back. */
+/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without
+ * the latter a v1 group counts every page of cache that it had to give back. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
@@ -77,7 +77,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* By how many the kernel's kills in any of the groups rose: version 2 counts them outwards, version 1 where the victim was. */
+/* By how many the kernel's kills in any of the groups rose: version 2 counts them outwards, version 1 where
+ * the victim was. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -89,8 +90,9 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* A group counts its victims also when it was the machine that had no memory; so where groups can be read, the machine's own counter has
- * nothing to add. And when none of our groups was at its limit, the whole machine was, or a group around our container. */
+/* A group counts its victims also when it was the machine that had no memory; so where groups can be read,
+ * the machine's own counter has nothing to add. And when none of our groups was at its limit, the whole
+ * machine was, or a group around our container. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {

@@ -24,16 +24,16 @@ struct oom_watch {
     uint64_t limit, peak; /* 0 = none, not known */
 };
 
-/* Judge: `watches` from the innermost group outwards, `system_kills` by how much the machine's own counter rose. Sets the
- * oom members of `e`. What the kernel's log said (kernel_log_line) stays. */
+/* Judge: `watches` from the innermost group outwards, `system_kills` by how much the machine's own counter
+ * rose. Sets the oom members of `e`. What the kernel's log said (kernel_log_line) stays. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e);
 
 /* One line of the kernel's log: does it say something about the end of process `pid`? Sets what it says. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* kernel.core_pattern as a pattern for fnmatch(3): what is not known in advance becomes '*'. False when it is a pipe, or
- * longer than PATH_MAX. */
+/* kernel.core_pattern as a pattern for fnmatch(3): what is not known in advance becomes '*'. False when it
+ * is a pipe, or longer than PATH_MAX. */
 bool core_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* The address of the fault, from the first bytes of a core file of this machine. False when they do not tell. */

@@ -44,7 +44,8 @@ static const struct {
 };
 /* clang-format on */
 
-/* The last place of any piece wins, because programs end with their reason; of two at one place the row that comes first. */
+/* The last place of any piece wins, because programs end with their reason; of two at one place the row
+ * that comes first. */
 const char *hint_for(struct slice text)
 {
     const char *found = NULL;

@@ -2,8 +2,8 @@
  * program_see.c fetches them. */
 #include "report/program_look.h"
 
-/* "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". The kernel ends the name at a blank; the \r is part of it, which is why
- * such a script is "not found". */
+/* "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". The kernel ends the name at a blank; the \r is part
+ * of it, which is why such a script is "not found". */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);

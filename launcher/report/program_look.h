@@ -1,7 +1,7 @@
 /* program_look.h -- what lies where a program could not be started.
  *
- * execve answers with one number. This is everything that tells apart what the number leaves open; the words are made of it in
- * start_words.c. */
+ * execve answers with one number. This is everything that tells apart what the number leaves open; the
+ * words are made of it in start_words.c. */
 #ifndef LAUNCHER_PROGRAM_LOOK_H
 #define LAUNCHER_PROGRAM_LOOK_H
 
@@ -34,8 +34,8 @@ struct program_look {
     unsigned long long processes_max;  /* ulimit -u here; 0 = unlimited or not known */
 };
 
-/* The part that only reads: what `head`, the first bytes of the file, say. `ours` are those of a program that runs here.
- * Sets empty, interpreter, carriage_return and elf. */
+/* The part that only reads: what `head`, the first bytes of the file, say. `ours` are those of a program
+ * that runs here. Sets empty, interpreter, carriage_return and elf. */
 void program_look_at_bytes(struct program_look *look, struct slice head, struct slice ours);
 
 #endif

@@ -1,5 +1,5 @@
-/* report.c -- see report.h. From top to bottom: the first cause, what is known about it and what helps, who it was and when, its
- * last words, what became of the others, where the logs are, and the exit code:
+/* report.c -- see report.h. From top to bottom: the first cause, what is known about it and what helps, who
+ * it was and when, its last words, what became of the others, where the logs are, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1

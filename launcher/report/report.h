@@ -5,13 +5,13 @@
 #define LAUNCHER_REPORT_H
 
 #include "agent/agent.h"
-#include "report/end_words.h"
-#include "report/error_text.h"
-#include "plan/plan.h"
-#include "report/program_look.h"
-#include "tables/signals.h"
 #include "contain/stuck.h"
 #include "lines/tail.h"
+#include "plan/plan.h"
+#include "report/end_words.h"
+#include "report/error_text.h"
+#include "report/program_look.h"
+#include "tables/signals.h"
 
 struct cJSON;
 struct loss;

@@ -10,9 +10,9 @@
 #include "report/report_attempts.h"
 
 #include "agent/ending.h"
+#include "report/report_cause.h"
 #include "text/json_text.h"
 #include "text/words.h"
-#include "report/report_cause.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

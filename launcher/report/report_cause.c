@@ -1,5 +1,5 @@
-/* report_cause.c -- see report_cause.h. The words themselves are in tables: start_words.c for a program that could not be
- * started, end_words.c for the end of one that ran, hints.c for what it wrote last. */
+/* report_cause.c -- see report_cause.h. The words themselves are in tables: start_words.c for a program
+ * that could not be started, end_words.c for the end of one that ran, hints.c for what it wrote last. */
 #include "report/report_cause.h"
 
 #include "agent/ending.h"
@@ -7,7 +7,8 @@
 #include "report/start_words.h"
 #include "text/words.h"
 
-/* Lines that are searched for hints: more than are shown, because Python puts the reason before a long trace of threads. */
+/* Lines that are searched for hints: more than are shown, because Python puts the reason before a long
+ * trace of threads. */
 enum { HINT_LINES = 50 };
 
 const struct agent_worker *cause_worker(const struct report *r)

@@ -1,5 +1,5 @@
-/* report_cause.h -- private to report*.c: sentences about the first cause. Those that append to `out` append nothing where
- * there is nothing to say, and return false when memory is short. */
+/* report_cause.h -- private to report*.c: sentences about the first cause. Those that append to `out`
+ * append nothing where there is nothing to say, and return false when memory is short. */
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H
 

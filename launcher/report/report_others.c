@@ -1,13 +1,13 @@
 /* report_others.c -- see report_others.h.
  *
- * Nothing here is called a failure of its own: who ends milliseconds after the first, with a broken connection or by our
- * signal, is told with its time and its code, and the reader sees which came first. Workers that ended alike are one
- * sentence, with the earliest and the latest time. */
+ * Nothing here is called a failure of its own: who ends milliseconds after the first, with a broken
+ * connection or by our signal, is told with its time and its code, and the reader sees which came first.
+ * Workers that ended alike are one sentence, with the earliest and the latest time. */
 #include "report/report_others.h"
 
 #include "agent/ending.h"
-#include "text/rank_set.h"
 #include "report/report_cause.h"
+#include "text/rank_set.h"
 #include "text/words.h"
 
 #include <signal.h>

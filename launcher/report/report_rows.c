@@ -50,8 +50,8 @@ void rows_headline(struct rows *r, struct slice text)
     put(r, "\n", 1);
 }
 
-/* How much of the text goes on this line: up to the last blank that fits, else (a long path) up to the first one. A newline ends
- * a line in any case. */
+/* How much of the text goes on this line: up to the last blank that fits, else (a long path) up to the
+ * first one. A newline ends a line in any case. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;

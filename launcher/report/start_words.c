@@ -1,8 +1,8 @@
 /* start_words.c -- see start_words.h.
  *
- * One table: the first row whose errno and condition fit has the words. What the kernel says in one number is told apart by
- * the condition: ENOENT is a missing program, interpreter or loader; EACCES is a missing x bit, a directory, a mount option ...;
- * ENOEXEC is a foreign machine, or no program at all. */
+ * One table: the first row whose errno and condition fit has the words. What the kernel says in one number
+ * is told apart by the condition: ENOENT is a missing program, interpreter or loader; EACCES is a missing x
+ * bit, a directory, a mount option ...; ENOEXEC is a foreign machine, or no program at all. */
 #include "report/start_words.h"
 
 #include "text/words.h"

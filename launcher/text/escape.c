@@ -12,8 +12,8 @@
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * Lines are whole when they come here, so no sequence is cut by the size of a read. Plain text is the common case: it is
- * looked at eight bytes at a time. */
+ * Lines are whole when they come here, so no sequence is cut by the size of a read. Plain text is the
+ * common case: it is looked at eight bytes at a time. */
 #include "text/escape.h"
 
 #include "text/utf8.h"

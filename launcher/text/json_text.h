@@ -21,8 +21,8 @@ bool json_add_null(struct cJSON *object, const char *name);
 /* Add `item` (taken over, freed when it cannot be added; NULL = memory was short already). */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* A new object at the end of `array`, which owns it from the start: whatever fails later, the root's cJSON_Delete finds it.
- * NULL when memory is short. */
+/* A new object at the end of `array`, which owns it from the start: whatever fails later, the root's
+ * cJSON_Delete finds it. NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
 /* Append `object` on one line, or indented, with a newline at the end. Frees `object` in any case; NULL is

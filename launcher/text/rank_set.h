@@ -31,8 +31,8 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
 /* One rank below `limit` from digits at *at, which moves behind them. False for none, or a number that is too large. */
 bool rank_read(const char **at, int limit, int *rank);
 
-/* Append ranks in that form: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. Over `max` bytes the text
- * is cut behind a whole entry, and ",..." follows. False when memory is short. */
+/* Append ranks in that form: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. Over
+ * `max` bytes the text is cut behind a whole entry, and ",..." follows. False when memory is short. */
 typedef int (*rank_at_fn)(const void *user, int i);
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out);
 

@@ -1,5 +1,5 @@
-/* words.h -- sentences with gaps: "{program} is a directory" and what to put in. So a table can hold whole sentences, and
- * whoever reads the table reads what the user will. */
+/* words.h -- sentences with gaps: "{program} is a directory" and what to put in. So a table can hold whole
+ * sentences, and whoever reads the table reads what the user will. */
 #ifndef LAUNCHER_WORDS_H
 #define LAUNCHER_WORDS_H
 
@@ -21,8 +21,8 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
 enum { TIME_TEXT_MAX = 32 };
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
-/* "2026-11-21 12:04:09.613": a moment (ms since 1970) at a place `offset_s` east of Greenwich. Without `day` only the time of
- * that day. Returns `out`. */
+/* "2026-11-21 12:04:09.613": a moment (ms since 1970) at a place `offset_s` east of Greenwich. Without
+ * `day` only the time of that day. Returns `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
 #endif

@@ -1,8 +1,9 @@
 /* error.c -- the texts behind include/ddp/error.h.
  *
- * An error is made where it is noticed, by the code that knows the value, and each caller on the way up may put in front
- * where it was: "checkpoint 'a.ckpt': ", "rank 3: ". So the finished sentence reads from the outside in. The text has a
- * fixed size and lives with the caller: reporting that memory is short must not need any. */
+ * An error is made where it is noticed, by the code that knows the value, and each caller on the way up may
+ * put in front where it was: "checkpoint 'a.ckpt': ", "rank 3: ". So the finished sentence reads from the
+ * outside in. The text has a fixed size and lives with the caller: reporting that memory is short must not
+ * need any. */
 #include "ddp/error.h"
 
 #include <stdarg.h>

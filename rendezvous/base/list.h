@@ -5,8 +5,9 @@
  *     LIST_EACH(node, &barriers->open)
  *         use(LIST_ENTRY(node, struct barrier, open));            from the node back to the object
  *
- * So putting an object into a list needs no memory and cannot fail, taking it out needs no search, and an object may be in
- * several lists at once. LIST_EACH must not remove the node it stands on: fetch `next` first.
+ * So putting an object into a list needs no memory and cannot fail, taking it out needs no search, and an
+ * object may be in several lists at once. LIST_EACH must not remove the node it stands on: fetch `next`
+ * first.
  *
  * A node that is in no list points to itself, and may be removed again without harm. */
 #ifndef BASE_LIST_H

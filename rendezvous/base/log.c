@@ -23,8 +23,8 @@ void log_setup(const char *program, enum log_level level)
     log_state.level = level;
 }
 
-/* Names, keys and paths come from others: nothing in them may end the line or command a terminal. 0xc2 leads in the 8-bit
- * controls of UTF-8. */
+/* Names, keys and paths come from others: nothing in them may end the line or command a terminal. 0xc2
+ * leads in the 8-bit controls of UTF-8. */
 static void make_harmless(char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {

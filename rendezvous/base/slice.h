@@ -1,7 +1,7 @@
 /* slice.h -- a borrowed view of bytes. Whoever made it owns them; a slice is never freed.
  *
- * Keys and values of the store may hold any byte, also 0, so a pointer alone does not say where they end. Passed by value:
- * two registers. */
+ * Keys and values of the store may hold any byte, also 0, so a pointer alone does not say where they end.
+ * Passed by value: two registers. */
 #ifndef BASE_SLICE_H
 #define BASE_SLICE_H
 

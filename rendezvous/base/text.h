@@ -1,6 +1,6 @@
 /* text.h -- foreign bytes as text that a terminal and a JSON string can take. */
-#ifndef RENDEZVOUS_TEXT_H
-#define RENDEZVOUS_TEXT_H
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
 
 #include "buf.h"
 

@@ -1,7 +1,8 @@
 /* client_turn.c -- see client_turn.h.
  *
- * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition gives it back
- * while they sleep. The turn itself may be held for minutes, by a thread that waits for a key. */
+ * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition
+ * gives it back while they sleep. The turn itself may be held for minutes, by a thread that waits for a
+ * key. */
 #include "client/client_turn.h"
 
 #include <time.h>

@@ -11,10 +11,8 @@
 #include "core/json.h"
 #include "base/text.h"
 
-enum {
-    PUSHED_NAME = 200,
-    PUSHED_RANKS = 1024
-}; /* of a barrier's name, and ranks in it, that agents are told */
+/* Of a barrier's name, and of the ranks in it, so much is told to agents. */
+enum { PUSHED_NAME = 200, PUSHED_RANKS = 1024 };
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 

@@ -26,7 +26,8 @@ struct clients {
     void (*freed)(void *user);   /* one client less */
 };
 
-/* The rest of the struct is filled by the caller: hub, host.loop, host.max_queue_bytes, log_peers, user, stepped, freed. */
+/* The rest of the struct is filled by the caller: hub, host.loop, host.max_queue_bytes, log_peers, user,
+ * stepped, freed. */
 void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);

@@ -2,8 +2,9 @@
  *
  *     number  =  serial (44 bits)  |  index (20 bits)
  *
- * A million at once is as many descriptors as the kernel allows a process (fs.nr_open); 2^44 serials last for five hundred years at a thousand
- * connections a second. A free slot has the number 0, which no lookup can match. */
+ * A million at once is as many descriptors as the kernel allows a process (fs.nr_open); 2^44 serials last
+ * for five hundred years at a thousand connections a second. A free slot has the number 0, which no lookup
+ * can match. */
 #include "server/idmap.h"
 
 #include <stdlib.h>

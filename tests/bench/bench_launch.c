@@ -2,10 +2,10 @@
  *
  *     bench_launch DDPRUN [ROUNDS]
  *
- * Three contenders take turns in every round, so that a busy moment of the machine hits all of them: ddprun,
- * mpiexec.hydra (MPICH), and the floor: this program itself spawning N times /bin/true and waiting for them. Each run has
- * a time limit; one that does not end is counted, never waited for. Prints a markdown table, and JSON lines on
- * descriptor 3 when it is open. */
+ * Three contenders take turns in every round, so that a busy moment of the machine hits all of them:
+ * ddprun, mpiexec.hydra (MPICH), and the floor: this program itself spawning N times /bin/true and waiting
+ * for them. Each run has a time limit; one that does not end is counted, never waited for. Prints a
+ * markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "timed.h"
 
 #include <fcntl.h>

@@ -1,13 +1,14 @@
-/* bench_output.c -- how much output a launcher carries, in how much memory, and how long a quiet worker's line takes then.
+/* bench_output.c -- how much output a launcher carries, in how much memory, and how long a quiet worker's
+ * line takes then.
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
- * 64 workers (tests/prog/flood.c): 63 write without pause, one writes a line with the time now and then. stdout is a file, which
- * is read as it grows; a line of the quiet one has been visible since it was found there. The first 300 ms, in which
- * workers are still being started, do not count. Memory is the largest resident
- * set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for what the launcher itself
- * costs: resident sets of its processes added up, and PSS, in which shared pages are counted once.
- * Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
+ * 64 workers (tests/prog/flood.c): 63 write without pause, one writes a line with the time now and then.
+ * stdout is a file, which is read as it grows; a line of the quiet one has been visible since it was found
+ * there. The first 300 ms, in which workers are still being started, do not count. Memory is the largest
+ * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for what the
+ * launcher itself costs: resident sets of its processes added up, and PSS, in which shared pages are
+ * counted once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
 #include "timed.h"
 
 #include <dirent.h>

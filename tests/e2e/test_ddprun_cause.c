@@ -1,5 +1,5 @@
-/* test_ddprun_cause.c -- real faults, and what the report says about them: memory, shared memory, crashes, programs that cannot be
- * started, error files. Needs root for some: control groups and mounts. */
+/* test_ddprun_cause.c -- real faults, and what the report says about them: memory, shared memory, crashes,
+ * programs that cannot be started, error files. Needs root for some: control groups and mounts. */
 #include "job.h"
 #include "schema.h"
 

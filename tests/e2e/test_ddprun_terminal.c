@@ -1,5 +1,5 @@
-/* test_ddprun_terminal.c -- what stands on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing
- * that would harm it, and folded lines. */
+/* test_ddprun_terminal.c -- what stands on a terminal (a pseudo-terminal here): prefixes and colours, whole
+ * lines, nothing that would harm it, and folded lines. */
 #include "job.h"
 #include "lines_seen.h"
 

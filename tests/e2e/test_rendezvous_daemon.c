@@ -132,8 +132,8 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
     run_free(&r);
 }
 
-/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the reply meets a
- * socket that is gone already. Workers that are killed do that all the time. */
+/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the
+ * reply meets a socket that is gone already. Workers that are killed do that all the time. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };

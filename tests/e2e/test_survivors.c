@@ -1,7 +1,8 @@
 /* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer.
  *
- * And of `make launches`; and numbers of processes that come again. tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts orphans, and
- * is over when wait() says that there is no child. */
+ * And of `make launches`; and numbers of processes that come again. tests/survivors/ does the work. It
+ * trusts nothing that ddprun says: a trial is below a process that adopts orphans, and is over when wait()
+ * says that there is no child. */
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,6 @@
-/* Whatever a worker prints: what a terminal gets of it is prefixes and lines of text, tabs and colours, and nothing else.
- * Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL, and the bytes of a worker. */
+/* Whatever a worker prints: what a terminal gets of it is prefixes and lines of text, tabs and colours, and
+ * nothing else. Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL,
+ * and the bytes of a worker. */
 #include "lines/lines.h"
 #include "text/prefix.h"
 #include "text/rank_set.h"

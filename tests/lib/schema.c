@@ -1,4 +1,5 @@
-/* schema.c -- see schema.h. A word that is not known here fails the document: a schema must not promise what nobody checks. */
+/* schema.c -- see schema.h. A word that is not known here fails the document: a schema must not promise
+ * what nobody checks. */
 #include "schema.h"
 
 #include <cjson/cJSON.h>

@@ -1,5 +1,5 @@
-/* schema.h -- does a JSON document fit a JSON schema? Knows the words that our schemas use: type, const, enum, properties,
- * required, additionalProperties (false), items. */
+/* schema.h -- does a JSON document fit a JSON schema? Knows the words that our schemas use: type, const,
+ * enum, properties, required, additionalProperties (false), items. */
 #ifndef TESTS_LIB_SCHEMA_H
 #define TESTS_LIB_SCHEMA_H
 

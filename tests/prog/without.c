@@ -2,8 +2,8 @@
  *
  *     without pidfd_open,clone3 -- ddprun ...
  *
- * A filter answers each of them with ENOSYS, as a kernel does that was made before them; it holds for everything that the
- * program starts. */
+ * A filter answers each of them with ENOSYS, as a kernel does that was made before them; it holds for
+ * everything that the program starts. */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -59,8 +59,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Load the architecture: another one's numbers mean other calls, let them pass. Load the number; for each of ours: equal ->
- * ENOSYS. */
+/* Load the architecture: another one's numbers mean other calls, let them pass. Load the number; for each
+ * of ours: equal -> ENOSYS. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];

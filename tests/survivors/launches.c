@@ -1,12 +1,14 @@
-/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie or a descriptor?
+/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie
+ * or a descriptor?
  *
  *     launches [--launches=N] [--seed=N] DDPRUN
  *
- * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process, which adopts orphans:
- * whoever ends here and is not the launcher was left behind. One launch in two is traced (ptrace): guardian and agent are
- * halted in their last moment, when all that they hold is still there, and the kernel's lists of their descriptors and
- * children are read. Neither can hide anything by then, or know that it is looked at. What a launch of one worker holds in
- * that moment is the measure; more of it after many workers is a leak.
+ * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process,
+ * which adopts orphans: whoever ends here and is not the launcher was left behind. One launch in two is
+ * traced (ptrace): guardian and agent are halted in their last moment, when all that they hold is still
+ * there, and the kernel's lists of their descriptors and children are read. Neither can hide anything by
+ * then, or know that it is looked at. What a launch of one worker holds in that moment is the measure; more
+ * of it after many workers is a leak.
  *
  * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
 #include "tree.h"

@@ -3,9 +3,9 @@
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for each, with the
- * arguments that repeat it. Exit status 0: nobody survived, nothing else was touched. 1: somebody did. 77: nothing could
- * be tried here.
+ * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for
+ * each, with the arguments that repeat it. Exit status 0: nobody survived, nothing else was touched. 1:
+ * somebody did. 77: nothing could be tried here.
  *
  * Trials run side by side, each below a process of its own (tree.h); beside them runs the second job (bystander.h). The
  * results lie in memory shared with the trials. */
@@ -125,8 +125,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* What cannot be asked of a launcher: the others have one process that we could name, not two; and a limit of memory needs
- * rights. */
+/* What cannot be asked of a launcher: the others have one process that we could name, not two; and a limit
+ * of memory needs rights. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -151,8 +151,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at a time: they take
- * the whole machine, and what is measured is one job, not a crowd of them. */
+/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at
+ * a time: they take the whole machine, and what is measured is one job, not a crowd of them. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -219,8 +219,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Several of these programs may run at once, started by a test runner: chains then have the machine for themselves, too. The
- * lock is on the program file. */
+/* Several of these programs may run at once, started by a test runner: chains then have the machine for
+ * themselves, too. The lock is on the program file. */
 static void take_turn(int how)
 {
     static int self = -1;

@@ -1,9 +1,10 @@
 /* tree.h -- everything that came from this process, as the kernel knows it.
  *
- * The harness must know of every survivor, whatever it calls itself and wherever it hides, and independent of the code
- * under test. So a trial runs below a process of its own that adopts orphans (PR_SET_CHILD_SUBREAPER): there is no way out
- * of its tree, neither by setsid nor by a double fork nor into a PID namespace, and wait() says "no child" exactly when
- * the last one is gone. No name, no environment, no list of /proc is trusted for that. */
+ * The harness must know of every survivor, whatever it calls itself and wherever it hides, and independent
+ * of the code under test. So a trial runs below a process of its own that adopts orphans
+ * (PR_SET_CHILD_SUBREAPER): there is no way out of its tree, neither by setsid nor by a double fork nor
+ * into a PID namespace, and wait() says "no child" exactly when the last one is gone. No name, no
+ * environment, no list of /proc is trusted for that. */
 #ifndef TESTS_SURVIVORS_TREE_H
 #define TESTS_SURVIVORS_TREE_H
 
@@ -21,8 +22,8 @@ void tree_wait(int ms);
 /* A descriptor that is readable when somebody has ended; tree_reap empties it. */
 int tree_events(void);
 
-/* Take all who have ended; `*status` is set when `watched` was among them, and true comes back in `*ended`. False: nobody
- * is left at all. */
+/* Take all who have ended; `*status` is set when `watched` was among them, and true comes back in `*ended`.
+ * False: nobody is left at all. */
 bool tree_reap(pid_t watched, int *status, bool *ended);
 
 /* How many descendants live (zombies are dead), and who the first of them are, as "123 (name) S, ...". For words only. */

@@ -1,7 +1,8 @@
 /* trial.c -- see trial.h.
  *
- * start the job -> wait for a moment that the seed has chosen (while it starts, or when all workers are there) -> the fault
- * -> wait until wait() says that nobody is left, or the time is over -> count, kill what is left, report.
+ * start the job -> wait for a moment that the seed has chosen (while it starts, or when all workers are
+ * there) -> the fault -> wait until wait() says that nobody is left, or the time is over -> count, kill
+ * what is left, report.
  *
  * When both processes of ddprun were killed, what they could not reach is the next start's to find: a job of one worker
  * is run, and the time counts from its start. */
@@ -70,8 +71,8 @@ static bool start_workers(struct run *x)
 
 /* --- the fault ---------------------------------------------------------------------------------------------- */
 
-/* The agent is the guardian's child with a session of its own; before it there may be others, which try what the kernel can.
- * It is not ours, so it is opened, and looked for again before anything is sent. */
+/* The agent is the guardian's child with a session of its own; before it there may be others, which try
+ * what the kernel can. It is not ours, so it is opened, and looked for again before anything is sent. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -87,7 +88,8 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Half of the times with two kills in a row, half with both held first, so that neither gets a moment to see the other die. */
+/* Half of the times with two kills in a row, half with both held first, so that neither gets a moment to
+ * see the other die. */
 static void kill_both(struct run *x, int agent)
 {
     if (pick(x, 2) == 0) {

@@ -76,8 +76,8 @@ struct trial_result {
 /* In a process of its own, which adopts everything that the job leaves. */
 void trial_run(const struct trial *t, struct trial_result *r);
 
-/* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The numbers in it lie in
- * static memory. */
+/* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The
+ * numbers in it lie in static memory. */
 enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);

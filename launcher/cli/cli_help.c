@@ -87,12 +87,11 @@ static bool help_section(struct buf *out, enum cli_section section)
 }
 
 static const char purpose[] = "Start the workers of a data-parallel job on this machine, carry their output, "
-                              "and stop them all when one "
-                              "fails. Everything after PROGRAM is PROGRAM's.";
-static const char rules[] = "Names may be written with dashes and cut short. PET_<NAME> in the environment "
-                            "sets a default (switches: an "
-                            "integer, 0 = off). The exit code is that of the worker that failed first; "
-                            "ddprun --print_man has them all.";
+                              "and stop them all when one fails. Everything after PROGRAM is PROGRAM's.";
+static const char rules[] =
+    "Names may be written with dashes and cut short. PET_<NAME> in the environment "
+    "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
+    "ddprun --print_man has them all.";
 
 bool cli_print_help(struct buf *out)
 {
@@ -236,12 +235,10 @@ bool cli_print_man(struct buf *out)
                ".SH DESCRIPTION\n"
                "Starts one process per GPU (or as many as asked for) with torchrun's environment, serves the "
                "store through which they meet, carries their output line by line, and stops them all when "
-               "one "
-               "fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
+               "one fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
                "A first SIGINT, SIGTERM or SIGHUP is passed on to the workers, which then have the "
                "grace time to end; the second one kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
-               "does. "
-               "Nothing that was started is left behind.\n"
+               "does. Nothing that was started is left behind.\n"
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&

@@ -83,9 +83,12 @@ static void leave_in_log_dir(const struct report *r)
 static void print_it(const struct report *r)
 {
     const struct cli *cli = r->plan->cli;
+    const bool wanted = cli->json || cli->verbose || report_needed(r);
     struct buf out = { 0 };
-    if (cli->json ? event_finished(&out, r) : (report_needed(r) || cli->verbose) && report_text(r, &out))
+    if (wanted && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
+    else if (wanted)
+        log_error("no memory for the report; the exit code is %d", agent_exit_code(r->agent));
     buf_free(&out);
 }
 

@@ -263,9 +263,9 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
                      struct ddp_err *err)
 {
     struct input *in = calloc(1, sizeof(*in));
+    *out = in;
     if (in == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
-    *out = in;
     *in = (struct input){ .loop = loop, .plan = plan, .guardian = guardian, .source = -1, .epoll = -1 };
     in->terminal = isatty(STDIN_FILENO) == 1;
     in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);

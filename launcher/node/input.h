@@ -11,8 +11,8 @@
 
 struct input;
 
-/* The loop and the plan are borrowed. `guardian` is who the terminal knows. DDP_OK: *out is yours, end it with
- * input_close and, when the loop has run, input_free. */
+/* The loop and the plan are borrowed. `guardian` is who the terminal knows. *out is yours also after an
+ * error: end it with input_close and, when the loop has run, input_free. */
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 

@@ -86,8 +86,7 @@ int logdir_create(const char *path, struct ddp_err *err)
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
                  "the log file %s is there already, and no run writes over another's; move it away, or put "
-                 "%%j (job "
-                 "id) or %%t (time) into --log_file",
+                 "%%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
         ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),

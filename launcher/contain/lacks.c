@@ -56,10 +56,10 @@ static const struct {
       "worker starts" },
 };
 
-const char *lacks_words(size_t n, bool *grave)
+const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].has())
+        if ((only_grave && !rows[i].grave) || rows[i].has())
             continue;
         if (n-- > 0)
             continue;

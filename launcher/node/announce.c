@@ -32,8 +32,9 @@ static void announce_lacks(const struct announce *a)
 {
     bool grave;
     const char *words;
-    for (size_t i = 0; (words = lacks_words(i, &grave)) != NULL; i++)
-        if (a->plan->cli->verbose || (grave && !a->plan->cli->quiet))
+    const struct cli *cli = a->plan->cli;
+    for (size_t i = 0; (words = lacks_words(i, !cli->verbose, &grave)) != NULL; i++)
+        if (cli->verbose || !cli->quiet)
             output_note(a->output, "%s%s", grave ? "warning: " : "", words);
 }
 

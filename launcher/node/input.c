@@ -43,7 +43,7 @@ struct input {
     uv_timer_t later; /* while we are in the background */
     uv_fs_t request;  /* of a file */
     bool reading;     /* `request` is under way */
-    char chunk[CHUNK];
+    char *chunk;      /* CHUNK bytes; NULL when nothing is copied */
 };
 
 static void give(struct input *in, int local_rank);
@@ -134,7 +134,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         uv_timer_start(&in->later, on_later, LOOK_AGAIN_MS, 0);
         return;
     }
-    ssize_t n = read(in->source, in->chunk, sizeof(in->chunk));
+    ssize_t n = read(in->source, in->chunk, CHUNK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     fan_fill(&in->fan, n > 0 ? (size_t)n : 0);
@@ -147,7 +147,7 @@ static void take(struct input *in)
         uv_poll_start(&in->ready, UV_READABLE, on_ready);
         return;
     }
-    uv_buf_t into = uv_buf_init(in->chunk, sizeof(in->chunk));
+    uv_buf_t into = uv_buf_init(in->chunk, CHUNK);
     in->request.data = in;
     in->reading = uv_fs_read(in->loop, &in->request, in->source, &into, 1, -1, on_file_read) == 0;
     if (!in->reading)
@@ -271,7 +271,10 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     in->ends = calloc((size_t)plan->nproc, sizeof(struct pipe_end *));
     in->way = input_way(count_readers(plan), in->terminal, in_background(in));
-    if (in->ends == NULL || !fan_init(&in->fan, plan->nproc))
+    if (in->way == INPUT_COPIED)
+        in->chunk = malloc(CHUNK);
+    if (in->ends == NULL || (in->way == INPUT_COPIED && in->chunk == NULL) ||
+        !fan_init(&in->fan, plan->nproc))
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
     if (in->null < 0 || (in->way == INPUT_COPIED && !open_copied(in)))
         return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
@@ -304,5 +307,6 @@ void input_free(struct input *in)
     }
     fan_free(&in->fan);
     free(in->ends);
+    free(in->chunk);
     free(in);
 }

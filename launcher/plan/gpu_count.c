@@ -8,9 +8,24 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { CPUS_MAX = 16384 };
+
+/* Has this machine, or container, a driver at all? To look for a library that is nowhere takes longer than to start a
+ * worker. nvidia-modprobe would load a driver when it is asked for one; WSL has /dev/dxg; a user may have libraries of his own. */
+static bool may_have_driver(void)
+{
+    static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
+                                          "/usr/bin/nvidia-modprobe" };
+    for (size_t i = 0; i < sizeof(traces) / sizeof(traces[0]); i++)
+        if (access(traces[i], F_OK) == 0)
+            return true;
+    return getenv("LD_LIBRARY_PATH") != NULL;
+}
 
 /* -1 when there is no library, or it does not find a driver. */
 static int count_by_nvml(void)
@@ -45,7 +60,7 @@ int gpu_count_listed(const char *dir)
 
 int gpu_count(void)
 {
-    int n = count_by_nvml();
+    int n = may_have_driver() ? count_by_nvml() : 0;
     return n >= 0 ? n : gpu_count_listed("/proc/driver/nvidia/gpus");
 }
 

@@ -210,7 +210,7 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct conn_host *host = ((struct conn *)handle->data)->host;
-    *buf = uv_buf_init(host->read_buffer, sizeof(host->read_buffer));
+    *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
 /* Both keep-alive and the user timeout are needed to notice a host that vanished: the first works on an idle

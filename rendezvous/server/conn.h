@@ -11,6 +11,8 @@
 
 #include <uv.h>
 
+enum { CONN_READ_BYTES = 64 * 1024 };
+
 struct conn;
 struct outbox;
 
@@ -24,7 +26,7 @@ struct conn_host {
     void (*on_end)(struct conn *conn,
                    const char *why);      /* the peer has ended or failed; conn closes by itself */
     void (*on_closed)(struct conn *conn); /* last callback; the memory is the owner's again */
-    char read_buffer[64 * 1024];
+    char *read_buffer;                    /* CONN_READ_BYTES of the owner's */
 };
 
 enum conn_state {

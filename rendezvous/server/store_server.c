@@ -228,6 +228,7 @@ static void server_free(struct store_server *s)
     if (s->hub != NULL)
         hub_free(s->hub);
     clients_free(&s->clients);
+    free(s->clients.host.read_buffer);
     free(s);
 }
 
@@ -237,8 +238,13 @@ static struct store_server *server_new(const struct store_server_options *o)
 {
     struct store_server *s = calloc(1, sizeof(*s));
     const struct hub_sink sink = { .user = s, .send = on_send, .close = on_close, .log = on_log };
-    if (s == NULL || (s->hub = hub_new(&o->limits, &sink)) == NULL) {
-        free(s);
+    if (s == NULL)
+        return NULL;
+    clients_init(&s->clients);
+    s->hub = hub_new(&o->limits, &sink);
+    s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
+    if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
+        server_free(s);
         return NULL;
     }
     s->timer_at_ms = s->force_at_ms = UINT64_MAX;
@@ -251,7 +257,6 @@ static struct store_server *server_new(const struct store_server_options *o)
     s->clients.log_peers = o->log_peers;
     s->clients.stepped = step;
     s->clients.freed = on_freed;
-    clients_init(&s->clients);
     return s;
 }
 

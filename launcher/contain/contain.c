@@ -5,6 +5,7 @@
  *     main       contain_open: choose; what dead jobs have left is killed
  *     guardian   contain_fork: the PID namespace begins here
  *     agent      contain_enter, then for each attempt contain_attempt: record, control group
+ *     agent      contain_leave: nobody is left, so no group need be
  *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
  *
  * Both know from the beginning what the agent will make, so the guardian can take it away without asking. */
@@ -220,10 +221,17 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->inside[0] != '\0' ? c->inside : c->group);
 }
 
+/* Mostly the last one has left them by now, and the guardian finds nothing to wait for. */
+void contain_leave(struct contain *c)
+{
+    if (c->inside[0] != '\0' && cgroup_remove(c->inside, 0))
+        cgroup_remove(c->group, 0);
+}
+
 /* A group that somebody is still in stays, and so does the record: the next start will try again. */
 void contain_remove(struct contain *c)
 {
-    if (c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
+    if (c->cookie[0] == '\0')
         return;
     if (c->kind != CONTAIN_CGROUP || cgroup_remove(c->group, EMPTY_LIMIT_MS))
         record_remove(c->cookie);

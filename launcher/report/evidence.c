@@ -284,7 +284,7 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
         read_limits(&e->watches[i]);
         counts[i] = e->watches[i].counts;
     }
-    unsigned long long now = system_kills();
+    unsigned long long now = e->n_watches == 0 ? system_kills() : 0;
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
@@ -331,7 +331,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     e->n_watches = e->n_looked_at = 0;
     watch_job(e, cgroup_fd);
     watch_own(e);
-    e->system_kills = system_kills();
+    e->system_kills = e->n_watches == 0 ? system_kills() : 0; /* oom_judge looks at it then only */
     e->began = time(NULL);
 }
 

@@ -4,12 +4,12 @@
  * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
+#include "contain/runtime_dir.h"
 #include "node/guardian.h"
 #include "node/node_run.h"
 #include "node/ulimits.h"
 #include "plan/gpu_count.h"
 #include "plan/plan.h"
-#include "report/error_dir.h"
 #include "tables/exit_codes.h"
 
 #include "base/log.h"
@@ -114,12 +114,12 @@ static int carry_out(struct plan *plan)
     if (!plan->cli->dry_run)
         ulimits_warn(plan->nproc);
     int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
-    error_dir_remove(plan); /* the agent does it too, unless it was killed */
     contain_close(contain);
     return exit_code;
 }
 
-/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". */
+/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". For --log_file alone: the C library
+ * reads the time zone's file for it, UTC or not. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -128,18 +128,33 @@ static void write_start_time(char text[START_TIME_MAX])
         text[0] = '\0';
 }
 
+/* Workers leave their exceptions beside the job's record, and they go with it. "" where there is no place. */
+static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
+{
+    char dir[PATH_MAX];
+    int fd = -1;
+    stem[0] = '\0';
+    if (cookie[0] != '\0' && (dry_run ? runtime_dir_find(dir) : (fd = runtime_dir_make(dir)) >= 0) &&
+        (size_t)snprintf(stem, PATH_MAX, "%s/%.*s", dir, RUNTIME_NAME_DIGITS, cookie) >= PATH_MAX)
+        stem[0] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Carry the command line out. */
 static int run(const struct cli *cli)
 {
     char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[2 * COOKIE_BYTES + 1];
-    char start_time[START_TIME_MAX];
+    char start_time[START_TIME_MAX] = "", error_stem[PATH_MAX];
     struct ddp_err err;
     struct plan plan;
     const char *tmp_dir = getenv("TMPDIR");
     gethostname(host, sizeof(host) - 1);
     make_nonce(nonce);
     make_cookie(cookie);
-    write_start_time(start_time);
+    if (cli->log_file != NULL)
+        write_start_time(start_time);
+    write_error_stem(error_stem, cookie, cli->dry_run);
     const struct plan_facts facts = { .environ_block = environ,
                                       .physical_gpus = gpu_count(),
                                       .cpus = cpu_count(),
@@ -148,9 +163,13 @@ static int run(const struct cli *cli)
                                       .cookie = cookie[0] != '\0' ? cookie : NULL,
                                       .nonce = nonce,
                                       .start_time = start_time,
-                                      .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp" };
+                                      .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
+                                      .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
+    if (plan.log_root == NULL && facts.error_stem == NULL)
+        log_warn("workers cannot leave error files, there is no directory for them (XDG_RUNTIME_DIR, TMPDIR, "
+                 "or --log_dir)");
     int exit_code = carry_out(&plan);
     plan_free(&plan);
     return exit_code;

@@ -57,8 +57,8 @@ pid_t contain_shown_pid(const struct contain *c, pid_t pid);
  * any case: it also reaps. */
 bool contain_kill(struct contain *c);
 
-/* In the agent at its end, when all that it started is gone: take the control groups away at once. What cannot be taken now
- * is left to contain_remove. */
+/* In the agent at its end, when all that it started is gone: take the control groups away at once. What cannot
+ * be taken now is left to contain_remove. */
 void contain_leave(struct contain *c);
 
 /* Take away what contain_attempt made, when nobody is left. Call it in the last of the two processes. */

@@ -4,13 +4,14 @@
  * namespace: the record has all four, and what does not fit is left alone. Who is killed is decided by the cookie
  * (leftovers.c) and by the name of the control group, never by a pid from the record.
  *
- * At a start without dead jobs all this is three directories that are opened and mostly not there. */
+ * At a start without dead jobs all this is four directories that are opened and mostly not there. */
 #include "contain/record.h"
 
 #include "contain/cgroup.h"
 #include "contain/leftovers.h"
 #include "contain/procfs.h"
 #include "contain/record_text.h"
+#include "contain/runtime_dir.h"
 
 #include "base/log.h"
 
@@ -24,48 +25,9 @@
 #include <unistd.h>
 
 enum {
-    PLACES = 3,
     RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
     SWEEP_LIMIT_MS = 5000
 };
-
-/* --- places ---------------------------------------------------------------------------------------------- */
-
-/* The n-th place; false when there is none. */
-static bool place(int n, char out[PATH_MAX])
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    const unsigned uid = geteuid();
-    if (n == 0)
-        return runtime != NULL && runtime[0] == '/' &&
-               (size_t)snprintf(out, PATH_MAX, "%s/ddprun", runtime) < PATH_MAX;
-    snprintf(out, PATH_MAX, n == 1 ? "/run/user/%u/ddprun" : "/tmp/ddprun-%u", uid);
-    return true;
-}
-
-/* The directory, when it is nobody else's; -1 (errno) when it is not there or not to be trusted. */
-static int open_place(const char *path)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
-        return fd;
-    if (fd >= 0) {
-        close(fd);
-        errno = EACCES;
-    }
-    return -1;
-}
-
-/* The first place that is there or can be made. */
-static int make_place(char path[PATH_MAX])
-{
-    int fd = -1;
-    for (int i = 0; fd < 0 && i < PLACES; i++)
-        if (place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
-            fd = open_place(path);
-    return fd;
-}
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
 
@@ -125,7 +87,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         buf_free(&text);
         return ddp_fail(err, DDP_ERR_IO, "/proc does not tell who we are");
     }
-    int dir = make_place(path);
+    int dir = runtime_dir_make(path);
     bool ok = dir >= 0 && put_file(dir, cookie, &text);
     int error = errno;
     if (dir >= 0)
@@ -134,14 +96,32 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     return ok ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, strerror(error));
 }
 
-/* Wherever it was put: the environment decided that then, and may be another now. */
+/* The record, or "DIGITS.more", what a worker has left: a file, or whatever it has put in place of one. */
+static bool is_of(const char *name, const char *cookie)
+{
+    return strcmp(name, cookie) == 0 ||
+           (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
+}
+
+static void remove_files(int dir, const char *cookie)
+{
+    DIR *d = fdopendir(dup(dir));
+    if (d == NULL)
+        return;
+    rewinddir(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (is_of(e->d_name, cookie) && unlinkat(dir, e->d_name, 0) != 0)
+            unlinkat(dir, e->d_name, AT_REMOVEDIR);
+    closedir(d);
+}
+
+/* Wherever they were put: the environment decided that then, and may be another now. */
 void record_remove(const char *cookie)
 {
-    char path[PATH_MAX];
-    for (int i = 0; i < PLACES; i++) {
-        int dir = place(i, path) ? open_place(path) : -1;
+    for (int i = 0; i < RUNTIME_DIRS; i++) {
+        int dir = runtime_dir_open(i);
         if (dir >= 0) {
-            unlinkat(dir, cookie, 0);
+            remove_files(dir, cookie);
             close(dir);
         }
     }
@@ -205,13 +185,14 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     if (!read_record(dir, name, &r))
         return false;
     if (strcmp(r.boot, here->boot) != 0) {
-        unlinkat(dir, name, 0);
+        remove_files(dir, r.cookie);
         return false;
     }
     if (r.pid_namespace != here->pid_namespace || is_alive(&r.guardian) || is_alive(&r.agent) ||
-        leftovers_is_marked(0, r.cookie))
+        leftovers_is_marked(0, r.cookie) || !bury(&r, quiet))
         return false;
-    return bury(&r, quiet) && unlinkat(dir, name, 0) == 0;
+    remove_files(dir, r.cookie);
+    return true;
 }
 
 /* How many jobs were buried? */
@@ -227,7 +208,7 @@ static int look_through(int dir, const struct record *here, bool quiet)
     }
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.')
+        if (e->d_name[0] == '.' || strlen(e->d_name) != RECORD_COOKIE_CHARS)
             continue;
         seen++;
         buried += look_at(dir, e->d_name, here, quiet);
@@ -238,11 +219,10 @@ static int look_through(int dir, const struct record *here, bool quiet)
 
 void record_sweep(bool quiet)
 {
-    char path[PATH_MAX];
     struct record here;
     bool known = false;
-    for (int i = 0; i < PLACES; i++) {
-        int dir = place(i, path) ? open_place(path) : -1;
+    for (int i = 0; i < RUNTIME_DIRS; i++) {
+        int dir = runtime_dir_open(i);
         if (dir < 0)
             continue;
         known = known || where_are_we(&here);

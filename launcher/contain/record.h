@@ -1,7 +1,5 @@
-/* record.h -- a file for each running job, by which the next start finds what a killed one has left.
- *
- * It lies in the first of these that this user may own: $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun,
- * /tmp/ddprun-UID. The directory is ours alone (owner, 0700, no symbolic link), or it is not used. */
+/* record.h -- a file for each running job, by which the next start finds what a killed one has left. It lies in the
+ * directory of runtime_dir.h, and so do the workers' error files, which go with it. */
 #ifndef LAUNCHER_RECORD_H
 #define LAUNCHER_RECORD_H
 
@@ -13,7 +11,7 @@
  * the directory of the job's control group, "" = none. DDP_ERR_IO: there is no place for it. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err);
 
-/* Nothing is left of the job. */
+/* Nothing is left of the job: its files go. */
 void record_remove(const char *cookie);
 
 /* Look through the records. Where guardian and agent are both gone, kill what their job has left, say so in a line

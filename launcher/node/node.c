@@ -7,7 +7,6 @@
 #include "node/final_report.h"
 #include "node/node_run.h"
 #include "output/logdir.h"
-#include "report/error_dir.h"
 #include "tables/exit_codes.h"
 
 #include "base/clock.h"
@@ -136,8 +135,9 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .max_no_progress = cli->max_no_progress };
 }
 
-/* In an order in which nothing has to be taken back: directories and files first, then the port,
- * then the connection. What was opened is closed by node_finish(), also when a later step fails. */
+/* Files and directories of the user first: what is wrong with them is said before a port is taken. Then the
+ * store, whose thread begins on another processor while this one goes on. What was opened is closed by
+ * node_finish(), also when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -147,19 +147,15 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
     n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
     n->agent = agent_new(&options);
-    n->evidence = evidence_new();
     if (n->pids == NULL || n->asked == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
         status = logdir_make(n->plan, err);
-    error_dir_make(n->plan);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)
         status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
-    if (status == DDP_OK)
-        status = node_begin_attempt(n, 0, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     n->spawner.output = n->output;
     n->spawner.contain = n->contain;
@@ -167,7 +163,10 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->exits);
     if (status == DDP_OK)
         status = store_host_start(n->plan, &n->store, n->port_note, err);
-    return status == DDP_OK ? connect_store(n, err) : status;
+    if (status == DDP_OK)
+        status = connect_store(n, err);
+    n->evidence = evidence_new();
+    return status == DDP_OK ? node_begin_attempt(n, 0, err) : status;
 }
 
 static void close_node(struct node *n)
@@ -177,7 +176,8 @@ static void close_node(struct node *n)
     store_server_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);
-    error_dir_remove(n->plan);
+    if (n->alone)
+        contain_leave(n->contain);
     buf_free(&n->wishes);
     buf_free(&n->attempt_words);
     free(n->pids);

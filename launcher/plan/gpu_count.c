@@ -15,8 +15,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Has this machine, or container, a driver at all? To look for a library that is nowhere takes longer than to start a
- * worker. nvidia-modprobe would load a driver when it is asked for one; WSL has /dev/dxg; a user may have libraries of his own. */
+/* Has this machine, or container, a driver at all? To look for a library that is nowhere takes as long as to
+ * fork. nvidia-modprobe would load a driver when it is asked for one; WSL has /dev/dxg; a user may have
+ * libraries of his own. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",

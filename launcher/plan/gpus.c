@@ -101,7 +101,11 @@ static void named_gpus(struct gpu_list *list, const char *visible)
 
 void gpus_list(struct gpu_list *list, const char *visible, int physical)
 {
-    *list = (struct gpu_list){ .physical = physical, .restricted = visible != NULL };
+    list->physical = physical;
+    list->restricted = visible != NULL;
+    list->hidden = false;
+    list->n = 0;
+    list->note[0] = '\0'; /* the names, 24 KB, are not touched before there are any */
     if (visible == NULL) {
         all_gpus(list);
         return;

@@ -60,10 +60,13 @@ static bool was_given(const struct cli *cli, enum cli_option option)
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
-    gpus_list(&plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
-    if (plan->gpus.note[0] != '\0')
-        add_note(plan, text_of("%s", plan->gpus.note));
-    ddp_status status = gpus_workers(&plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
+    plan->gpus = malloc(sizeof(*plan->gpus));
+    if (plan->gpus == NULL)
+        return DDP_ERR_NOMEM;
+    gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
+    if (plan->gpus->note[0] != '\0')
+        add_note(plan, text_of("%s", plan->gpus->note));
+    ddp_status status = gpus_workers(plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
     if (status != DDP_OK)
         return status;
     plan->nnodes = plan->cli->nnodes;
@@ -147,20 +150,13 @@ static bool any_file(const struct plan *plan)
     return false;
 }
 
-/* Without log files there is still a place for error files: torch's workers leave their exception there. */
-static ddp_status plan_error_dir(struct plan *plan)
-{
-    plan->error_dir = text_of("%s/ddprun_errors_%s", plan->facts->tmp_dir, plan->facts->nonce);
-    return plan->error_dir != NULL ? DDP_OK : DDP_ERR_NOMEM;
-}
-
 /* The job's directory: named after the job, and never that of another run. */
 static ddp_status plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     const char *nonce = plan->facts->nonce;
     if (to_nowhere(cli) || (cli->log_dir == NULL && (cli->log_file != NULL || !any_file(plan))))
-        return plan_error_dir(plan);
+        return DDP_OK;
     if (cli->log_dir == NULL)
         plan->log_root = text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
     else if (cli->job == NULL)
@@ -220,8 +216,9 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
     }
     if (w->log_dir != NULL)
         w->error_file = text_of("%s/error.json", w->log_dir);
-    else if (plan->error_dir != NULL)
-        w->error_file = text_of("%s/attempt_%d_rank_%d.json", plan->error_dir, plan->attempt, w->rank);
+    else if (plan->facts->error_stem != NULL)
+        w->error_file =
+            text_of("%s.attempt_%d_rank_%d.json", plan->facts->error_stem, plan->attempt, w->rank);
     else
         w->error_file = text_of("%s", "");
     return w->error_file != NULL &&
@@ -288,14 +285,6 @@ static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-void plan_without_error_files(struct plan *plan)
-{
-    free(plan->error_dir);
-    plan->error_dir = NULL;
-    for (int i = 0; i < plan->nproc; i++)
-        plan->workers[i].error_file[0] = '\0';
-}
-
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
 {
     plan->attempt = attempt;
@@ -348,7 +337,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;
         w->rank = plan->node_rank * plan->nproc + r;
-        w->gpu = plan->nproc <= plan->gpus.n ? plan->gpus.names[r] : NULL;
+        w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
         w->argv = program_argv(plan->cli, python, r);
         if (w->argv == NULL || !plan_output(plan, w))
             return DDP_ERR_NOMEM;
@@ -469,9 +458,9 @@ void plan_free(struct plan *plan)
     for (int i = 0; i < PLAN_NOTES_MAX; i++)
         free(plan->notes[i]);
     env_base_free(&plan->env);
+    free(plan->gpus);
     free(plan->workers);
     free(plan->log_root);
-    free(plan->error_dir);
     free(plan->job);
     *plan = (struct plan){ 0 };
 }

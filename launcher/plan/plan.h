@@ -24,6 +24,7 @@ struct plan_facts {
     const char *nonce;      /* random, fit for a file name: made-up job ids and log directories end in it */
     const char *start_time; /* for a file name, to the second */
     const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
+    const char *error_stem; /* how paths of error files begin without log directory; NULL = there are none */
 };
 
 /* Where one stream of a worker goes. Both = tee; neither: only its last lines are kept, for the report. */
@@ -50,8 +51,7 @@ struct plan {
     int master_port; /* as asked for, 0 = any; the shell writes the real one here before the first plan_env */
     bool port_may_change; /* nobody asked for this port: take a free one when it is in use, and say so */
     int nproc, world_size, nnodes, node_rank;
-    struct gpu_list gpus;
-    char *error_dir;             /* for error files when there is no log_root; NULL = none */
+    struct gpu_list *gpus;       /* owned */
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     int attempt;                 /* whose paths the workers have now, from 0 */
     bool prefix;                 /* lines on the console have one */
@@ -67,9 +67,6 @@ struct plan {
 ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
-
-/* There is no place for error files after all. */
-void plan_without_error_files(struct plan *plan);
 
 /* Make the workers' paths anew for another attempt. What borrowed the old ones must be gone. */
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);

@@ -89,7 +89,7 @@ static bool print_head(struct buf *out, const struct plan *plan)
                          plan->nproc == 1 ? "" : "s", plan->facts->host, plan->master_addr);
     ok = ok && (plan->master_port != 0 ? buf_printf(out, "%d\n", plan->master_port)
                                        : buf_printf(out, "any free port\n"));
-    ok = ok && buf_printf(out, "GPUs: %d visible of %d\n", plan->gpus.n, plan->gpus.physical);
+    ok = ok && buf_printf(out, "GPUs: %d visible of %d\n", plan->gpus->n, plan->gpus->physical);
     if (plan->contained_by != NULL)
         ok = ok && buf_printf(out, "contained by: %s\n", plan->contained_by);
     if (plan->log_root != NULL)
@@ -183,8 +183,8 @@ static bool add_job(cJSON *o, const struct plan *plan)
            json_add_text(o, "master_addr", plan->master_addr) && add_port(o, plan->master_port) &&
            json_add_number(o, "world_size", plan->world_size) && json_add_number(o, "nnodes", plan->nnodes) &&
            json_add_number(o, "node_rank", plan->node_rank) &&
-           json_add_number(o, "gpus_visible", plan->gpus.n) &&
-           json_add_number(o, "gpus_physical", plan->gpus.physical) &&
+           json_add_number(o, "gpus_visible", plan->gpus->n) &&
+           json_add_number(o, "gpus_physical", plan->gpus->physical) &&
            json_add_text(o, "contained_by", plan->contained_by) &&
            json_add_text(o, "log_dir", plan->log_root) && json_add_bool(o, "prefix", plan->prefix);
 }

@@ -150,10 +150,10 @@ static void until_ready(struct run_process *p)
     cr_assert(run_until_output(p, "ready", 20000), "%s", run_output(p));
 }
 
-/* Start a job with a daemon that hears nothing, kill both of its watchers. */
+/* Start a job with a daemon that hears nothing and an error file, kill both of its watchers. */
 static void orphan_a_job(const char *layer, const char *hold)
 {
-    struct run_process *p = START(layer, WORKER, hold, "daemon", "say:ready", "forever");
+    struct run_process *p = START(layer, WORKER, hold, "daemon", "record:{}", "say:ready", "forever");
     until_ready(p);
     pid_t agent = job_child(run_pid(p), 0);
     if (agent == 0)

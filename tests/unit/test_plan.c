@@ -28,7 +28,8 @@ static ddp_status make(char *const *words, char *const *environment, int gpus)
                                  .cpus = 8,
                                  .host = "n1",
                                  .nonce = "k3x9",
-                                 .tmp_dir = "/tmp" };
+                                 .tmp_dir = "/tmp",
+                                 .error_stem = "/run/ddprun/c00k1e" };
     cr_assert_eq(cli_parse(&cli, argc, argv, environment, &err), DDP_OK, "%s", err.msg);
     return plan_make(&plan, &cli, &facts, &err);
 }
@@ -76,7 +77,7 @@ Test(plan, without_options_is_one_worker, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "./train");
     cr_assert_str_eq(plan.workers[0].argv[1], "-x");
     cr_assert_null(plan.workers[0].argv[2]);
-    cr_assert_str_eq(plan.workers[0].error_file, "/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json");
+    cr_assert_str_eq(plan.workers[0].error_file, "/run/ddprun/c00k1e.attempt_0_rank_0.json");
 }
 
 Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
@@ -150,7 +151,7 @@ Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
     PLAN("--log_dir=/dev/null", "--redirects=1", "p");
     cr_assert_null(plan.log_root);
     cr_assert_null(plan.workers[0].out.file);
-    cr_assert_str_eq(plan.workers[0].error_file, "/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json");
+    cr_assert_str_eq(plan.workers[0].error_file, "/run/ddprun/c00k1e.attempt_0_rank_0.json");
 }
 
 Test(plan, what_cannot_be_is_refused)
@@ -217,7 +218,7 @@ Test(plan, is_printed_so_that_it_can_be_pasted, .fini = tear_down)
                      "        TORCHELASTIC_MAX_RESTARTS=0\n"
                      "        TORCHELASTIC_RUN_ID=j\n"
                      "        TORCHELASTIC_USE_AGENT_STORE=True\n"
-                     "        TORCHELASTIC_ERROR_FILE=/tmp/ddprun_errors_k3x9/attempt_0_rank_0.json\n"
+                     "        TORCHELASTIC_ERROR_FILE=/run/ddprun/c00k1e.attempt_0_rank_0.json\n"
                      "        TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
                      "        NCCL_ASYNC_ERROR_HANDLING=1\n"
                      "        DDPRUN_STORE=1\n"

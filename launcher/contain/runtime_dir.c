@@ -1,0 +1,78 @@
+/* runtime_dir.c -- see runtime_dir.h. */
+#include "contain/runtime_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The n-th place; false when there is none. */
+static bool place(int n, char out[PATH_MAX])
+{
+    static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
+    const char *below = variables[n] != NULL ? getenv(variables[n]) : "/";
+    const unsigned uid = geteuid();
+    int len;
+    if (below == NULL || below[0] != '/')
+        return false;
+    if (n == 0)
+        len = snprintf(out, PATH_MAX, "%s/ddprun", below);
+    else if (n == 1)
+        len = snprintf(out, PATH_MAX, "/run/user/%u/ddprun", uid);
+    else
+        len = snprintf(out, PATH_MAX, "%s/ddprun-%u", n == 2 ? "/tmp" : below, uid);
+    return len < PATH_MAX;
+}
+
+/* The directory, when it is nobody else's; -1 (errno) when it is not there or not to be trusted. */
+static int open_ours(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
+        return fd;
+    if (fd >= 0) {
+        close(fd);
+        errno = EACCES;
+    }
+    return -1;
+}
+
+int runtime_dir_open(int n)
+{
+    char path[PATH_MAX];
+    return place(n, path) ? open_ours(path) : -1;
+}
+
+int runtime_dir_make(char path[PATH_MAX])
+{
+    int fd = -1;
+    for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++)
+        if (place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
+            fd = open_ours(path);
+    return fd;
+}
+
+/* Is it there, or could it be made? */
+static bool is_usable(const char *path)
+{
+    char parent[PATH_MAX];
+    int fd = open_ours(path);
+    if (fd >= 0) {
+        close(fd);
+        return true;
+    }
+    snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path), path);
+    return errno == ENOENT && faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+bool runtime_dir_find(char path[PATH_MAX])
+{
+    for (int i = 0; i < RUNTIME_DIRS; i++)
+        if (place(i, path) && is_usable(path))
+            return true;
+    return false;
+}

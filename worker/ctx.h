@@ -18,6 +18,7 @@ struct ddp_ctx {
     uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
     struct ddp_store *progress_store;          /* owned; what ddp_progress needs in a world of one */
+    bool progress_tried;                       /* ... to connect it; once is enough */
     uint64_t progress_told_ms;                 /* 0 = not yet */
     struct ddp_group world;
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */

@@ -67,10 +67,11 @@ DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
-/* Tell the launcher that step `step` is done, counted over all attempts (a checkpoint's number goes on). With
- * --max_restarts it ends a job whose attempts come no further. Call it after every step: it looks at a clock, and five
- * times a second at most it sends a few bytes and waits for nothing. Without ddprun it does nothing. An error can be
- * ignored, the job goes on as well without. */
+/* Tell the launcher that step `step` is done, counted over all attempts (a checkpoint's number goes on).
+ * With --max_restarts it ends a job whose attempts come no further. Call it after every step: it looks at a
+ * clock, and five times a second at most it sends a few bytes and waits for nothing (in a world of one the
+ * first call connects). Without ddprun it does nothing. An error can be ignored, the job goes on as well
+ * without. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* The words of the last failed call on this thread: rank, operation, sequence number, what was expected. "" if none.

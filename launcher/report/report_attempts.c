@@ -55,7 +55,8 @@ static const char *words_of(const struct report *r, int i, const struct agent_at
     return text;
 }
 
-bool no_restart_words(const struct agent *agent, struct buf *out)
+/* Why there is no further attempt; nothing is appended when there is nothing to explain. */
+static bool no_restart_words(const struct agent *agent, struct buf *out)
 {
     const int max = agent_max_restarts(agent);
     switch (agent_no_restart(agent)) {

@@ -11,9 +11,6 @@
  * exit. False when memory is short. */
 bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out);
 
-/* "all 3 restarts are used up"; nothing is appended when there is nothing to explain. False when memory is short. */
-bool no_restart_words(const struct agent *agent, struct buf *out);
-
 /* The rows; none for a job of one attempt that left nothing behind. */
 void report_attempts(const struct report *r, struct rows *rows);
 

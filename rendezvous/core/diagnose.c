@@ -29,12 +29,14 @@ enum rank_finding diagnose(const struct rank_facts *f)
     return f->started ? RANK_STARTED : RANK_UNKNOWN;
 }
 
-const char *diagnose_state(enum rank_finding finding)
+/* For the JSON: "connected". */
+static const char *state_name(enum rank_finding finding)
 {
     return finding_table[finding].state;
 }
 
-const char *diagnose_signal_name(int signal)
+/* "SIGKILL", or NULL for a signal that has no name of its own here. */
+static const char *signal_name(int signal)
 {
 #define NAME(sig) \
     case sig:     \
@@ -93,7 +95,7 @@ static bool put_code(const struct rank_facts *f, struct buf *out)
 
 static bool put_signal(const struct rank_facts *f, struct buf *out)
 {
-    const char *name = diagnose_signal_name(f->signal);
+    const char *name = signal_name(f->signal);
     return name ? buf_printf(out, "%d, %s", f->signal, name) : buf_printf(out, "%d", f->signal);
 }
 
@@ -134,7 +136,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "rank", f->rank);
-    cJSON_AddStringToObject(o, "state", diagnose_state(diagnose(f)));
+    cJSON_AddStringToObject(o, "state", state_name(diagnose(f)));
     if (f->host != NULL)
         cJSON_AddStringToObject(o, "host", f->host);
     if (f->pid != 0)

@@ -49,17 +49,11 @@ struct rank_facts {
 
 enum rank_finding diagnose(const struct rank_facts *facts);
 
-/* The state for the JSON, "connected". */
-const char *diagnose_state(enum rank_finding finding);
-
 /* Append the sentence, without "rank N: ". False when memory is short. */
 bool diagnose_sentence(const struct rank_facts *facts, struct buf *out);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
-
-/* "SIGKILL", or NULL for a signal that has no name of its own here. */
-const char *diagnose_signal_name(int signal);
 
 #endif

@@ -114,7 +114,8 @@ static float speck(ddp_random *luck)
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
 }
 
-void glyph_draw(ddp_random *luck, int label, uint8_t *pixels)
+/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
+static void draw(ddp_random *luck, int label, uint8_t *pixels)
 {
     float paper[PICTURE_PIXELS] = { 0 };
     struct hand hand = take_hand(luck);
@@ -145,5 +146,5 @@ void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
         labels[other] = held;
     }
     for (size_t i = 0; i < n; i++)
-        glyph_draw(luck, labels[i], pixels + i * PICTURE_PIXELS);
+        draw(luck, labels[i], pixels + i * PICTURE_PIXELS);
 }

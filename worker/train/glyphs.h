@@ -8,9 +8,6 @@
 #include "dataset.h"
 #include "ddp/random.h"
 
-/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
-void glyph_draw(ddp_random *luck, int label, uint8_t *pixels);
-
 /* Fill `n` pictures and their labels. Every class comes equally often (up to one), in random order. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels);
 

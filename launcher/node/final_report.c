@@ -80,12 +80,13 @@ static void leave_in_log_dir(const struct report *r)
  *
  * Success is silent, as with every program of a pipeline; a machine that reads events always gets
  * the last one. */
-static void print_it(const struct report *r)
+static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
     const bool wanted = cli->json || cli->verbose || report_needed(r);
     struct buf out = { 0 };
-    if (wanted && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
+    const bool row = !midline || buf_append(&out, "\n", 1); /* never with --json */
+    if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
     else if (wanted)
         log_error("no memory for the report; the exit code is %d", agent_exit_code(r->agent));
@@ -178,7 +179,7 @@ void final_report(const struct final_facts *f)
     r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
     look_at_program(&r, &details, f->program);
     read_error_file(&r, &details);
-    print_it(&r);
+    print_it(&r, output_is_midline(f->output));
     say_losses(lost, r.n_lost);
     if (f->plan->log_root != NULL)
         leave_in_log_dir(&r);

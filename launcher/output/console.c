@@ -81,11 +81,12 @@ static void queue_batch(struct console *c, int sink)
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool terminal = row_of(c, STDERR_FILENO)->escape;
-    bool ok = buf_printf(out, "%sddprun: ", line_row_wipe(&c->screen)) &&
+    bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
               (terminal ? escape_put(out, slice_str(text)) : buf_printf(out, "%s", text)) &&
               buf_append(out, "\n", 1);
     if (!ok)
         out->len = 0;
+    c->midline = c->midline && !ok;
 }
 
 /* What workers said before comes before it. */
@@ -246,6 +247,8 @@ static void account(struct console_stream *s)
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
+        if (s->sink == SINK_STDERR && bytes.len > 0)
+            s->console->midline = ((const char *)bytes.data)[bytes.len - 1] != '\n';
         sinks_put(s->console->sinks, s->sink, bytes);
         return false;
     }

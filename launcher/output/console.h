@@ -21,6 +21,7 @@ struct console {
     struct line_row screen; /* the terminal, where progress bars are drawn */
     struct line_row dumb;   /* a terminal that cannot move its cursor */
     struct line_row plain;  /* everything else */
+    bool midline;           /* a single worker's stderr, passed on as it is, stands within a line */
     struct buf batch;       /* lines made from one read, so that they are queued at once */
     size_t held;            /* bytes in unfinished lines of all streams */
     struct console_fold {   /* --fold: lines that wait for others, on stdout and stderr */

@@ -381,6 +381,11 @@ void output_drain(struct output *o, uint64_t limit_ms)
     look_for_idle(o);
 }
 
+bool output_is_midline(const struct output *o)
+{
+    return o->console.midline;
+}
+
 bool output_loss(struct output *o, size_t i, struct loss *loss)
 {
     return sinks_loss(o->sinks, i, loss);

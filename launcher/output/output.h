@@ -56,6 +56,9 @@ void output_drain(struct output *o, uint64_t limit_ms);
 /* The drain that follows is the last one. After a job that went `well` it waits for a slow reader for ever. */
 void output_finish(struct output *o, bool well);
 
+/* Does stderr stand within a line of a worker? What we write there next begins with a newline. */
+bool output_is_midline(const struct output *o);
+
 /* The i-th sink that lost bytes, or will by output_close; false behind the last one. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 

@@ -237,3 +237,18 @@ Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_
     cr_expect_eq(job_count(r.out, "[1] done"), 1, "%s", r.out);
     run_free(&r);
 }
+
+/* A single worker's bytes pass as they are, but the line to search for is a line. */
+Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
+{
+    struct run_result r =
+        JOB("--max_restarts=1", "--restart_backoff=10ms", "sh", "-c", "printf half >&2; exit 3");
+    cr_expect_eq(r.exit_code, 3);
+    cr_expect_eq(strncmp(r.err, "half\nddprun: attempt 1 failed", 28), 0, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "\nhalf\nddprun: rank 0 on "), "%s", r.err);
+    run_free(&r);
+    r = JOB("sh", "-c", "printf half >&2");
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_str_eq(r.err, "half");
+    run_free(&r);
+}

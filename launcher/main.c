@@ -111,7 +111,7 @@ static int carry_out(struct plan *plan)
         return cannot_begin(&err);
     struct node_job job = { .plan = plan, .contain = contain };
     plan->contained_by = contain_words(contain);
-    if (!plan->cli->dry_run)
+    if (!plan->cli->dry_run && !plan->cli->quiet)
         ulimits_warn(plan->nproc);
     int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
     contain_close(contain);
@@ -167,7 +167,7 @@ static int run(const struct cli *cli)
                                       .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
-    if (plan.log_root == NULL && facts.error_stem == NULL)
+    if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
         log_warn("workers cannot leave error files, there is no directory for them (XDG_RUNTIME_DIR, TMPDIR, "
                  "or --log_dir)");
     int exit_code = carry_out(&plan);

@@ -5,8 +5,8 @@
  * and not an oversight.
  *
  * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
- * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell says so
- * (`unasked`). It is a failure too, but never the first.
+ * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell
+ * says so (`unasked`). It is a failure too, but never the first.
  *
  * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
  * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST). Then nobody is

@@ -112,7 +112,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears that. */
+/* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears
+ * that. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->pids[local_rank];

@@ -167,7 +167,8 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
-/* A handler of SIGTERM may end a worker within the millisecond of the signal: only who sent it knows the order. */
+/* A handler of SIGTERM may end a worker within the millisecond of the signal: only who sent it knows the
+ * order. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {

@@ -61,6 +61,13 @@ show() {
     sed 's/^/    | /' "$1" | tail -n "${2:-400}"
 }
 
+# Criterion forgets a note of its own about a test that was left out. A suppression by the name of the library would hide
+# our leaks, too, because it calls every test; here no other code may appear in the whole report.
+leaks_of_criterion_only() {
+    grep -q 'LeakSanitizer: detected memory leaks' "$1" &&
+        ! grep -E '^ +#[0-9]+ ' "$1" | grep -qvE 'libasan|/libcriterion\.so'
+}
+
 run_suite() {
     local suite=$1 name rc=0 start end logs why=
     name=${suite#"$BUILD"/}
@@ -76,7 +83,9 @@ run_suite() {
     esac
     end=${EPOCHREALTIME/[.,]/}
     count_tap "$tap" "$name"
-    mapfile -t logs < <(compgen -G "$LOGS/$file.sanitizer*")
+    mapfile -t logs < <(compgen -G "$LOGS/$file.sanitizer*" | while read -r log; do
+        leaks_of_criterion_only "$log" || echo "$log"
+    done)
     if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
         why="not finished after $limit s"
     elif [ ${#logs[@]} -gt 0 ]; then

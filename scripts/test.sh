@@ -60,7 +60,7 @@ if [ "$quick" = no ]; then
     step asan make -j"$jobs" asan
     step ubsan make -j"$jobs" ubsan
     step tsan make -j"$jobs" tsan
-    step fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-20}"
+    step fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-12}"
     # Every version of clang-format breaks lines in its own way; the files follow the one of Debian 12.
     if clang-format --version | grep -q 'version 14\.'; then
         step format make check-format

@@ -4,7 +4,6 @@
 #include "job.h"
 
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,27 +79,21 @@ static void need_nobody(void)
 
 /* --- old kernels ------------------------------------------------------------------------------------------------ */
 
-struct profile {
-    char calls[80], contain[20], says[40];
-};
-
-ParameterizedTestParameters(fallbacks, an_old_kernel_will_do_and_it_is_said)
-{
-    static struct profile profiles[] = {
-        { "pidfd_open,pidfd_send_signal", "--contain=auto", "no pidfd_open" },
-        { "clone3,close_range", "--contain=auto", "no clone3" },
-        { "pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range" },
-    };
-    return cr_make_param_array(struct profile, profiles, sizeof(profiles) / sizeof(profiles[0]));
-}
-
-ParameterizedTest(struct profile *p, fallbacks, an_old_kernel_will_do_and_it_is_said)
+/* A kernel without `calls`. */
+static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
     struct run_result r =
-        run_behind((const char *const[]){ bin("tests/prog/without"), p->calls, "--", NULL }, p->contain);
+        run_behind((const char *const[]){ bin("tests/prog/without"), calls, "--", NULL }, contain);
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.err, p->says), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, says), "without %s: %s", calls, r.err);
     run_free(&r);
+}
+
+Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
+{
+    expect_fallback("pidfd_open,pidfd_send_signal", "--contain=auto", "no pidfd_open");
+    expect_fallback("clone3,close_range", "--contain=auto", "no clone3");
+    expect_fallback("pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range");
 }
 
 /* As in test_survivors.c, on the poorest of them. */
@@ -163,30 +156,26 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
 
 /* --- limits ----------------------------------------------------------------------------------------------------- */
 
-struct limit {
-    char shell[64], says[64];
-};
-
-ParameterizedTestParameters(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
-{
-    static struct limit limits[] = { { "ulimit -n 16", "the limit is 16 open files" },
-                                     { "ulimit -n 40", "'ulimit -n 92'" },
-                                     { "ulimit -u 1", "the limit is 1 processes" },
-                                     { "ulimit -u 3", "'ulimit -u 19'" } };
-    return cr_make_param_array(struct limit, limits, sizeof(limits) / sizeof(limits[0]));
-}
-
-ParameterizedTest(struct limit *l, fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
+/* With the limits that `shell` sets. */
+static void expect_named(const char *shell, const char *says)
 {
     char script[512];
-    need_no_sanitizer();
-    need_nobody();
-    snprintf(script, sizeof(script), "%s; exec '%s' --standalone --nproc_per_node=16 '%s' sleep:100",
-             l->shell, bin("ddprun"), bin("tests/prog/worker"));
+    snprintf(script, sizeof(script), "%s; exec '%s' --standalone --nproc_per_node=16 '%s' sleep:100", shell,
+             bin("ddprun"), bin("tests/prog/worker"));
     struct run_result r = run_command((const char *const[]){ "setpriv", "--reuid=64999", "--regid=65534",
                                                              "--clear-groups", "bash", "-c", script, NULL },
                                       NULL);
-    cr_expect(r.exit_code == 125 || r.exit_code == 126, "exit %d: %s", r.exit_code, r.err);
-    cr_expect_not_null(strstr(r.err, l->says), "%s", r.err);
+    cr_expect(r.exit_code == 125 || r.exit_code == 126, "%s: exit %d: %s", shell, r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.err, says), "%s: %s", shell, r.err);
     run_free(&r);
+}
+
+Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
+{
+    need_no_sanitizer();
+    need_nobody();
+    expect_named("ulimit -n 16", "the limit is 16 open files");
+    expect_named("ulimit -n 40", "'ulimit -n 92'");
+    expect_named("ulimit -u 1", "the limit is 1 processes");
+    expect_named("ulimit -u 3", "'ulimit -u 19'");
 }

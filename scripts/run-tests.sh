@@ -69,7 +69,7 @@ leaks_of_criterion_only() {
 }
 
 run_suite() {
-    local suite=$1 name rc=0 start end logs why=
+    local suite=$1 name rc=0 start end logs found log why=
     name=${suite#"$BUILD"/}
     name=${name#tests/}
     local file=${name//\//.}
@@ -83,9 +83,11 @@ run_suite() {
     esac
     end=${EPOCHREALTIME/[.,]/}
     count_tap "$tap" "$name"
-    mapfile -t logs < <(compgen -G "$LOGS/$file.sanitizer*" | while read -r log; do
-        leaks_of_criterion_only "$log" || echo "$log"
-    done)
+    mapfile -t found < <(compgen -G "$LOGS/$file.sanitizer*")
+    logs=()
+    for log in "${found[@]}"; do
+        leaks_of_criterion_only "$log" && rc=0 || logs+=("$log")
+    done
     if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
         why="not finished after $limit s"
     elif [ ${#logs[@]} -gt 0 ]; then
@@ -105,7 +107,6 @@ run_suite() {
         failed_names+=("$name")
         [[ $suite != *.sh ]] || show "$tap"
         show "$out"
-        local log
         for log in "${logs[@]}"; do
             show "$log" 120
         done

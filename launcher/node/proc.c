@@ -66,7 +66,7 @@ IN_CHILD static void default_signals(void)
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
         /* What the user wants ignored stays so; what we ignore ourselves does not. */
-        if (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE)
+        if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));

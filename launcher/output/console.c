@@ -46,6 +46,8 @@ void console_init(struct console *c, const struct plan *plan, struct sinks *sink
     c->colour[1] = has_colour(plan, STDERR_FILENO);
     c->screen = (struct line_row){ .escape = true, .terminal = true };
     c->dumb.escape = true;
+    c->rows[0] = row_of(c, STDOUT_FILENO);
+    c->rows[1] = row_of(c, STDERR_FILENO);
 }
 
 void console_free(struct console *c)
@@ -80,7 +82,7 @@ static void queue_batch(struct console *c, int sink)
 /* Names of files and of foreign processes are in it: no more to be trusted than a worker's line. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
-    bool terminal = row_of(c, STDERR_FILENO)->escape;
+    bool terminal = c->rows[1]->escape;
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
               (terminal ? escape_put(out, slice_str(text)) : buf_printf(out, "%s", text)) &&
               buf_append(out, "\n", 1);
@@ -128,7 +130,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     for (int i = 0; i < 2; i++) {
         struct console_fold *f = &c->folds[i];
         *f = (struct console_fold){ .console = c, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR };
-        f->row = row_of(c, i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+        f->row = c->rows[i];
         f->fold = fold_new(c->plan->nproc, on_folded, f);
         if (f->fold == NULL)
             return false;
@@ -210,7 +212,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     const struct plan *plan = c->plan;
     *s = (struct console_stream){ .console = c, .local_rank = local_rank, .which = which };
     s->sink = which == STD_OUT || plan->cli->json ? SINK_STDOUT : SINK_STDERR;
-    s->row = row_of(c, which == STD_OUT ? STDOUT_FILENO : STDERR_FILENO);
+    s->row = c->rows[which == STD_ERR];
     s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json;
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
     make_prefix(s);

@@ -16,15 +16,16 @@
 struct console {
     const struct plan *plan; /* borrowed, as are the sinks */
     struct sinks *sinks;
-    uint64_t started_ms;    /* zero of the times in events */
-    bool colour[2];         /* on stdout, on stderr */
-    struct line_row screen; /* the terminal, where progress bars are drawn */
-    struct line_row dumb;   /* a terminal that cannot move its cursor */
-    struct line_row plain;  /* everything else */
-    bool midline;           /* a single worker's stderr, passed on as it is, stands within a line */
-    struct buf batch;       /* lines made from one read, so that they are queued at once */
-    size_t held;            /* bytes in unfinished lines of all streams */
-    struct console_fold {   /* --fold: lines that wait for others, on stdout and stderr */
+    uint64_t started_ms;      /* zero of the times in events */
+    bool colour[2];           /* on stdout, on stderr */
+    struct line_row screen;   /* the terminal, where progress bars are drawn */
+    struct line_row dumb;     /* a terminal that cannot move its cursor */
+    struct line_row plain;    /* everything else */
+    struct line_row *rows[2]; /* one of these for stdout, one for stderr */
+    bool midline;             /* a single worker's stderr, passed on as it is, stands within a line */
+    struct buf batch;         /* lines made from one read, so that they are queued at once */
+    size_t held;              /* bytes in unfinished lines of all streams */
+    struct console_fold {     /* --fold: lines that wait for others, on stdout and stderr */
         struct console *console;
         struct fold *fold; /* NULL when lines are not folded */
         int sink;

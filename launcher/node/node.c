@@ -4,7 +4,6 @@
  * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
 #include "node/node.h"
 
-#include "node/final_report.h"
 #include "node/node_run.h"
 #include "output/logdir.h"
 #include "tables/exit_codes.h"
@@ -14,44 +13,6 @@
 #include "base/log.h"
 
 #include <stdlib.h>
-
-enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
-
-/* Only a life that has come to its end is reported; what failed before the first worker has said so
- * already. */
-static void report(struct node *n)
-{
-    const char *path = env_find(n->plan->facts->environ_block, "PATH");
-    final_report(&(struct final_facts){ .plan = n->plan,
-                                        .agent = n->agent,
-                                        .output = n->output,
-                                        .evidence = n->evidence,
-                                        .started_ms = n->started_ms,
-                                        .stop = &n->stop_heard,
-                                        .program = n->spawner.failed,
-                                        .attempt_words = buf_slice(&n->attempt_words),
-                                        .stuck = n->stuck,
-                                        .n_stuck = n->n_stuck,
-                                        .left_waiting = n->left_waiting,
-                                        .path = path });
-}
-
-/* Close every handle; the loop then ends by itself. */
-void node_finish(struct node *n, int exit_code)
-{
-    if (n->ended)
-        return;
-    n->ended = true;
-    n->exit_code = exit_code;
-    node_close_signals(n);
-    uv_close((uv_handle_t *)&n->timer, NULL);
-    uv_close((uv_handle_t *)&n->more, NULL);
-    input_close(n->input);
-    store_link_close(n->link);
-    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
-        report(n);
-    output_close(n->output);
-}
 
 static void ask_progress(struct node *n)
 {
@@ -81,14 +42,6 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Nothing else would end the wait for a store that hangs. */
-void node_expect_answer(struct node *n)
-{
-    const uint64_t limit_ms = n->plan->cli->timeout_ms;
-    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
-    node_set_timer(n);
-}
-
 /* The agent is a client of its own store, over TCP like everybody: with the store on another host
  * nothing changes here. */
 static ddp_status connect_store(struct node *n, struct ddp_err *err)
@@ -111,16 +64,6 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
                                                 .user = n };
     node_expect_answer(n);
     return store_link_open(&options, &n->link, err);
-}
-
-ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
-{
-    n->left_waiting[0] = '\0';
-    n->spawner.failed = NULL;
-    input_attempt(n->input);
-    ddp_status status = contain_attempt(n->contain, attempt, err);
-    evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
-    return status == DDP_OK ? output_attempt(n->output, attempt, err) : status;
 }
 
 static struct agent_options agent_options_of(const struct plan *plan)
@@ -193,6 +136,7 @@ int node_run(void *arg, int lifeline)
     struct node n = { .plan = job->plan,
                       .contain = job->contain,
                       .started_ms = clock_ms(),
+                      .on_timer = node_on_timer,
                       .exits.epoll = -1,
                       .alone = true,
                       .store_deadline_ms = UINT64_MAX,

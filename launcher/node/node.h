@@ -1,10 +1,14 @@
 /* node.h -- private to node*.c: the agent process around the core of agent.h.
  *
- *     node.c          opens, runs and closes
- *     node_events.c   what happened (ends of children, time, the store) becomes an event
- *     node_wishes.c   the core's wishes are carried out
- *     node_signals.c  signals of the user, the death of the guardian
- *     node_status.c   what each worker does, when the user asks
+ * The files are the rungs of a ladder: each calls only those below it.
+ *
+ *     node.c           opens, runs and frees
+ *     node_signals.c   signals of the user, the death of the guardian become events
+ *     node_events.c    time and the store's answers become events
+ *     node_wishes.c    the core's wishes are carried out
+ *     node_children.c  children that have ended are waited for
+ *     node_status.c    what each worker does, when the user asks
+ *     node_core.c      asks the core, arms the timer, closes
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
  * wishes; node_pump() carries them out, some at a time. */
@@ -39,9 +43,10 @@ struct node {
     char port_note[NOTE_MAX];
 
     uv_loop_t loop;
-    uv_timer_t timer; /* the core's deadline, or the store's */
-    uv_idle_t more;   /* runs while wishes are left, or children that have ended */
-    bool ended;       /* handles are closing */
+    uv_timer_t timer;     /* the core's deadline, or the store's */
+    uv_timer_cb on_timer; /* node_on_timer: node_set_timer(), below it, cannot name it */
+    uv_idle_t more;       /* runs while wishes are left, or children that have ended */
+    bool ended;           /* handles are closing */
 
     uv_poll_t lifeline, signals; /* of the two descriptors that follow */
     int lifeline_fd, signal_fd;
@@ -79,10 +84,13 @@ static inline int node_rank(const struct node *n, int local_rank)
     return n->plan->workers[local_rank].rank;
 }
 
-/* --- node.c --- */
+/* --- node_core.c --- */
 
-/* The shell's part of an attempt's begin: containment, log files, fresh lines. */
-ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err);
+/* Ask the core. Its wishes wait for the next node_pump(). */
+void node_feed(struct node *n, struct agent_event event);
+
+/* Wake up at the next deadline: the core's, or the store's. */
+void node_set_timer(struct node *n);
 
 /* The store is being asked: when it has not answered by --timeout (60 s without), it counts as lost. */
 void node_expect_answer(struct node *n);
@@ -90,39 +98,8 @@ void node_expect_answer(struct node *n);
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);
 
-/* --- node_events.c --- */
-
-/* Ask the core. Its wishes wait for the next node_pump(). */
-void node_feed(struct node *n, struct agent_event event);
-
-/* Take every child that has ended. */
-void node_reap(struct node *n);
-
-/* Wake up at the next deadline: the core's, or the store's. */
-void node_set_timer(struct node *n);
-
 /* Only output is left, somebody does not read it, and the user has told us to stop. */
 void node_leave_output(struct node *n);
-
-/* Answers of the store; for store_link_options. */
-void node_on_ready(void *user);
-void node_on_lost(void *user, const char *why);
-void node_on_progress(void *user, int64_t step);
-void node_on_left_waiting(void *user, int rank, const char *barrier, const char *waiting);
-
-/* --- node_wishes.c --- */
-
-/* Carry out some wishes; the loop comes back for the others. */
-void node_pump(struct node *n);
-
-/* --- node_signals.c --- */
-
-/* Begin to listen to signals and to the guardian's end of the lifeline. False: no descriptor (errno); nothing is
- * open then. */
-bool node_watch_signals(struct node *n, int lifeline);
-
-/* Close what node_watch_signals opened. All signals stay blocked. */
-void node_close_signals(struct node *n);
 
 /* --- node_status.c --- */
 
@@ -133,5 +110,35 @@ void node_status(struct node *n, const struct signal_heard *heard);
 
 /* The store's answer; for store_link_options. */
 void node_on_status(void *user, const struct cJSON *answer);
+
+/* --- node_children.c --- */
+
+/* Take children that have ended; `n->reap` stays true when there may be more. */
+void node_reap(struct node *n);
+
+/* --- node_wishes.c --- */
+
+/* Carry out some wishes; the loop comes back for the others. */
+void node_pump(struct node *n);
+
+/* --- node_events.c --- */
+
+/* The shell's part of an attempt's begin: containment, log files, fresh lines. */
+ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err);
+
+/* A deadline has come; for node.on_timer. */
+void node_on_timer(uv_timer_t *timer);
+
+/* Answers of the store; for store_link_options. */
+void node_on_ready(void *user);
+void node_on_lost(void *user, const char *why);
+void node_on_progress(void *user, int64_t step);
+void node_on_left_waiting(void *user, int rank, const char *barrier, const char *waiting);
+
+/* --- node_signals.c --- */
+
+/* Begin to listen to signals and to the guardian's end of the lifeline; node_finish() ends it. False: no descriptor
+ * (errno); nothing is open then. */
+bool node_watch_signals(struct node *n, int lifeline);
 
 #endif

@@ -163,11 +163,3 @@ bool node_watch_signals(struct node *n, int lifeline)
     node_open_status(n);
     return true;
 }
-
-void node_close_signals(struct node *n)
-{
-    uv_close((uv_handle_t *)&n->lifeline, NULL);
-    uv_close((uv_handle_t *)&n->signals, NULL);
-    uv_close((uv_handle_t *)&n->status_timer, NULL);
-    close(n->signal_fd);
-}

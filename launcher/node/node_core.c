@@ -1,0 +1,101 @@
+/* node_core.c -- see node.h. What every other file of the node stands on: to ask the core, to arm the timer, to close.
+ *
+ * Nothing here carries out a wish or knows where an event comes from, so nothing here calls a file above; the one
+ * way up is on_timer, which node_run() sets and only the loop calls. */
+#include "node/node.h"
+
+#include "node/final_report.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
+
+/* Ask the core. Its wishes are copied behind those that are still waiting, because they are valid
+ * until the next step only, and carrying one out may cause the next event. */
+void node_feed(struct node *n, struct agent_event event)
+{
+    size_t count;
+    event.now_ms = clock_ms();
+    const struct agent_wish *wishes = agent_step(n->agent, &event, &count);
+    if (!buf_append(&n->wishes, wishes, count * sizeof(*wishes)))
+        abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
+}
+
+/* Wake up at the core's deadline, or when the store has been silent for too long. */
+void node_set_timer(struct node *n)
+{
+    uint64_t at = agent_deadline(n->agent), now = clock_ms();
+    if (n->store_deadline_ms < at)
+        at = n->store_deadline_ms;
+    if (n->unread_deadline_ms < at)
+        at = n->unread_deadline_ms;
+    n->due_ms = at;
+    if (at == UINT64_MAX || n->ended)
+        uv_timer_stop(&n->timer);
+    else
+        uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
+}
+
+/* Nothing else would end the wait for a store that hangs. */
+void node_expect_answer(struct node *n)
+{
+    const uint64_t limit_ms = n->plan->cli->timeout_ms;
+    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    node_set_timer(n);
+}
+
+/* Only a life that has come to its end is reported; what failed before the first worker has said so
+ * already. */
+static void report(struct node *n)
+{
+    const char *path = env_find(n->plan->facts->environ_block, "PATH");
+    final_report(&(struct final_facts){ .plan = n->plan,
+                                        .agent = n->agent,
+                                        .output = n->output,
+                                        .evidence = n->evidence,
+                                        .started_ms = n->started_ms,
+                                        .stop = &n->stop_heard,
+                                        .program = n->spawner.failed,
+                                        .attempt_words = buf_slice(&n->attempt_words),
+                                        .stuck = n->stuck,
+                                        .n_stuck = n->n_stuck,
+                                        .left_waiting = n->left_waiting,
+                                        .path = path });
+}
+
+/* All signals stay blocked. */
+static void close_signals(struct node *n)
+{
+    uv_close((uv_handle_t *)&n->lifeline, NULL);
+    uv_close((uv_handle_t *)&n->signals, NULL);
+    uv_close((uv_handle_t *)&n->status_timer, NULL);
+    close(n->signal_fd);
+}
+
+/* Close every handle; the loop then ends by itself. */
+void node_finish(struct node *n, int exit_code)
+{
+    if (n->ended)
+        return;
+    n->ended = true;
+    n->exit_code = exit_code;
+    close_signals(n);
+    uv_close((uv_handle_t *)&n->timer, NULL);
+    uv_close((uv_handle_t *)&n->more, NULL);
+    input_close(n->input);
+    store_link_close(n->link);
+    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
+        report(n);
+    output_close(n->output);
+}
+
+/* Only output is left, somebody does not read it, and the user has told us to stop. */
+void node_leave_output(struct node *n)
+{
+    log_warn("stopped before all output was written");
+    node_finish(n, n->exit_code);
+}

@@ -49,6 +49,7 @@ static bool where_are_we(struct record *r)
               stat("/proc/self/ns/pid", &st) == 0;
     if (ok) {
         memcpy(r->boot, boot.data, RECORD_BOOT_CHARS);
+        r->boot[RECORD_BOOT_CHARS] = '\0';
         r->pid_namespace = st.st_ino;
     }
     buf_free(&boot);
@@ -219,7 +220,7 @@ static int look_through(int dir, const struct record *here, bool quiet)
 
 void record_sweep(bool quiet)
 {
-    struct record here;
+    struct record here = { 0 };
     bool known = false;
     for (int i = 0; i < RUNTIME_DIRS; i++) {
         int dir = runtime_dir_open(i);

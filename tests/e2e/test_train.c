@@ -399,7 +399,7 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 Test(train, a_restarted_job_ends_with_the_same_parameters)
 {
     static char data[64], checkpoint[64], file[64];
-    make_data("data", "6000", NULL);
+    make_data("data", "2000", NULL);
     train(2, "--data @/data --epochs 30 --summary @/summary.json");
     struct summary undisturbed = summary();
     snprintf(data, sizeof(data), "%s", in_dir("data"));

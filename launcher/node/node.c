@@ -78,6 +78,24 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .max_no_progress = cli->max_no_progress };
 }
 
+/* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and
+ * answers while this one makes ready. */
+static void send_greeting(struct node *n)
+{
+    for (int turn = 0; turn < 2 && !n->ended; turn++)
+        uv_run(&n->loop, UV_RUN_NOWAIT);
+}
+
+/* For the first attempt. An answer that came already was only noted. */
+static ddp_status make_ready(struct node *n, struct ddp_err *err)
+{
+    ddp_status status = node_begin_attempt(n, 0, err);
+    n->prepared = true;
+    if (status == DDP_OK && n->store_ready)
+        node_on_ready(n);
+    return status;
+}
+
 /* Files and directories of the user first: what is wrong with them is said before a port is taken. Then the
  * store, whose thread begins on another processor while this one goes on. What was opened is closed by
  * node_finish(), also when a later step fails. */
@@ -109,7 +127,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (status == DDP_OK)
         status = connect_store(n, err);
     n->evidence = evidence_new();
-    return status == DDP_OK ? node_begin_attempt(n, 0, err) : status;
+    if (status == DDP_OK)
+        send_greeting(n);
+    return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
 static void close_node(struct node *n)

@@ -67,6 +67,8 @@ struct node {
     bool alone;         /* no child is left */
     struct hurry hurry; /* while workers are being stopped */
     struct evidence *evidence;     /* NULL = none is taken */
+    bool prepared;                 /* the first attempt may begin as soon as the store has answered, */
+    bool store_ready;              /* which it may do earlier */
     bool store_lost, finishing;    /* finishing: only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;

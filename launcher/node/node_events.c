@@ -74,6 +74,9 @@ void node_on_ready(void *user)
 {
     struct node *n = user;
     n->store_deadline_ms = UINT64_MAX;
+    n->store_ready = true;
+    if (!n->prepared)
+        return;
     if (is_setting_up(n)) {
         announce_job(&n->announce, n->port_note);
         node_feed(n, (struct agent_event){ .type = AGENT_START });

@@ -19,6 +19,7 @@
 #include "core/ops.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,23 +125,47 @@ static void measure_trips(const char *what, int store_port, int echo_port, struc
     buf_free(&request);
 }
 
-static void round_trips(const struct bench_server *store)
+/* This program, and the servers that it starts from now on, run on one processor. Where the scheduler puts a server,
+ * beside its client or on a processor that has to be woken, makes a third of a round trip, and it would be luck which of
+ * the two servers gets what. So both get the same, one after the other. */
+static void stay_on(int number)
 {
-    struct bench_server echo;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)number, &set);
+    sched_setaffinity(0, sizeof(set), &set); /* on a single processor there is no other, and all is fair */
+}
+
+/* Servers on the last processor that we may use, the client on the first. Afterwards everybody may run anywhere. */
+static void round_trips(const char *path)
+{
+    struct bench_server store, echo;
     struct buf set = { 0 };
+    cpu_set_t all;
+    int first = 0, last = CPU_SETSIZE - 1;
+    need(sched_getaffinity(0, sizeof(all), &all) == 0, "cannot ask for the processors");
+    while (!CPU_ISSET((size_t)first, &all))
+        first++;
+    while (!CPU_ISSET((size_t)last, &all))
+        last--;
+    stay_on(last);
+    need(bench_start_store(path, &store), "cannot start ddp-rendezvous");
     need(bench_start_echo(&echo), "cannot start the echo");
+    stay_on(first);
     put_set(&set, "/bench/value");
-    int fd = bench_connect_store(store->port);
+    int fd = bench_connect_store(store.port);
     need(fd >= 0 && bench_write(fd, set.data, set.len), "cannot connect to the store");
     if (tables)
         printf("| round trip, %d in each of %d rounds | ddp-rendezvous | bare epoll echo | ratio "
                "|\n|---|---|---|---|\n",
                TRIPS, ROUNDS);
-    measure_trips("ADD", store->port, echo.port, add_request("/bench/counter"), 8);
-    measure_trips("GET", store->port, echo.port, get_request("/bench/value"), 8 + VALUE_BYTES);
+    measure_trips("ADD", store.port, echo.port, add_request("/bench/counter"), 8);
+    measure_trips("GET", store.port, echo.port, get_request("/bench/value"), 8 + VALUE_BYTES);
     close(fd);
     buf_free(&set);
     bench_stop(&echo);
+    bench_stop(&store);
+    sched_setaffinity(0, sizeof(all), &all);
 }
 
 /* --- sets per second ------------------------------------------------------------------------------------ */
@@ -291,8 +316,8 @@ int main(int argc, char *argv[])
     json = !tables ? stdout : fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
     raise_descriptor_limit();
+    round_trips(path);
     need(bench_start_store(path, &store), "cannot start ddp-rendezvous");
-    round_trips(&store);
     loads(&store);
     bench_stop(&store);
     memory(path);

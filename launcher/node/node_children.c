@@ -1,8 +1,8 @@
-/* node_children.c -- see node.h. Children that have ended are waited for, and the core hears of each.
+/* node_children.c -- see node_core.h. Children that have ended are waited for, and the core hears of each.
  *
  * SIGCHLD only sets `reap`; on_more() of node_wishes.c comes here in the loop's next turn, so that all who have ended
  * by then are taken at once. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include <errno.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
-/* node_core.c -- see node.h. What every other file of the node stands on: to ask the core, to arm the timer, to close.
+/* node_core.c -- see node_core.h. What every other file of the node stands on: to ask the core, to arm the timer, to close.
  *
  * Nothing here carries out a wish or knows where an event comes from, so nothing here calls a file above; the one
  * way up is on_timer, which node_run() sets and only the loop calls. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "node/final_report.h"
 

@@ -1,8 +1,8 @@
-/* node_events.c -- see node.h. Time and the store: what happened becomes an event for the core.
+/* node_events.c -- see node_core.h. Time and the store: what happened becomes an event for the core.
  *
  * It can go wrong when the store cannot be reached or does not answer in time (125, nothing was started);
  * once workers run, a lost store is a note: they will see for themselves what they need. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "tables/exit_codes.h"
 

@@ -1,11 +1,11 @@
-/* node_signals.c -- see node.h.
+/* node_signals.c -- see node_core.h.
  *
  * Signals come by two ways: what was sent to the guardian arrives as messages in the lifeline, what was sent to
  * this process by a signalfd. libuv's own signal handles would not say who sent it. All are blocked in every thread
  * of ours for the whole life of the process, so none ever acts by its default.
  *
  * signals.h says what each does; here it is done. The death of the guardian shows as the end of the lifeline. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "contain/descendants.h"
 #include "node/guardian.h"

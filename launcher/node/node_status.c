@@ -1,6 +1,6 @@
-/* node_status.c -- see node.h. The user has asked what the job does: the kernel and the store are asked, then it is
+/* node_status.c -- see node_core.h. The user has asked what the job does: the kernel and the store are asked, then it is
  * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "contain/procfs.h"
 #include "report/status.h"

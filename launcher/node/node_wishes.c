@@ -1,8 +1,8 @@
-/* node_wishes.c -- see node.h. What the core wishes is carried out: processes, signals, the store, the end.
+/* node_wishes.c -- see node_core.h. What the core wishes is carried out: processes, signals, the store, the end.
  *
  * Some wishes at a time, so that a start of many workers does not keep the loop from its other duties. A worker
  * that cannot be started is an event for the core like others. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "contain/descendants.h"
 #include "report/report_attempts.h"

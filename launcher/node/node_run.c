@@ -1,8 +1,8 @@
-/* node.c -- see node.h and node_run.h.
+/* node_run.c -- see node_core.h and node_run.h.
  *
  * Happy path: store and link -> node_on_ready -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
  * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
-#include "node/node.h"
+#include "node/node_core.h"
 
 #include "node/node_run.h"
 #include "output/logdir.h"

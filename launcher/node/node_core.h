@@ -1,8 +1,8 @@
-/* node.h -- private to node*.c: the agent process around the core of agent.h.
+/* node_core.h -- private to node*.c: the agent process around the core of agent.h.
  *
  * The files are the rungs of a ladder: each calls only those below it.
  *
- *     node.c           opens, runs and frees
+ *     node_run.c       opens, runs and frees
  *     node_signals.c   signals of the user, the death of the guardian become events
  *     node_events.c    time and the store's answers become events
  *     node_wishes.c    the core's wishes are carried out
@@ -12,8 +12,8 @@
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
  * wishes; node_pump() carries them out, some at a time. */
-#ifndef LAUNCHER_NODE_H
-#define LAUNCHER_NODE_H
+#ifndef LAUNCHER_NODE_CORE_H
+#define LAUNCHER_NODE_CORE_H
 
 #include "agent/agent.h"
 #include "contain/hurry.h"

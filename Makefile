@@ -50,7 +50,7 @@ TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/tes
 PROG_SRC   := $(wildcard tests/prog/*.c)
 # Programs that start thousands of jobs.
 HARNESS_MAIN := $(addprefix tests/survivors/,survivors.c launches.c reuse.c)
-HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c))
+HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) tests/lib/procstat.c
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
@@ -100,7 +100,7 @@ OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(BUILD)/obj/worker/reduce.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(BUILD)/obj/worker/optim.o: private ALL_CFLAGS += $(OPTIM_FLAGS)
-$(call obj,$(TEST_LIB) $(TEST_SRC)): | $(BUILD)/deps-test
+$(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))

@@ -5,6 +5,7 @@
 #include "timed.h"
 #include "torn.h"
 
+#include "procstat.h"
 #include "tests/survivors/tree.h"
 
 #include <ctype.h>
@@ -247,7 +248,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     }
     pid_t agent = 0;
     if (start(&j, q, p) && peer_job_ready(&j, p->start_ms))
-        agent = tree_child(j.launcher, 0);
+        agent = procstat_child(j.launcher, 0);
     if (agent > 0) {
         kill(agent, q->signal);
         nobody_left(&j, &gone);

@@ -2,6 +2,7 @@
  * big matrix of workers and faults is tests/survivors. */
 #include "contain/cgroup.h"
 #include "job.h"
+#include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -155,7 +156,7 @@ static void orphan_a_job(const char *layer, const char *hold)
 {
     struct run_process *p = START(layer, WORKER, hold, "daemon", "record:{}", "say:ready", "forever");
     until_ready(p);
-    pid_t agent = job_child(run_pid(p), 0);
+    pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
     kill(run_pid(p), SIGKILL);
@@ -234,7 +235,7 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     until_ready(p);
     cr_assert(run_until_error(p, "started, pid", 5000));
     cr_assert_eq(sscanf(run_output(p), "[0] own %d", &seen), 1, "%s", run_output(p));
-    pid_t worker = job_child(job_child(run_pid(p), 0), 0);
+    pid_t worker = procstat_child(procstat_child(run_pid(p), 0), 0);
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     const char *words = strstr(r.err, "started, pid ");

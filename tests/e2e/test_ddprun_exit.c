@@ -1,5 +1,6 @@
 /* test_ddprun_exit.c -- how a job ends: exit codes, who is to blame, what cannot be started. */
 #include "job.h"
+#include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ static struct run_result two_seen_together(const char *policy)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");
     cr_assert(run_until_output(p, "[0] ready\n", 20000) && run_until_output(p, "[1] ready\n", 20000));
-    pid_t agent = job_child(run_pid(p), 0), first = job_child(agent, 1), second = job_child(agent, 0);
+    pid_t agent = procstat_child(run_pid(p), 0), first = procstat_child(agent, 1),
+          second = procstat_child(agent, 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
     kill(agent, SIGSTOP);

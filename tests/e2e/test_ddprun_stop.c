@@ -1,5 +1,6 @@
 /* test_ddprun_stop.c -- the user stops a job; and nothing is left, whatever dies. */
 #include "job.h"
+#include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -26,7 +27,7 @@ static void until_ready(struct run_process *p, int workers)
 
 static pid_t the_agent(struct run_process *p)
 {
-    pid_t agent = job_child(run_pid(p), 0);
+    pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
     return agent;

@@ -3,6 +3,7 @@
  * A frozen cgroup of version 1 is the one way to state D that a test can take back: the worker hangs in the kernel with
  * SIGKILL pending until it is thawed. It needs root and the freezer hierarchy. */
 #include "job.h"
+#include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -56,7 +57,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=200ms", "--max-restarts=3",
                                       "--restart-backoff=0", WORKER, "say:up", "forever");
     cr_assert(run_until_output(p, "[1] up", 20000));
-    pid_t agent = job_child(run_pid(p), 0), worker = job_child(agent, 1);
+    pid_t agent = procstat_child(run_pid(p), 0), worker = procstat_child(agent, 1);
     cr_assert_gt(worker, 0);
     if (!freeze(worker)) {
         run_signal(p, SIGTERM);
@@ -64,7 +65,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
         run_free(&r);
         cr_skip_test("skipped, because a frozen process is not in state D here");
     }
-    kill(job_child(agent, 0), SIGKILL); /* the failure; rank 1 must be stopped then, and cannot be */
+    kill(procstat_child(agent, 0), SIGKILL); /* the failure; rank 1 must be stopped then, and cannot be */
     struct run_result r = run_wait(p);
     char words[64];
     snprintf(words, sizeof(words), "pid %d (rank 1, worker) cannot be killed: state D", (int)worker);

@@ -1,5 +1,6 @@
 /* test_signals.c -- each row of launcher/tables/signals.h, sent to the guardian, to the agent and to a worker. */
 #include "job.h"
+#include "procstat.h"
 
 #include "tables/signals.h"
 
@@ -35,7 +36,7 @@ static void until_said(struct run_process *p, int workers, const char *what)
 
 static pid_t the_agent(struct run_process *p)
 {
-    pid_t agent = job_child(run_pid(p), 0);
+    pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
     return agent;
@@ -43,7 +44,7 @@ static pid_t the_agent(struct run_process *p)
 
 static pid_t the_worker(struct run_process *p, int n)
 {
-    pid_t worker = job_child(the_agent(p), n);
+    pid_t worker = procstat_child(the_agent(p), n);
     cr_assert_neq(worker, 0);
     return worker;
 }
@@ -140,7 +141,7 @@ ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
     send_to(p, c->target, c->sig);
     until_said(p, 2, caught);
     cr_expect(run_until_error(p, "passed on to 2 workers", 10000));
-    cr_expect(job_until_state(job_child(the_worker(p, 0), 0), 'S'), "the worker's child has died");
+    cr_expect(job_until_state(procstat_child(the_worker(p, 0), 0), 'S'), "the worker's child has died");
     end(p);
 }
 
@@ -170,7 +171,7 @@ ParameterizedTest(struct cell *c, signals_e2e, the_job_rests_and_goes_on)
     struct run_process *p =
         JOB_START("--nproc_per_node=2", WORKER, "ignore:20", "catch:18", "child", "say:ready", "forever");
     until_said(p, 2, "ready");
-    pid_t worker = the_worker(p, 1), child = job_child(worker, 0);
+    pid_t worker = the_worker(p, 1), child = procstat_child(worker, 0);
     send_to(p, c->target, c->sig);
     cr_expect(job_until_state(worker, 'T'));
     cr_expect(job_until_state(child, 'T'));

@@ -109,7 +109,7 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     struct run_process *p = run_start((const char *const[]){ "bash", "-c", command, NULL }, NULL);
     cr_assert(run_until_output(p, "[0] ready", 20000) && run_until_output(p, "[1] ready", 20000));
     usleep(300000);
-    pid_t guardian = job_child(run_pid(p), 1), agent = guardian != 0 ? job_child(guardian, 0) : 0;
+    pid_t guardian = procstat_child(run_pid(p), 1), agent = guardian != 0 ? procstat_child(guardian, 0) : 0;
     if (agent != 0 && !procstat_is_sanitized(agent))
         cr_expect_lt(procstat_rss_kib(agent), 16 * 1024);
     kill(guardian, SIGTERM);
@@ -179,7 +179,7 @@ Test(stdin_e2e, a_job_in_the_background_leaves_the_terminal_to_the_shell)
     int fd, status = 0;
     pid_t leader = start_in_background(&fd);
     cr_assert(read_until(fd, seen, sizeof(seen), "[0] ready"), "%s", seen);
-    pid_t job = job_child(leader, 0);
+    pid_t job = procstat_child(leader, 0);
     cr_assert_eq(write(fd, "typed\n", 6), 6);
     usleep(500000);
     cr_expect(job_until_state(job, 'S'), "it was stopped");

@@ -1,5 +1,6 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
 #include "job.h"
+#include "procstat.h"
 #include "run.h"
 #include "train/mlp.h"
 
@@ -423,7 +424,7 @@ Test(train, a_restarted_job_ends_with_the_same_parameters)
                            NULL };
     struct run_process *p = run_start(argv, &(struct run_options){ .timeout_ms = 60000 });
     cr_assert(run_until_output(p, "epoch 3/30", 30000));
-    kill(job_child(job_child(run_pid(p), 0), 1), SIGKILL);
+    kill(procstat_child(procstat_child(run_pid(p), 0), 1), SIGKILL);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by someone else (SIGKILL)"), "%s", r.err);

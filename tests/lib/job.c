@@ -120,20 +120,6 @@ int job_count(const char *text, const char *line)
     return n;
 }
 
-pid_t job_child(pid_t of, int n)
-{
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
-    FILE *f = fopen(path, "re");
-    for (int i = 0; f != NULL && i <= n; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f != NULL)
-        fclose(f);
-    return pid;
-}
-
 static char state_of(pid_t pid)
 {
     char path[64], state = '?';

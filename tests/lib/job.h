@@ -30,10 +30,6 @@ char *job_file(const char *dir, const char *name);
 /* Number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
-/* The n-th child of a process, eldest first: of ddprun's pid the agent, of the agent a worker (or an orphan it has
- * adopted). 0 when there is none, or the kernel has no /proc/PID/task/TID/children. */
-pid_t job_child(pid_t of, int n);
-
 /* True when the process is in that state ("T", "Z", of /proc/PID/stat) within 10 s. */
 bool job_until_state(pid_t pid, char state);
 

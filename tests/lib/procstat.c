@@ -6,6 +6,20 @@
 #include <string.h>
 #include <unistd.h>
 
+pid_t procstat_child(pid_t of, int n)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
+    FILE *f = fopen(path, "re");
+    for (int i = 0; f != NULL && i <= n; i++)
+        if (fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+    if (f != NULL)
+        fclose(f);
+    return pid;
+}
+
 static long status_kib(pid_t pid, const char *field)
 {
     char path[64], line[256];

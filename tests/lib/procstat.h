@@ -1,9 +1,14 @@
-/* procstat.h -- what a running process uses, from /proc: for tests that bound the memory and the work of a server. */
+/* procstat.h -- what /proc says of a running process: its children, and what it uses, for tests that bound the memory and
+ * the work of a server. Without Criterion, as the programs that start thousands of jobs link it too. */
 #ifndef TESTS_LIB_PROCSTAT_H
 #define TESTS_LIB_PROCSTAT_H
 
 #include <stdbool.h>
 #include <sys/types.h>
+
+/* The n-th child of a process, eldest first: of ddprun's pid the agent, of the agent a worker (or an orphan it has
+ * adopted). 0 when there is none, or the kernel has no /proc/PID/task/TID/children. */
+pid_t procstat_child(pid_t of, int n);
 
 /* Resident memory now and at its highest, in KiB; -1 when the process is gone. */
 long procstat_rss_kib(pid_t pid);

@@ -1,6 +1,7 @@
 /* bystander.c -- see bystander.h. */
 #include "bystander.h"
 
+#include "procstat.h"
 #include "tree.h"
 
 #include "base/clock.h"
@@ -66,7 +67,7 @@ static void watch(struct bystander *b, pid_t pid)
     pid_t child;
     if (b->count < BYSTANDERS_MAX)
         b->pidfds[b->count++] = pidfd_open(pid, 0);
-    for (int i = 0; (child = tree_child(pid, i)) > 0; i++)
+    for (int i = 0; (child = procstat_child(pid, i)) > 0; i++)
         watch(b, child);
 }
 

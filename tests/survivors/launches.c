@@ -11,11 +11,11 @@
  * of it after many workers is a leak.
  *
  * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
+#include "procstat.h"
 #include "tree.h"
 
 #include "base/clock.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -62,23 +62,10 @@ struct launch {
     struct last_moment last;
 };
 
-static int count_fds(pid_t pid)
-{
-    char path[64];
-    int count = -2; /* "." and ".." */
-    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
-    while (dir != NULL && readdir(dir) != NULL)
-        count++;
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
 static int count_children(pid_t pid)
 {
     int n = 0;
-    while (tree_child(pid, n) > 0)
+    while (procstat_child(pid, n) > 0)
         n++;
     return n;
 }
@@ -130,7 +117,7 @@ static void go_on(struct launch *l, pid_t pid, int status)
         l->followed[l->n_followed++] = pid;
     if (event == PTRACE_EVENT_EXIT) {
         l->last.processes++;
-        l->last.fds += count_fds(pid);
+        l->last.fds += procstat_fds(pid);
         l->last.children += count_children(pid);
     }
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);

@@ -4,6 +4,8 @@
  * becomes our child when his parent is dead, and the next round has him. */
 #include "tree.h"
 
+#include "procstat.h"
+
 #include "base/clock.h"
 
 #include <dirent.h>
@@ -136,24 +138,10 @@ size_t tree_count(char *names, size_t size)
     return count;
 }
 
-pid_t tree_child(pid_t of, int n)
-{
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)of, (int)of);
-    FILE *f = fopen(path, "re");
-    for (int i = 0; f != NULL && i <= n; i++)
-        if (fscanf(f, "%d", &pid) != 1)
-            pid = 0;
-    if (f != NULL)
-        fclose(f);
-    return pid;
-}
-
 static void kill_children(void)
 {
     pid_t pid;
-    for (int i = 0; (pid = tree_child(getpid(), i)) > 0; i++)
+    for (int i = 0; (pid = procstat_child(getpid(), i)) > 0; i++)
         kill(pid, SIGKILL);
 }
 

@@ -32,7 +32,4 @@ size_t tree_count(char *names, size_t size);
 /* SIGKILL until nobody is left; false after `limit_ms`. */
 bool tree_kill(uint64_t limit_ms);
 
-/* The n-th child of any process, eldest first; 0 = none. */
-pid_t tree_child(pid_t of, int n);
-
 #endif

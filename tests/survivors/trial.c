@@ -9,6 +9,7 @@
 #include "trial.h"
 
 #include "live.h"
+#include "procstat.h"
 #include "tree.h"
 
 #include "base/clock.h"
@@ -77,9 +78,9 @@ static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
     while (!x->live.ended && clock_us() < until) {
-        pid_t agent = tree_child(x->live.launcher, 0);
+        pid_t agent = procstat_child(x->live.launcher, 0);
         int fd = agent > 0 && getsid(agent) == agent ? pidfd_open(agent, 0) : -1;
-        if (fd >= 0 && tree_child(x->live.launcher, 0) == agent)
+        if (fd >= 0 && procstat_child(x->live.launcher, 0) == agent)
             return fd;
         if (fd >= 0)
             close(fd);

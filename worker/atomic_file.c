@@ -23,20 +23,30 @@ static const char *name_of(const struct atomic_file *file)
     return file->temporary != NULL ? file->temporary : file->path;
 }
 
-/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
-static ddp_status fail(struct atomic_file *file, const char *what, struct ddp_err *err)
-{
-    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", name_of(file), what, strerror(errno));
-    atomic_discard(file);
-    return DDP_ERR_IO;
-}
-
 /* The end of a struct atomic_file, on all ways. */
 static void forget(struct atomic_file *file)
 {
     free(file->path);
     free(file->temporary);
     *file = (struct atomic_file){ .fd = -1 };
+}
+
+/* Nothing of it stays, whatever has been written. */
+static void discard(struct atomic_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary != NULL)
+        unlink(file->temporary);
+    forget(file);
+}
+
+/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
+static ddp_status fail(struct atomic_file *file, const char *what, struct ddp_err *err)
+{
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", name_of(file), what, strerror(errno));
+    discard(file);
+    return DDP_ERR_IO;
 }
 
 /* a and b in memory of their own; NULL when there is none. */
@@ -148,13 +158,4 @@ ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
         return fail(file, "fsync of its directory", err);
     forget(file);
     return DDP_OK;
-}
-
-void atomic_discard(struct atomic_file *file)
-{
-    if (file->fd >= 0)
-        close(file->fd);
-    if (file->temporary != NULL)
-        unlink(file->temporary);
-    forget(file);
 }

@@ -47,10 +47,11 @@ static int count_by_nvml(void)
     return result;
 }
 
-int gpu_count_listed(const char *dir)
+/* The driver's own list: one folder for each GPU of the machine, also for those that we may not use. */
+static int count_in_proc(void)
 {
     int n = 0;
-    DIR *gpus = opendir(dir);
+    DIR *gpus = opendir("/proc/driver/nvidia/gpus");
     if (gpus == NULL)
         return 0;
     for (const struct dirent *e; (e = readdir(gpus)) != NULL;)
@@ -62,7 +63,7 @@ int gpu_count_listed(const char *dir)
 int gpu_count(void)
 {
     int n = may_have_driver() ? count_by_nvml() : 0;
-    return n >= 0 ? n : gpu_count_listed("/proc/driver/nvidia/gpus");
+    return n >= 0 ? n : count_in_proc();
 }
 
 int cpu_count(void)

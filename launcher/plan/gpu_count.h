@@ -5,9 +5,6 @@
 /* GPUs that the driver shows to this process, 0 when there is no driver. */
 int gpu_count(void);
 
-/* Entries of a directory like /proc/driver/nvidia/gpus, 0 when it is not there. */
-int gpu_count_listed(const char *dir);
-
 /* CPUs that this process may use, at least 1. */
 int cpu_count(void);
 

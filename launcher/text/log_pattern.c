@@ -39,7 +39,8 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     return ok ? DDP_OK : refuse(err);
 }
 
-bool log_pattern_has(const char *pattern, char letter)
+/* Two characters at a time, so that the letter behind "%%" is no token. */
+static bool has_token(const char *pattern, char letter)
 {
     for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
         if (p[1] == letter)
@@ -71,7 +72,7 @@ bool log_pattern_name(const char *pattern, const struct log_names *names, struct
     for (const char *token; ok && (token = strchr(p, '%')) != NULL; p = token + 2)
         ok = buf_append(out, p, (size_t)(token - p)) && add_token(token[1], names, out);
     ok = ok && buf_append(out, p, strlen(p));
-    if (ok && names->attempt > 0 && !log_pattern_has(pattern, 'a'))
+    if (ok && names->attempt > 0 && !has_token(pattern, 'a'))
         ok = buf_printf(out, ".attempt_%d", names->attempt);
     return ok;
 }

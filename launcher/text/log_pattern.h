@@ -30,9 +30,6 @@ enum { LOG_PATTERN_MAX = 1024 };
 /* DDP_ERR_ARG: err says what would be right. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
-/* Does "%<letter>" occur in it? */
-bool log_pattern_has(const char *pattern, char letter);
-
 /* Append the name for one stream. Where attempts are not told apart by %a, those after the first get ".attempt_N"
  * at the end: no attempt writes over another. False when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);

@@ -105,8 +105,4 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);
 
-/* How long to pause before try number `round` (from 0): growing, and spread by `luck` (any number) so that a
- * thousand workers that were refused together do not come back together. */
-uint32_t client_pause_ms(unsigned round, uint32_t luck);
-
 #endif

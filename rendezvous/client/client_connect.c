@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "client/client_dial.h"
+#include "client/client_pause.h"
 
 #include <ctype.h>
 #include <poll.h>
@@ -27,8 +28,6 @@
 enum {
     ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
     ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
-    FIRST_PAUSE_MS = 20,
-    LAST_PAUSE_MS = 2000,
 };
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
@@ -177,18 +176,6 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 }
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
-
-/* 20 ms, 30, 45, ... 2 s: a store that is being started is met within a few milliseconds, and one that is
- * away for minutes costs its machine next to nothing. */
-uint32_t client_pause_ms(unsigned round, uint32_t luck)
-{
-    uint32_t pause = FIRST_PAUSE_MS;
-    while (round-- > 0 && pause < LAST_PAUSE_MS)
-        pause += pause / 2;
-    if (pause > LAST_PAUSE_MS)
-        pause = LAST_PAUSE_MS;
-    return pause / 2 + luck % (pause + 1); /* half to one and a half */
-}
 
 /* Not a good random number, only a different one in each process and round. */
 static uint32_t luck(void)

@@ -1,6 +1,6 @@
 /* diagnose.c -- see diagnose.h.
  *
- * diagnose() decides which row of the table fits; everything else is printing. The words in braces are a
+ * finding_of() decides which row of the table fits; everything else is printing. The words in braces are a
  * table too, so a new sentence is one row, and a new fact one field, one function and one row. */
 #include "core/diagnose.h"
 
@@ -8,6 +8,13 @@
 
 #include <cjson/cJSON.h>
 #include <signal.h>
+
+enum rank_finding {
+#define X(name, state, text) RANK_##name,
+    RANK_FINDINGS(X)
+#undef X
+        RANK_FINDING_COUNT
+};
 
 static const struct {
     const char *state, *text;
@@ -18,7 +25,7 @@ static const struct {
 };
 
 /* The end of a process outweighs everything else, then what it does now, then what it did. */
-enum rank_finding diagnose(const struct rank_facts *f)
+static enum rank_finding finding_of(const struct rank_facts *f)
 {
     if (f->exited)
         return f->signal ? RANK_KILLED : RANK_EXITED;
@@ -27,12 +34,6 @@ enum rank_finding diagnose(const struct rank_facts *f)
     if (f->met)
         return RANK_DISCONNECTED;
     return f->started ? RANK_STARTED : RANK_UNKNOWN;
-}
-
-/* For the JSON: "connected". */
-static const char *state_name(enum rank_finding finding)
-{
-    return finding_table[finding].state;
 }
 
 /* "SIGKILL", or NULL for a signal that has no name of its own here. */
@@ -125,7 +126,7 @@ static size_t put_next(const struct rank_facts *f, const char *text, struct buf 
 bool diagnose_sentence(const struct rank_facts *facts, struct buf *out)
 {
     bool ok = true;
-    for (const char *text = finding_table[diagnose(facts)].text; ok && *text;)
+    for (const char *text = finding_table[finding_of(facts)].text; ok && *text;)
         text += put_next(facts, text, out, &ok);
     return ok;
 }
@@ -136,7 +137,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "rank", f->rank);
-    cJSON_AddStringToObject(o, "state", state_name(diagnose(f)));
+    cJSON_AddStringToObject(o, "state", finding_table[finding_of(f)].state);
     if (f->host != NULL)
         cJSON_AddStringToObject(o, "host", f->host);
     if (f->pid != 0)

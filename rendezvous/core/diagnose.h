@@ -26,13 +26,6 @@ struct cJSON;
     X(KILLED,          "exited",           "was killed by signal {signal}{where}")
 /* clang-format on */
 
-enum rank_finding {
-#define X(name, state, text) RANK_##name,
-    RANK_FINDINGS(X)
-#undef X
-        RANK_FINDING_COUNT
-};
-
 /* What is known of one rank. Strings are borrowed. */
 struct rank_facts {
     uint32_t rank;
@@ -46,8 +39,6 @@ struct rank_facts {
     uint64_t silent_ms;    /* since its last byte, if `met` */
     const char *waits_for; /* "key '/x'", "barrier 'y'"; NULL = nothing */
 };
-
-enum rank_finding diagnose(const struct rank_facts *facts);
 
 /* Append the sentence, without "rank N: ". False when memory is short. */
 bool diagnose_sentence(const struct rank_facts *facts, struct buf *out);

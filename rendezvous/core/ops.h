@@ -140,7 +140,8 @@ extern const struct op op_table[OPS];
 /* The request behind an opcode, NULL when the dialect has none. */
 const struct op *op_by_code(enum dialect dialect, uint8_t code);
 
-/* The table of the protocol page, in Markdown. False when memory is short. */
+/* The table of the protocol page, in Markdown; for `make protocol`, which writes README.md, and the test that compares
+ * them. False when memory is short. */
 bool ops_print_markdown(struct buf *out);
 
 #endif

@@ -36,6 +36,7 @@ Test(log_pattern, attempts_never_share_a_name)
     expect_name("%r.log", 2, "11.log.attempt_2");
     expect_name("%a/%r.log", 2, "2/11.log");
     expect_name("%%a.log", 1, "%a.log.attempt_1");
+    expect_name("%%%a.log", 1, "%1.log");
 }
 
 Test(log_pattern, what_is_no_file_name_is_refused)
@@ -51,11 +52,4 @@ Test(log_pattern, what_is_no_file_name_is_refused)
     big[LOG_PATTERN_MAX] = '\0';
     cr_expect_eq(log_pattern_check(big, &err), DDP_OK);
     cr_expect_eq(log_pattern_check("%h%r%l%n%t%j%a%s%%", &err), DDP_OK);
-}
-
-Test(log_pattern, a_percent_sign_hides_the_letter_behind_it)
-{
-    cr_expect(log_pattern_has("x%r", 'r'));
-    cr_expect_not(log_pattern_has("x%%r", 'r'));
-    cr_expect(log_pattern_has("%%%r", 'r'));
 }

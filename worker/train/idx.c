@@ -55,9 +55,10 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
                     dims, dims == 1 ? "" : "s");
 }
 
-/* Dimensions that are not used count as 1, so a product over all three is the number of values. */
-ddp_status idx_check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
-                            struct ddp_err *err)
+/* The sizes, and how long the whole file must be by them. Dimensions that are not used count as 1, so a product over
+ * all three is the number of values. */
+static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
+                               struct ddp_err *err)
 {
     uint64_t values = 1;
     ddp_status status = check_magic(head, dims, err);
@@ -130,7 +131,7 @@ static ddp_status check_length(const struct idx *idx, size_t total, struct ddp_e
 /* Header, then what it promises, then the end. */
 static ddp_status read_all(struct idx *idx, gzFile file, int dims, struct ddp_err *err)
 {
-    size_t head = idx_header_bytes(dims), total, capacity = 0;
+    size_t head = idx_header_bytes(dims), total = 0, capacity = 0;
     ddp_status status = fill(idx, &capacity, file, head, err);
     if (status != DDP_OK)
         return status;
@@ -141,7 +142,7 @@ static ddp_status read_all(struct idx *idx, gzFile file, int dims, struct ddp_er
     if (idx->len < head)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %zu bytes",
                         idx->len, head);
-    status = idx_check_header(idx->file, dims, idx->dim, &total, err);
+    status = check_header(idx->file, dims, idx->dim, &total, err);
     if (status == DDP_OK)
         status = fill(idx, &capacity, file, total + 1, err); /* one more, to see the end */
     if (status == DDP_OK)

@@ -25,13 +25,8 @@ struct idx {
 /* Bytes of the header of a file with `dims` dimensions. */
 size_t idx_header_bytes(int dims);
 
-/* Check a header and compute from it how long the whole file must be. DDP_ERR_CORRUPT names the offset,
- * DDP_ERR_LIMIT the size that is over IDX_MAX_BYTES. Pure. `head` holds idx_header_bytes(dims) bytes. */
-ddp_status idx_check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
-                            struct ddp_err *err);
-
-/* Read a whole file, plain or gzip. On an error the message begins with the path and there is nothing to
- * free. */
+/* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that is over
+ * IDX_MAX_BYTES; the message begins with the path, and there is nothing to free. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);

@@ -25,7 +25,7 @@
 
 extern char **environ;
 
-enum { NONCE_CHARS = 8, COOKIE_BYTES = 16, HOST_MAX = 256, START_TIME_MAX = 32 };
+enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32 };
 
 /* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
 static void keep_standard_fds(void)
@@ -87,13 +87,13 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
 }
 
 /* Text that nobody else can have: by it the next start knows what this job has left. "" when there is no randomness. */
-static void make_cookie(char cookie[2 * COOKIE_BYTES + 1])
+static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
-    unsigned char bytes[COOKIE_BYTES];
+    unsigned char bytes[COOKIE_CHARS / 2];
     cookie[0] = '\0';
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return;
-    for (int i = 0; i < COOKIE_BYTES; i++)
+    for (int i = 0; i < COOKIE_CHARS / 2; i++)
         snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
 }
 
@@ -144,7 +144,7 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
 /* Carry the command line out. */
 static int run(const struct cli *cli)
 {
-    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[2 * COOKIE_BYTES + 1];
+    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX] = "", error_stem[PATH_MAX];
     struct ddp_err err;
     struct plan plan;

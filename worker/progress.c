@@ -6,6 +6,7 @@
 #include "ddp/context.h"
 
 #include "base/clock.h"
+#include "base/progress_key.h"
 #include "ctx.h"
 #include "ddp/store.h"
 
@@ -35,7 +36,7 @@ static ddp_status tell(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
     ddp_status status = find_store(ctx, &store, err);
     if (status != DDP_OK || store == NULL)
         return status;
-    snprintf(key, sizeof(key), "ddprun/progress/%d", ctx->env.rank);
+    snprintf(key, sizeof(key), PROGRESS_KEY "%d", ctx->env.rank);
     snprintf(digits, sizeof(digits), "%" PRIu64, step);
     return ddp_store_set(store, key, digits, strlen(digits), err);
 }

@@ -13,6 +13,7 @@
 #include "contain/hurry.h"
 #include "contain/pids.h"
 #include "contain/procfs.h"
+#include "tables/worker_env.h"
 
 #include "base/clock.h"
 
@@ -27,8 +28,7 @@
 #include <unistd.h>
 
 enum {
-    NAME_CHARS = 14,                  /* of "DDPRUN_COOKIE=" */
-    MARK_MAX = NAME_CHARS + 33,       /* with 32 digits, and the NUL that ends an entry */
+    MARK_MAX = 32 + COOKIE_CHARS,     /* "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                      /* times */
     LOOKS = 50,                       /* at the next */
     AHEAD = 16,                       /* numbers */
@@ -51,8 +51,9 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
 /* Piece by piece, with the end of one kept in front of the next, so that no entry is cut in two. */
 static bool environment_has(int fd, const char *cookie)
 {
-    char piece[BLOCK], mark[MARK_MAX + 1];
-    size_t mark_len = (size_t)snprintf(mark, sizeof(mark), "DDPRUN_COOKIE=%.32s", cookie) + 1;
+    char piece[BLOCK], mark[MARK_MAX];
+    const char *name = worker_env_name(ENV_DDPRUN_COOKIE);
+    size_t mark_len = (size_t)snprintf(mark, sizeof(mark), "%s=%.*s", name, COOKIE_CHARS, cookie) + 1;
     size_t kept = 0, total = 0;
     ssize_t n;
     bool found = false, first = true;

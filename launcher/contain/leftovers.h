@@ -7,6 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For what a dead agent, or a dead job, has left: long enough for the largest memory to be given back, short enough for
+ * a user who waits for the prompt. */
+enum { SWEEP_LIMIT_MS = 5000 };
+
 struct leftovers {
     const char *cookie;   /* value of DDPRUN_COOKIE */
     uint64_t start_ticks; /* what was started before that cannot be the job's */

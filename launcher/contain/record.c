@@ -25,8 +25,7 @@
 #include <unistd.h>
 
 enum {
-    RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
-    SWEEP_LIMIT_MS = 5000
+    RECORDS_MAX = 256 /* looked at; a user has fewer jobs on one host */
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -59,7 +58,7 @@ static bool where_are_we(struct record *r)
 /* Under a name that no reader takes for a record, then renamed: nobody ever sees half of one. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
-    char draft[RECORD_COOKIE_CHARS + 8];
+    char draft[COOKIE_CHARS + 8];
     snprintf(draft, sizeof(draft), ".%s", name);
     int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -209,7 +208,7 @@ static int look_through(int dir, const struct record *here, bool quiet)
     }
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.' || strlen(e->d_name) != RECORD_COOKIE_CHARS)
+        if (e->d_name[0] == '.' || strlen(e->d_name) != COOKIE_CHARS)
             continue;
         seen++;
         buried += look_at(dir, e->d_name, here, quiet);

@@ -76,7 +76,7 @@ static bool take_namespace(const char **at, uint64_t *to)
 
 static bool is_cookie(const char *text)
 {
-    return strlen(text) == RECORD_COOKIE_CHARS && strspn(text, "0123456789abcdef") == RECORD_COOKIE_CHARS;
+    return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
 /* Everybody in the group will be killed: it must be one that we have named, after this very cookie. */

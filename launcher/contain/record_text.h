@@ -7,12 +7,12 @@
 
 #include "base/buf.h"
 #include "contain/cgroup_path.h"
+#include "tables/worker_env.h"
 
 #include <stdint.h>
 
 enum {
     RECORD_BOOT_CHARS = 36, /* a UUID */
-    RECORD_COOKIE_CHARS = 32,
     RECORD_JOB_MAX = 129,
     RECORD_MAX = 8192 /* bytes of text */
 };
@@ -28,7 +28,7 @@ struct record {
     char boot[RECORD_BOOT_CHARS + 1]; /* pids and times are of this boot of the machine, */
     uint64_t pid_namespace;           /* seen in this namespace */
     struct record_process guardian, agent;
-    char cookie[RECORD_COOKIE_CHARS + 1];
+    char cookie[COOKIE_CHARS + 1];
     char job[RECORD_JOB_MAX];
     char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" = none */
 };

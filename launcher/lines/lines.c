@@ -13,7 +13,7 @@
  * Lines do not depend on how the bytes were cut into reads; only the moments of lines_show_update do. */
 #include "lines/lines.h"
 
-#define ERASE_ROW "\033[K"
+#include "text/escape.h"
 
 enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line made bigger is given back */
 

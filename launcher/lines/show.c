@@ -6,8 +6,6 @@
 
 #include "text/escape.h"
 
-#define ERASE_ROW "\033[K"
-
 static bool put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
                      enum line_kind kind)
 {

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "contain/descendants.h"
+#include "contain/leftovers.h"
 #include "node/signal_watch.h"
 #include "tables/exit_codes.h"
 
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 /* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
-enum { SWEEP_LIMIT_MS = 5000, STUCK_LIMIT_MS = 100 };
+enum { STUCK_LIMIT_MS = 100 };
 
 struct guardian {
     pid_t agent;

@@ -12,15 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STOOD_STILL_MS = 500, CATCH_UP_MS = 20 };
-
-/* Much too late: this process stood still (stopped, or its virtual machine was). What came meanwhile, ends of workers
- * and answers of the store, is taken in before anybody is judged for being late. */
+/* Much too late (clock.h): what came meanwhile are ends of workers and answers of the store. */
 static bool stood_still(struct node *n)
 {
-    n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
+    n->caught_up = !n->caught_up && clock_ms() > n->due_ms + CLOCK_STOOD_STILL_MS;
     if (n->caught_up)
-        uv_timer_start(&n->timer, node_on_timer, CATCH_UP_MS, 0);
+        uv_timer_start(&n->timer, node_on_timer, CLOCK_CATCH_UP_MS, 0);
     return n->caught_up;
 }
 

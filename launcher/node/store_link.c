@@ -11,6 +11,7 @@
 #include "text/rank_set.h"
 
 #include "base/buf.h"
+#include "base/progress_key.h"
 #include "core/ops.h"
 
 #include <cjson/cJSON.h>
@@ -186,11 +187,12 @@ void store_link_attempt(struct store_link *link, int attempt)
     link->asked_job = link->asked;
 }
 
-/* One question for all ranks, asked once per attempt: cheaper than a report of every step. */
+/* One question for all ranks, asked once per attempt: cheaper than a report of every step. Clients of c10d put a '/' in
+ * front of each key. */
 void store_link_ask_progress(struct store_link *link)
 {
     cJSON *keys = control("keys");
-    cJSON_AddStringToObject(keys, "prefix", STORE_PROGRESS_KEY);
+    cJSON_AddStringToObject(keys, "prefix", "/" PROGRESS_KEY);
     request(link, OP_CONTROL, keys);
     link->asked_progress = link->asked;
 }

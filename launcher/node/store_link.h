@@ -13,10 +13,6 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* "ddprun/progress/<rank>" holds the highest step that rank has finished, in decimal digits. (Clients of c10d put a
- * '/' in front of each key.) */
-#define STORE_PROGRESS_KEY "/ddprun/progress/"
-
 struct cJSON;
 struct store_link;
 
@@ -48,7 +44,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
  * belonged to that. `ready` is called when it is done. */
 void store_link_attempt(struct store_link *link, int attempt);
 
-/* How far have the workers come? They say it under STORE_PROGRESS_KEY, as ddp_progress does. */
+/* How far have the workers come? They say it under PROGRESS_KEY, as ddp_progress does. */
 void store_link_ask_progress(struct store_link *link);
 
 void store_link_started(struct store_link *link, int rank, int local_rank, int pid);

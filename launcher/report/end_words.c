@@ -193,7 +193,7 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
         { "limit", size_or_unknown(limit, e->limit) },
         { "peak", size_or_unknown(peak, e->peak) },
         { "cgroup", e->cgroup },
-        { "limit_file", e->cgroup_v2 ? "memory.max" : "memory.limit_in_bytes" },
+        { "limit_file", CGROUP_LIMIT_FILE(e->cgroup_v2) },
         { "kills", kills },
         { "shm_size", words_size(shm_size, e->shm_size) },
         { "shm_free", e->shm_free > 0 ? words_size(shm_free, e->shm_free) : "nothing" },

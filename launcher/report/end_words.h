@@ -30,6 +30,9 @@ enum core_kind {
 
 enum { CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
+/* The file with a group's limit of memory. */
+#define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
+
 /* Zeroed = nothing is known. */
 struct worker_evidence {
     enum oom_kind oom;

@@ -91,7 +91,7 @@ static void read_limits(struct watch *w)
 {
     char bytes[FILE_BYTES];
     bool v2 = w->counts.v2;
-    w->counts.limit = limit_in(read_in(w->dir, v2 ? "memory.max" : "memory.limit_in_bytes", bytes));
+    w->counts.limit = limit_in(read_in(w->dir, CGROUP_LIMIT_FILE(v2), bytes));
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 

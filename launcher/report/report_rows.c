@@ -8,7 +8,7 @@
 
 enum { LABEL_WIDTH = 8, TEXT_AT = 11, TEXT_WIDTH = ROW_WIDTH - TEXT_AT };
 
-static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = "\033[0m";
+static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
 static void put(struct rows *r, const void *bytes, size_t len)
 {

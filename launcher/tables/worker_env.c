@@ -13,6 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *worker_env_name(enum worker_env_var var)
+{
+    static const char *const names[WORKER_ENV_VARS] = {
+#define X(name, ...) [ENV_##name] = #name,
+        WORKER_ENV_LIST(X)
+#undef X
+    };
+    return names[var];
+}
+
 const char *env_find(char *const *block, const char *name)
 {
     size_t len = strlen(name);
@@ -44,12 +54,13 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
-    const char *async = env_find(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
-    const char *async_old = env_find(inherited, "NCCL_ASYNC_ERROR_HANDLING");
+    const char *async = env_find(inherited, worker_env_name(ENV_TORCH_NCCL_ASYNC_ERROR_HANDLING));
+    const char *async_old = env_find(inherited, worker_env_name(ENV_NCCL_ASYNC_ERROR_HANDLING));
+    const char *omp = worker_env_name(ENV_OMP_NUM_THREADS);
     facts->nccl_async = async != NULL ? async : "1";
     facts->nccl_async_old = async_old != NULL ? async_old : "1";
-    facts->set_omp = facts->local_world_size > 1 && env_find(inherited, "OMP_NUM_THREADS") == NULL &&
-                     !names_one("OMP_NUM_THREADS", overrides, n);
+    facts->set_omp =
+        facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
 /* Names of the rows that apply, NULL for the others. */

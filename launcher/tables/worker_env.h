@@ -46,6 +46,12 @@ enum worker_env_var {
         WORKER_ENV_VARS
 };
 
+/* "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE: for those who look for a variable in an environment. */
+const char *worker_env_name(enum worker_env_var var);
+
+/* Digits of a job's cookie: 128 random bits in hexadecimal, which no other job can have by chance. */
+enum { COOKIE_CHARS = 32 };
+
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;

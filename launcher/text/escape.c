@@ -20,8 +20,6 @@
 
 #include <string.h>
 
-#define COLOUR_OFF "\033[0m"
-
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
 /* Does one of eight bytes need a look: below a space, DEL, or above ASCII? */

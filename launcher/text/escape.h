@@ -8,6 +8,9 @@
 
 #include "base/buf.h"
 
+#define COLOUR_OFF "\033[0m"
+#define ERASE_ROW  "\033[K" /* from the cursor to the end of the row */
+
 /* Append one line, without its end. A colour that it leaves on is switched off behind it. False when memory is short;
  * part of it may be appended then. */
 bool escape_put(struct buf *out, struct slice line);

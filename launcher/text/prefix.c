@@ -7,6 +7,7 @@
 #include "text/prefix.h"
 
 #include "text/date.h"
+#include "text/escape.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -149,7 +150,7 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
         out->len--;
         blanks++;
     }
-    return ok && buf_printf(out, "\033[0m%*s", (int)blanks, "");
+    return ok && buf_printf(out, COLOUR_OFF "%*s", (int)blanks, "");
 }
 
 int prefix_colour(int rank)

@@ -15,6 +15,7 @@
 #include "server/store_server.h"
 
 #include "server/acceptor.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/clients.h"
 #include "server/listener.h"
@@ -24,7 +25,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, STOOD_STILL_MS = 500, CATCH_UP_MS = 20 };
+enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20 };
 
 struct store_server {
     uv_loop_t loop;
@@ -70,14 +71,13 @@ static void step(void *user)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Much too late: this process stood still (stopped, or its virtual machine was). The arrivals that would have been in
- * time lie in the sockets; they are read before anybody is judged for being late. libuv itself reads first only
- * when it slept at that moment. */
+/* Much too late (clock.h): the arrivals that would have been in time lie in the sockets. libuv itself reads them first
+ * only when it slept at that moment. */
 static bool stood_still(struct store_server *s)
 {
-    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
+    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + CLOCK_STOOD_STILL_MS;
     if (s->caught_up)
-        uv_timer_start(&s->timer, on_time, CATCH_UP_MS, 0);
+        uv_timer_start(&s->timer, on_time, CLOCK_CATCH_UP_MS, 0);
     return s->caught_up;
 }
 

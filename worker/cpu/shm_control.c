@@ -7,18 +7,18 @@
 
 /* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots
  * together are held under 64 MiB. */
-enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20, PAGE = 4096 };
+enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
 /* Whole pages, so that the slots behind begin at a page. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return (bytes + SEGMENT_PAGE - 1) / SEGMENT_PAGE * SEGMENT_PAGE;
 }
 
 size_t shm_slot_bytes(int world)
 {
-    size_t share = SLOTS_TOTAL / SHM_SLOTS / (size_t)world / PAGE * PAGE;
+    size_t share = SLOTS_TOTAL / SHM_SLOTS / (size_t)world / SEGMENT_PAGE * SEGMENT_PAGE;
     return share > SLOT_MOST ? SLOT_MOST : share < SLOT_LEAST ? SLOT_LEAST : share;
 }
 

@@ -5,7 +5,7 @@
 
 /* Blocks begin on pages of their own, and one more lies between them: blocks that are exactly a power of
  * two apart would fight for the same places in the caches. */
-enum { PAGE = 4096, BETWEEN = PAGE };
+enum { BETWEEN = SEGMENT_PAGE };
 
 /* The lowest free number, found in the same way on every rank: all make and free regions in the same
  * order. */
@@ -28,9 +28,9 @@ ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_
 
 size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
 {
-    if (bytes > SIZE_MAX / 2 / (size_t)world - 2 * PAGE - BETWEEN)
+    if (bytes > SIZE_MAX / 2 / (size_t)world - 2 * SEGMENT_PAGE - BETWEEN)
         return 0;
-    *stride = (bytes + PAGE - 1) / PAGE * PAGE + BETWEEN;
+    *stride = (bytes + SEGMENT_PAGE - 1) / SEGMENT_PAGE * SEGMENT_PAGE + BETWEEN;
     return *stride * (size_t)world;
 }
 

@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What segments are divided into: a page of most machines. Where pages are larger parts of two ranks may share one, which
+ * costs nothing but the wish to have them apart. */
+enum { SEGMENT_PAGE = 4096 };
+
 struct segment {
     void *base;
     size_t bytes;

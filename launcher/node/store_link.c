@@ -4,8 +4,8 @@
  * that follow the link remembers the numbers of the two kinds that are waited for. The store may push
  * objects of its own between them, they carry "push".
  *
- * It can go wrong when: nobody listens, we are refused, the store goes away or sends nonsense. Each
- * ends in `lost`, once. */
+ * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense or does not read.
+ * Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step. */
 #include "node/store_link.h"
 
 #include "text/rank_set.h"
@@ -18,7 +18,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { HEARTBEAT_MS = 1000, READ_BYTES = 4096, LENGTH_BYTES = 8, WAITING_SHOWN = 60 };
+enum {
+    HEARTBEAT_MS = 1000,
+    READ_BYTES = 4096,
+    LENGTH_BYTES = 8,
+    WAITING_SHOWN = 60,
+    QUEUE_BYTES_MAX = 4 << 20, /* ten times what the starts and ends of 1,000 workers take */
+};
 
 /* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
  * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into
@@ -37,6 +43,7 @@ struct store_link {
     uint64_t asked, answered;           /* requests but IDENTIFY, and answers to them */
     uint64_t asked_job, asked_progress; /* numbers of the latest of their kind */
     bool connected, writing, welcome, closing;
+    bool full, no_memory; /* a request could not be queued: told to the owner by the next turn of the loop */
     int open_handles;
 };
 
@@ -105,11 +112,26 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
+/* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
+static void lose_because_full(struct store_link *link)
+{
+    char why[128];
+    snprintf(why, sizeof(why), "it does not take our messages: %llu of them have no answer, %zu bytes wait",
+             (unsigned long long)(link->asked - link->answered), link->out.len);
+    lose(link, why);
+}
+
 /* All that one turn of the loop had to tell goes out at once: to start 256 workers would otherwise wake the store 256
  * times, while they need the processor themselves. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
-    flush(prepare->data);
+    struct store_link *link = prepare->data;
+    if (link->full)
+        lose_because_full(link);
+    else if (link->no_memory)
+        lose(link, "out of memory");
+    else
+        flush(link);
 }
 
 /* Lengths are little-endian on the wire, whatever machine this is. */
@@ -121,23 +143,29 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the
- * loop. Room for all of it is made first: half a request would be taken for the beginning of the next. */
+/* Is there room for a whole request? Half of one would be taken for the beginning of the next. */
+static bool has_room(struct store_link *link, size_t bytes)
+{
+    link->full = link->full || bytes > QUEUE_BYTES_MAX - link->out.len;
+    link->no_memory = link->no_memory || (!link->full && buf_reserve(&link->out, bytes) == NULL);
+    return !link->full && !link->no_memory;
+}
+
+/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. After a
+ * loss nothing is queued: nobody would take it away. */
 static void request(struct store_link *link, enum op_id op, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
     const size_t len = text != NULL ? strlen(text) : 0;
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
     cJSON_Delete(json);
-    if (text == NULL || buf_reserve(&link->out, 1 + LENGTH_BYTES + len) == NULL) {
-        cJSON_free(text);
-        lose(link, "out of memory");
-        return;
+    link->no_memory = link->no_memory || text == NULL;
+    if (link->options.lost != NULL && has_room(link, 1 + LENGTH_BYTES + len)) {
+        buf_append(&link->out, &code, 1);
+        put_u64(&link->out, len);
+        buf_append(&link->out, text, len);
+        link->asked += op == OP_CONTROL;
     }
-    buf_append(&link->out, &code, 1);
-    put_u64(&link->out, len);
-    buf_append(&link->out, text, len);
-    link->asked += op == OP_CONTROL;
     cJSON_free(text);
 }
 

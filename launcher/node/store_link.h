@@ -3,7 +3,7 @@
  *
  * connect -> IDENTIFY as agent -> CONTROL job -> ready; then worker_started and worker_exited as
  * they happen, and a heartbeat each second. Nothing here waits; what is asked for before the
- * connection stands goes out when it does. */
+ * connection stands goes out when it does. What the store does not take is kept for it up to a limit of a few MiB. */
 #ifndef LAUNCHER_STORE_LINK_H
 #define LAUNCHER_STORE_LINK_H
 
@@ -27,7 +27,7 @@ struct store_link_options {
     void (*ready)(void *user);
     /* The answer to store_link_ask_status, borrowed. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* The connection is gone or senseless; called at most once. */
+    /* The connection is gone or senseless, or the store does not read; called at most once, out of the loop. */
     void (*lost)(void *user, const char *why);
     /* The answer to store_link_ask_progress; -1 = no worker told a step. */
     void (*progress)(void *user, int64_t step);

@@ -268,7 +268,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
 
 /* --- a peer that is no store ------------------------------------------------------------------------------------ */
 
-/* Answers every connection with the same bytes. */
+/* Answers every connection with the same bytes, and reads none. */
 static uv_tcp_t listener, peer;
 static const char *answer;
 static size_t answer_len;
@@ -329,4 +329,44 @@ Test(store_link, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini 
 {
     static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
     expect_lost(nonsense, sizeof(nonsense) - 1, "said no");
+}
+
+/* --- a store that does not take our messages --------------------------------------------------------------------- */
+
+enum { ROUND = 1000, ROUNDS_MAX = 1000 };
+
+static void tell_much(void)
+{
+    for (int i = 0; i < ROUND; i++)
+        store_link_exited(link_, i, i, 0, 0);
+}
+
+Test(store_link, a_store_that_does_not_read_is_lost_before_memory_is, .init = start_server, .fini = close_all)
+{
+    int rounds = 0;
+    answer = "";
+    open_link(listen_anywhere());
+    for (; lost == 0 && rounds < ROUNDS_MAX; rounds++) {
+        tell_much();
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    cr_expect_eq(lost, 1, "%d messages were queued", rounds * ROUND);
+    cr_expect_not_null(strstr(why_lost, "does not take our messages"), "%s", why_lost);
+    cr_expect_not_null(strstr(why_lost, "have no answer"), "%s", why_lost);
+    tell_much();
+    uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect_eq(lost, 1, "once is enough");
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
+Test(store_link, the_owner_hears_of_a_full_queue_when_his_step_is_done, .init = start_server,
+     .fini = close_all)
+{
+    open_link(store_server_port(server));
+    for (int i = 0; i < 100; i++)
+        tell_much();
+    cr_expect_eq(lost, 0, "not inside of a call");
+    uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect_eq(lost, 1);
 }

@@ -69,8 +69,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_EXIT_CODE] = "rank0",
 };
 
-/* Is the option's field what the sample (a switch: on) makes it? */
-static bool is_set(enum cli_option option)
+/* Is the option's field what the sample (a switch: on) makes it? One function for each kind of option. */
+static bool is_job_option_set(enum cli_option option)
 {
     switch (option) {
     case OPT_NPROC_PER_NODE:
@@ -97,6 +97,14 @@ static bool is_set(enum cli_option option)
         return cli.contain == CONTAIN_PIDNS;
     case OPT_DRY_RUN:
         return cli.dry_run;
+    default:
+        return false;
+    }
+}
+
+static bool is_output_option_set(enum cli_option option)
+{
+    switch (option) {
     case OPT_LOG_DIR:
         return strcmp(cli.log_dir, "logs") == 0;
     case OPT_LOG_FILE:
@@ -129,6 +137,14 @@ static bool is_set(enum cli_option option)
         return cli.quiet;
     case OPT_VERBOSE:
         return cli.verbose;
+    default:
+        return false;
+    }
+}
+
+static bool is_life_option_set(enum cli_option option)
+{
+    switch (option) {
     case OPT_STDIN:
         return !cli.input.all && rank_set_has(&cli.input.ranks, 3) && !rank_set_has(&cli.input.ranks, 0);
     case OPT_SIGNALS:
@@ -153,10 +169,14 @@ static bool is_set(enum cli_option option)
         return cli.version;
     case OPT_PRINT_MAN:
         return cli.print_man;
-    case OPTIONS:
-        break;
+    default:
+        return false;
     }
-    return false;
+}
+
+static bool is_set(enum cli_option option)
+{
+    return is_job_option_set(option) || is_output_option_set(option) || is_life_option_set(option);
 }
 
 static void expect_set(int option, enum cli_origin origin, char *const *environment, char *const *words)

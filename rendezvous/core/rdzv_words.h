@@ -1,0 +1,71 @@
+/* rdzv_words.h -- the words of the rendezvous: why a round ends, why nothing follows, who is refused.
+ *
+ * One row each. The enums of rdzv.h, the words of the protocol (rdzv_*_word), the log and the report come
+ * from here. Words and codes are stable: scripts and other versions read them. */
+#ifndef RENDEZVOUS_RDZV_WORDS_H
+#define RENDEZVOUS_RDZV_WORDS_H
+
+#define RDZV_STATES(X)                                                                                    \
+    X(GATHERING, "gathering") /* waits for more nodes */                                                  \
+    X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */               \
+    X(RUNNING, "running")     /* a round is complete: workers run */                                      \
+    X(STOPPING, "stopping")   /* all nodes were told to stop; waits until nothing of the round is left */ \
+    X(BACKING_OFF, "backing off") /* another attempt will be made, not before the back-off is over */     \
+    X(OVER, "over")               /* everybody knows how it ended */
+
+/* Why a round ends. */
+#define RDZV_WHYS(X)                                                             \
+    X(DONE, "done")           /* every worker of every node ended with 0 */      \
+    X(FAILED, "failed")       /* a worker failed by itself */                    \
+    X(NODE_LOST, "node_lost") /* a node's connection is gone, or it is silent */ \
+    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */         \
+    X(GROW, "grow")           /* there are more nodes now */                     \
+    X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
+    X(REFUSED, "refused")     /* the store could not begin the attempt */
+
+/* Why no further attempt is made. */
+#define RDZV_NO_RESTARTS(X)                                                         \
+    X(NONE, "")                       /* there is one, or nobody asked for any */   \
+    X(USED_UP, "used_up")             /* --max_restarts */                          \
+    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */          \
+    X(USAGE, "usage")                 /* it does not understand its command line */ \
+    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                       \
+    X(STOPPED, "stopped")             /* by the user */                             \
+    X(UNKILLABLE, "unkillable")       /* something of the last attempt lives on */  \
+    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes (came back) in time */    \
+    X(NOT_READY, "not_ready")         /* no memory for another key space */
+
+/* What an event log holds. */
+#define RDZV_RECORDS(X)                                                \
+    X(JOIN, "join")                                                    \
+    X(SPARE, "spare") /* joined while a round runs, or one too many */ \
+    X(REFUSED, "refused")                                              \
+    X(LEAVE, "leave")                                                  \
+    X(LOST, "lost")                                                    \
+    X(LAST_CALL, "last_call")                                          \
+    X(ROUND, "round")                                                  \
+    X(NODE_DONE, "node_done")                                          \
+    X(STOP, "stop")                                                    \
+    X(NODE_STOPPED, "node_stopped")                                    \
+    X(VERDICT, "verdict")
+
+/* Who may not join, and what to do about it. The sentence that goes before it names both values and both
+ * hosts; see rdzv_join.c. */
+#define RDZV_REFUSALS(X)                                                                                \
+    X(BAD_JOIN, "this is an error in ddprun: please report it")                                         \
+    X(VERSION_DIFFERS, "install the same version of ddprun on every node")                              \
+    X(JOB_DIFFERS, "give every node the same --rdzv_id, or another port to each job")                   \
+    X(NNODES_DIFFERS, "give every node the same --nnodes")                                              \
+    X(NPROC_DIFFERS, "give every node the same --nproc_per_node, or say --uneven")                      \
+    X(COMMAND_DIFFERS, "start the same program with the same arguments on every node, or say --uneven") \
+    X(NODE_RANK_MISSING, "give every node a --node_rank of its own")                                    \
+    X(NODE_RANK_TAKEN,                                                                                  \
+      "give every node a --node_rank of its own; end the other ddprun if it is a stray one")            \
+    X(NODE_RANK_TOO_HIGH, "node ranks count from 0 to nnodes - 1")                                      \
+    X(JOB_FULL, "raise --nnodes, or end a node that is not wanted")                                     \
+    X(ALREADY_IN, "this is an error in ddprun: please report it")                                       \
+    X(STALE_INSTANCE, "start this ddprun again")                                                        \
+    X(JOB_OVER, "start the job again, under another --rdzv_id if the old one is still ending")          \
+    X(STORE_FULL, "raise the store's --max_bytes")
+
+#endif

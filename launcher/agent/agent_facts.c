@@ -21,6 +21,7 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
+/* By time, not by rank; -1 as long as nobody failed. Every report and every code begins here. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -52,6 +53,7 @@ uint64_t agent_backoff(const struct agent *a)
     return attempts_backoff(&a->attempts);
 }
 
+/* Why the last failure was the end: a user who has asked for restarts wants to know why there was none. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;

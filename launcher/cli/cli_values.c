@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Limits that no job comes near: a typing error is found, and no sum of such numbers overflows. */
 enum { NODES_MAX = 65536, MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 /* A decimal number between `low` and `high`, and nothing else. */
@@ -146,6 +147,7 @@ ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* 0 is allowed: the store takes a free port and workers are told which. */
 ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (whole_number(text, 0, 65535, to))
@@ -273,6 +275,7 @@ ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
 
+/* Checked here, where an error can name the option; made into names when the workers' ranks are known. */
 ddp_status cli_value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -296,6 +299,7 @@ static uint64_t size(const char **text)
     return value >> 50 == 0 ? value : 0;
 }
 
+/* A size first, then how many parts to keep, as one option: the second means nothing without the first. */
 ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
 {
     struct log_rotate *rotate = to;

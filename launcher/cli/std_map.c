@@ -78,6 +78,7 @@ ddp_status cli_value_STD_MAP(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Who is not named has `all`, which is 0 when a map was given. */
 int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };

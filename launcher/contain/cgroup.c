@@ -18,6 +18,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+/* Deeper groups than a worker makes for itself; without a limit one that makes them without end would end us. */
 enum { DEPTH_MAX = 16, CGROUP2_MAGIC = 0x63677270 };
 
 /* --- one file of a group ---------------------------------------------------------------------------------- */
@@ -82,6 +83,9 @@ bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
+/* A group that is there already is as good: it is the job's own from the attempt before. cgroup.kill came with
+ * Linux 5.14; without it a group is no better than a list of pids, so ENOSYS sends the caller to the other way.
+ * Open, as a child is born into a descriptor (birth.c). */
 int cgroup_make(const char *dir)
 {
     if (mkdir(dir, 0755) != 0 && errno != EEXIST)
@@ -102,6 +106,8 @@ static bool is_group(const char *dir)
     return statfs(dir, &fs) == 0 && fs.f_type == CGROUP2_MAGIC;
 }
 
+/* One write kills all who are in the group, and all whom they fork meanwhile: no list of pids can be made that
+ * fast. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -129,6 +135,7 @@ static int lines_in(const char *text)
     return n;
 }
 
+/* Who moves from one group to another meanwhile is counted twice or not at all; the number is for a sentence. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -182,6 +189,7 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
+/* A group can be removed when nobody is in it, and the kernel takes a moment to let the killed ones go. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
     if (rmdir(dir) == 0 || errno == ENOENT) /* mostly nothing is below */

@@ -24,7 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 1024, EMPTY_LIMIT_MS = 1000 };
+enum {
+    WORDS_MAX = 1024,
+    EMPTY_LIMIT_MS =
+        1000 /* for the kernel to let go of who has been killed; memory of gigabytes takes that long */
+};
 
 struct contain {
     enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
@@ -42,6 +46,7 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but workers then see other process ids"
 
+/* Not a weak choice in itself; but who did not ask for it reads what stood in the way, and what would be stronger. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -65,6 +70,7 @@ static void choose_cgroup(struct contain *c, const char *own)
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
+/* Only for those who asked for a group by name: for the others there is the plain way. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
@@ -91,6 +97,8 @@ static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_e
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
+/* What dead jobs have left is killed before anything of this one is there: they may hold the memory, the GPUs and
+ * the port that it wants. A dry run touches nothing. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -163,6 +171,8 @@ static void write_record(struct contain *c)
                  err.msg);
 }
 
+/* Of the attempt before. Somebody who cannot be killed may still be in it; then it stays, and the next one has
+ * another name. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd >= 0)
@@ -185,6 +195,8 @@ static bool make_group(struct contain *c, int attempt)
     return c->group_fd >= 0;
 }
 
+/* A group for each attempt, so that killing an attempt cannot hit the next one. When it cannot be made, and nobody
+ * asked for groups, the plain way is taken. */
 ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
@@ -207,6 +219,7 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
+/* Inside a PID namespace workers have numbers of their own, which mean nothing to ps and gdb outside. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;

@@ -1,4 +1,8 @@
-/* lacks.c -- see lacks.h. One row for each thing that we use and can do without. */
+/* lacks.c -- see lacks.h. One row for each thing that we use and can do without.
+ *
+ * Old kernels lack a call, and containers forbid it by a filter; both are found out by trying. What is done
+ * instead works, but less well, and a user who wonders why reads it under --verbose. `grave` is what lets
+ * processes go without their SIGTERM: that is said to everybody. */
 #include "contain/lacks.h"
 
 #include "contain/pids.h"
@@ -15,11 +19,13 @@ static bool has_call(long result)
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
+/* A NULL pointer of size 0 is refused before anything is made. */
 static bool has_clone3(void)
 {
     return has_call(syscall(SYS_clone3, NULL, (size_t)0));
 }
 
+/* A range that holds no descriptor: nothing is closed. */
 static bool has_close_range(void)
 {
     return has_call(syscall(SYS_close_range, ~0U, ~0U, 0U));
@@ -56,6 +62,8 @@ static const struct {
       "worker starts" },
 };
 
+/* Tried anew at each call: it is asked a handful of times in the life of a job, and a cache would have to be
+ * right. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

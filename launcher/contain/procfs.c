@@ -8,8 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PART = 4096, FILE_MAX = 1 << 20 };
+enum {
+    PART = 4096,       /* the kernel hands out most of these files a page at a time */
+    FILE_MAX = 1 << 20 /* mountinfo of a machine with thousands of containers is below that */
+};
 
+/* Until the kernel says that there is no more: these files have no size, and one read returns less than there is.
+ * The last byte of each part stays free for the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -46,6 +51,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
             *p = '?';
 }
 
+/* One read, so that all numbers are of one moment; 512 bytes hold a line with every number at its longest. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
@@ -53,6 +59,8 @@ bool procfs_stat(pid_t pid, struct proc_stat *out)
     return proc_stat_parse(text, out);
 }
 
+/* A container may show the /proc of its host: there "self" is our number outside, and every pid that we read would
+ * be that of somebody else here. */
 bool procfs_is_ours(void)
 {
     char text[32];

@@ -74,6 +74,8 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
+/* Written by the agent, whose parent is the guardian. The text is made before the directory, so that a failure
+ * leaves nothing. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err)
 {
     char path[PATH_MAX] = "";
@@ -146,6 +148,7 @@ static bool read_record(int dir, const char *name, struct record *r)
     return (size_t)n == strlen(text) && record_parse(text, r) && strcmp(r->cookie, name) == 0;
 }
 
+/* A zombie holds its pid and start time, and starts nobody any more. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
@@ -217,6 +220,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
+/* A job may have started another one by ddprun, whose record becomes one of the dead by the death of the first: so
+ * each directory is looked through until nothing more is found. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };

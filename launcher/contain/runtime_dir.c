@@ -1,4 +1,8 @@
-/* runtime_dir.c -- see runtime_dir.h. */
+/* runtime_dir.c -- see runtime_dir.h.
+ *
+ * /tmp belongs to everybody: somebody else may have made a directory of our name before us, or a link to one of
+ * ours. So a directory is opened first, without following a link, and then looked at through its descriptor;
+ * whatever happens to the name afterwards, the files go where we have looked. */
 #include "contain/runtime_dir.h"
 
 #include <errno.h>
@@ -9,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The n-th place; false when there is none. */
+/* The n-th place; false when there is none. /run/user/UID is tried also by its usual path, because ssh and sudo often lose
+ * the variable; /tmp comes before $TMPDIR, because batch systems give each job a TMPDIR of its own, where the next start
+ * would not find our records. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -47,6 +53,7 @@ int runtime_dir_open(int n)
     return place(n, path) ? open_ours(path) : -1;
 }
 
+/* To make it and to find it there are one: two starts at once may both be first. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;

@@ -28,6 +28,8 @@ void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
+/* Also one who was only expected, and could not be started: to wait for him would hold up the others for ever. Who
+ * does not read at all stays as he is. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -41,6 +43,8 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
+/* One who lags behind, or is still to come, holds up all: the chunk in memory is the only copy of what he has not
+ * got. And with nobody left to read, what is typed is left to whoever comes after us. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -72,12 +76,15 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
+/* Not before the last byte: who sees the end of a file stops to read. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
+/* To inherit is best where it can be had: isatty(), line editing, seeking in a file work as without ddprun. With
+ * two readers each would get some of the bytes, nobody all. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)

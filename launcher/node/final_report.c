@@ -93,6 +93,7 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
+/* The offset of now, not of the start: a job that ran over a change of the clocks is read today. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -116,6 +117,8 @@ static void look_at_program(struct report *r, struct details *d, const char *pro
     r->look = &d->look;
 }
 
+/* Of the first failure alone: what the others wrote about a broken connection is in their own files. A worker that
+ * was never executed wrote none. */
 static void read_error_file(struct report *r, struct details *d)
 {
     int first = agent_first_failure(r->agent);
@@ -155,6 +158,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
+/* For the terminal first, then what takes a disk: somebody may be waiting there. */
 void final_report(const struct final_facts *f)
 {
     struct loss lost[LOSSES_MAX];

@@ -18,7 +18,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, LOOK_AGAIN_MS = 300 };
+enum {
+    CHUNK = 64 * 1024,  /* as much as a pipe holds: a worker that is ready takes all of it at once */
+    LOOK_AGAIN_MS = 300 /* until "fg" is noticed; the kernel tells nobody when the foreground changes */
+};
 
 /* Our end of a worker's pipe. It frees itself when it is closed. */
 struct pipe_end {
@@ -67,6 +70,7 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
+/* The handle dies a turn later, the descriptor now: the worker is to see the end of its input without delay. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -141,6 +145,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
+/* A read that cannot even be asked for ends the input: nobody would call us again. */
 static void take(struct input *in)
 {
     if (in->polled) {
@@ -174,6 +179,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers come and go ---------------------------------------------------------------------------------- */
 
+/* Each attempt reads on where the one before has stopped: what somebody typed cannot be had twice. What was taken
+ * for the old workers and not given is left. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -200,6 +207,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
+/* /dev/null for those who get nothing: with a closed descriptor 0 the first file that a worker opens would become
+ * its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -251,6 +260,7 @@ static bool open_copied(struct input *in)
     return in->source >= 0;
 }
 
+/* Of this node: which workers get input is the plan's to know. */
 static int count_readers(const struct plan *plan)
 {
     int n = 0;
@@ -281,6 +291,7 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
+/* A read of a file that a thread has begun cannot be taken back; on_file_read comes and finds `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 
+/* Only when an attempt has failed: whether it came further than the one before decides about the next. */
 static void ask_progress(struct node *n)
 {
     node_expect_answer(n);
@@ -32,6 +33,7 @@ static void on_output_idle(void *user)
         ask_progress(n);
 }
 
+/* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline))
@@ -66,6 +68,7 @@ static ddp_status connect_store(struct node *n, struct ddp_err *err)
     return store_link_open(&options, &n->link, err);
 }
 
+/* The agent is pure and knows no command line: what it needs of that is copied. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -132,6 +135,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
+/* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. Only
+ * when nobody is left may the control group go. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -149,6 +154,8 @@ static void close_node(struct node *n)
     exits_close(&n->exits);
 }
 
+/* On the stack, since this process does nothing else and returns the exit code. Whatever fails once there is a
+ * loop, it runs until all handles are closed: there is one way out. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

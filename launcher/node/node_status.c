@@ -18,6 +18,9 @@ static char state_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
+/* From one of two callers, the answer or the timer, whichever comes first; `status_asked` is for the answer that
+ * comes late and must not print everything again. Without memory for the states nothing is printed: a job is not
+ * worth less for that. */
 static void print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -40,6 +43,7 @@ static void print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
+/* A store that does not answer is part of what the user wants to know, so the rest is shown without it. */
 static void on_no_answer(uv_timer_t *timer)
 {
     print(timer->data, NULL);
@@ -52,6 +56,7 @@ void node_on_status(void *user, const struct cJSON *answer)
         print(n, answer);
 }
 
+/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
 void node_status(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->announce, heard);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,
+    BATCH_KEPT = 1 << 20,  /* a batch that a huge line has made bigger is given back */
     HELD_MAX = 16 << 20,   /* in unfinished lines of all streams together */
     HELD_FREE = 256 * 1024 /* ... where a line up to this length is left alone */
 };
@@ -26,6 +26,7 @@ static bool is_screen(const struct plan *plan, int fd)
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
+/* A user's wish for colour is not enough: in a file the codes would stand as text. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     return plan_wants_colour(plan) && is_screen(plan, fd);
@@ -59,6 +60,7 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
+/* Events tell times since the start: two of them can be subtracted, whatever somebody does to the wall clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;
@@ -138,6 +140,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     return true;
 }
 
+/* One timer for both streams: it is set for whichever is due first. */
 void console_fold_time(struct console *c)
 {
     const uint64_t at = now(c).since_us;
@@ -183,6 +186,8 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
+/* A line that is the first of its kind waits for the others to say the same; a timer sees to it that it does not
+ * wait long. */
 static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
 {
     const struct fold_line line = {
@@ -207,6 +212,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
+/* `raw`: a single worker without prefixes is passed through byte by byte, as if it wrote to our stdout itself.
+ * Lines are then nobody's business: a prompt without a newline shows at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -218,6 +225,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     make_prefix(s);
 }
 
+/* The prefix may show the pid, which is not known before. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
@@ -246,6 +254,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
+/* True while a bar is shown: then somebody has to come back and draw it anew. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -268,6 +277,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console, s->sink);
 }
 
+/* The rest of a line without a newline is a line. With folding the bar's row is wiped when the last line has gone
+ * out. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;

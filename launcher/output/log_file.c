@@ -37,6 +37,7 @@ struct log_file {
     char path[];
 };
 
+/* A limit of 0 means never: `full` is then out of reach, and writing needs no case of its own. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -95,6 +96,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
+/* The new file could not be made: the old one gets its name again, or the user would look for his log in vain. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -116,6 +118,7 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
+/* One for each that is added, so the number stays the same. What somebody else has removed already is no error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -151,6 +154,7 @@ static void look_if_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
+/* Written by the writer's thread and asked for by the loop: hence atomic, and taken away by asking. */
 enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
@@ -173,6 +177,7 @@ static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, in
     return done;
 }
 
+/* Part by part: one write may fill several, when a worker prints more at once than the limit. */
 static size_t target_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     struct log_file *f = user;

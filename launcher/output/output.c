@@ -139,6 +139,8 @@ static void look_for_failures(struct output *o)
     }
 }
 
+/* Nothing more can come (pipes are closed) and nothing is on its way (queues are empty), or that has been given
+ * up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
@@ -166,6 +168,7 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
+/* libuv joins several wake-ups into one, so nothing is said about which sink it was: all are looked at. */
 static void on_progress(uv_async_t *async)
 {
     struct output *o = async->data;
@@ -184,6 +187,7 @@ static void wake_loop(void *user)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
+/* The one place that frees: when the last of the four handles is gone, no callback can come any more. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -199,6 +203,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
+/* Before anything that can fail, so that output_close() ends whatever there is, also half of it. */
 static void init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
@@ -210,6 +215,7 @@ static void init_handles(struct output *o)
     o->open_handles = 4;
 }
 
+/* One buffer for all reads: streams are read one after the other, and 512 buffers of their own would be 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -276,6 +282,7 @@ ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err)
     return status;
 }
 
+/* Both pipes or none: on an error those that are open already are closed, as after a birth that failed. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;
@@ -288,6 +295,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
+/* The worker has its copies. Ours must go, or the end of the pipe would never come. Descriptors up to 2 are our
+ * own. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -367,12 +376,15 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
+/* Told before the drain: what there is to wait for at the end depends on how the job has ended. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
+/* Mostly the pipes are at their end already and this is over at once; the timer is for those that somebody holds
+ * open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
@@ -400,6 +412,7 @@ const struct tail *output_tails(struct output *o, int which)
     return tails;
 }
 
+/* The threads end before the handles: they wake the loop by one of them. */
 void output_close(struct output *o)
 {
     if (o == NULL)

@@ -55,6 +55,7 @@ static uint64_t share(const struct sinks *s)
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
+/* Each time that a file comes: the same memory is then shared by more. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -130,6 +131,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
+/* Two workers may have one file by their pattern; two descriptors there would write over each other. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -138,6 +140,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
+/* Not closed here: what waits is written first, by the thread, which may take its time. From now on nobody asks
+ * for the file's news, as the thread may free it at any moment. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -159,6 +163,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
+/* Two marks, far apart, or a stream would be stopped and started again for every read. Who may lose bytes never
+ * waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -183,6 +189,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
+/* With no limit: what waits already is still written if the disk takes it; a write that fails is not tried again. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -210,6 +217,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
+/* The news of a file come before those of its slot: that it was deleted explains what follows. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {
@@ -250,6 +258,8 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
+/* Bytes that still wait count as lost: this is asked when nobody waits for them any more. Files of former attempts
+ * come first. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

@@ -113,6 +113,7 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
+/* An end is work, too: it is the thread that closes, behind the last byte. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
@@ -134,6 +135,7 @@ static struct slot *next_slot(const struct writer *w, int from, uint64_t *wake_m
     return NULL;
 }
 
+/* A burst has made the buffer big: it is given back, or each of 512 files would keep its largest one. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -157,6 +159,8 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
+/* Buffers change hands, and so do the holes in front of them; the emptied buffer is filled next, so no memory is
+ * copied or asked for. */
 static void take_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -223,6 +227,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
+/* Signals of the condition come for work and for the stop; the time is for a disk that is to be tried again. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -312,6 +317,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
+/* The slot holds the descriptor itself, and slots never move: so the target may point into it. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -333,6 +339,8 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Not when it is closed, but when its owner has taken note: until then the numbers of a finished file can be asked
+ * for. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -353,6 +361,8 @@ static bool start_thread(struct writer *w)
     return w->started;
 }
 
+/* Of `going` the length and `at` are changed under the lock only, so they may be read here while the thread writes
+ * from it. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
@@ -369,6 +379,7 @@ static void drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
+/* Without a thread: the caller waits for the file, with the lock held, which nobody else wants then. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;

@@ -1,4 +1,8 @@
-/* core_look.c -- see core_look.h. */
+/* core_look.c -- see core_look.h.
+ *
+ * The kernel tells a parent that a core was dumped, and not where. The name follows from the pattern in
+ * /proc/sys/kernel/core_pattern, of which only some parts are known here; so the rest becomes a wildcard, and of
+ * the files that fit the newest one that is not older than the attempt is taken. */
 #include "report/core_look.h"
 
 #include "report/evidence_text.h"
@@ -18,6 +22,8 @@ enum {
     FLAG_MAX = 16
 };
 
+/* The kernel's log may have told the address before, with the library; the file knows it also where the log may
+ * not be read. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[FILE_BYTES];
@@ -66,6 +72,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
+/* A relative pattern is looked for where ddprun runs: a worker that has changed its directory has its core there,
+ * and is told CORE_LOST with the pattern. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -92,6 +100,7 @@ static void excuse_core(struct worker_evidence *facts)
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
+/* All that signal(7) lists with the action "core". */
 static bool writes_core(int signal)
 {
     static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
@@ -102,6 +111,7 @@ static bool writes_core(int signal)
     return false;
 }
 
+/* Silent about a signal that never leaves a core: to explain why SIGKILL left none would only distract. */
 void core_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))

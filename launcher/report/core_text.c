@@ -4,6 +4,8 @@
 #include <elf.h>
 #include <stdio.h>
 
+/* A core file is as much to be believed as anything a worker has written: numbers in it are compared with what has been
+ * read, and loops end. The offsets are those of siginfo_t on machines of 64 bits. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
 /* False when there is no room. */

@@ -34,6 +34,7 @@ static bool oom_system(const struct worker_evidence *e)
     return e->oom == OOM_SYSTEM && !e->oom_likely;
 }
 
+/* Only the machine's counter rose: somebody was killed for memory, perhaps not this one. */
 static bool oom_likely(const struct worker_evidence *e)
 {
     return e->oom_likely;
@@ -50,6 +51,8 @@ static bool shm_full(const struct worker_evidence *e)
     return e->shm_size > 0 && e->shm_free <= e->shm_size / 100;
 }
 
+/* By the time that we look the dead worker's memory has been given back, so a full /dev/shm may look empty. A
+ * small one is the usual cause all the same: 64 MiB is what docker gives. */
 static bool shm_small(const struct worker_evidence *e)
 {
     return e->shm_size > 0 && e->shm_size < SMALL_SHM;
@@ -65,6 +68,7 @@ static bool fault_known(const struct worker_evidence *e)
     return e->fault_known;
 }
 
+/* SIGPIPE from our own pipes comes when whoever reads ddprun has gone; that is nobody's failure. */
 static bool stdout_gone(const struct worker_evidence *e)
 {
     return e->stdout_gone;
@@ -95,6 +99,7 @@ static bool cpu_named(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                          \
     "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
     "what earlier jobs left"
+/* Said in each row about memory, in front of what else helps there. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
 /* clang-format off */
@@ -182,6 +187,8 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
+/* All gaps are offered to all sentences; one that a sentence does not have costs a few formatted digits, and the
+ * table needs no column for it. */
 static bool fill(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -206,6 +213,8 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
+/* Of a worker that nobody looked at (evidence.c looks at the first few only): every condition on a fact is false
+ * of it. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
@@ -232,6 +241,8 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
+/* A sentence for each way that a core may go, with the command that shows it: most users meet gdb or coredumpctl
+ * once a year. */
 static const char *core_sentence(const struct worker_evidence *e)
 {
     switch (e->core_kind) {

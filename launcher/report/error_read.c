@@ -1,4 +1,7 @@
-/* error_read.c -- see error_read.h. */
+/* error_read.c -- see error_read.h.
+ *
+ * The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
+ * put it there. A missing file is the usual case, and no trouble. */
 #include "report/error_read.h"
 
 #include <errno.h>

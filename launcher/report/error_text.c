@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A copy of a member's text, "" when it is none. NULL when memory is short. */
+/* A copy of a member's text, "" when it is none; not UTF-8 is made harmless, for it goes to a terminal and into JSON. NULL
+ * when memory is short. */
 static char *copy_text(const cJSON *item)
 {
     struct buf out = { 0 };
@@ -41,6 +42,7 @@ static const cJSON *find(const cJSON *root, const cJSON **callstack, const cJSON
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
+/* A file without a message is told as broken rather than shown empty: its worker meant to say something. */
 static ddp_status take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -56,6 +58,7 @@ static ddp_status take(const cJSON *root, struct error_text *out, struct ddp_err
     return ddp_fail(err, DDP_ERR_NOMEM, "no memory for it");
 }
 
+/* A limit, then a parser, then a look at types: each step may trust the one before, and none trusts the worker. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;

@@ -73,6 +73,8 @@ static struct oom_count count_v2(const char *dir, char bytes[FILE_BYTES])
     return count;
 }
 
+/* Version 1 has no count of its own for "the limit was reached and nothing could be freed"; refused pages come
+ * nearest. */
 static struct oom_count count_v1(const char *dir, char bytes[FILE_BYTES])
 {
     struct oom_count count = { 0 };
@@ -87,6 +89,8 @@ static void read_counts(const struct watch *w, struct oom_count *count)
     *count = w->counts.v2 ? count_v2(w->dir, bytes) : count_v1(w->dir, bytes);
 }
 
+/* Read after the end and not before: a limit may be changed while the worker runs, and the peak is complete only
+ * now. */
 static void read_limits(struct watch *w)
 {
     char bytes[FILE_BYTES];
@@ -95,6 +99,7 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
+/* The job's group lies below our own, so on the way up both meet the same groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -185,6 +190,7 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
+/* Counted for the whole machine, and to be read by everybody, also where no control group can be. */
 static unsigned long long system_kills(void)
 {
     char bytes[FILE_BYTES];
@@ -225,6 +231,8 @@ static void read_log(struct evidence *e)
     }
 }
 
+/* All that has come since the start is gone through again for each worker: its line may have come before we heard
+ * of its end. The pids there are the host's, so inside a container they would name strangers. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     read_log(e);
@@ -241,6 +249,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
+/* Read at once, since the next worker's end gives memory back; what is free now was too little a moment ago. */
 static void look_at_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -257,6 +266,7 @@ static bool reader_is_gone(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
+/* Workers inherit our limits, so ours are asked, which needs no permission. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -288,6 +298,8 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
+/* Each of these looks costs a few system calls, so only those are made that a sentence about this signal could
+ * use. */
 static void look_at_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -304,6 +316,7 @@ static void look_at_signal(struct evidence *e, pid_t pid, int status, struct wor
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
+/* The mounts are found once: where the hierarchies lie does not change while a job runs. */
 struct evidence *evidence_new(void)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -335,6 +348,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     e->began = time(NULL);
 }
 
+/* The log first: it may name a control group, whose counters are then read, too. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status)
 {
     if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)

@@ -33,6 +33,7 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
+/* The key must begin the line and end before a blank: "oom_kill" is not "oom_kill_group", and "oom" neither. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -55,6 +56,7 @@ uint64_t limit_in(struct slice text)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
+/* A counter that fell belongs to another group of the same name, made anew meanwhile. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
@@ -68,6 +70,7 @@ static bool at_limit(const struct oom_watch *w)
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
+/* The innermost group that was at its limit: those around it are only as full as their children make them. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;

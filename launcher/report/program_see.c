@@ -22,6 +22,8 @@ static bool on_noexec(const char *path)
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
+/* On a noexec mount access(2) says no whatever the file's bits are. There the bits alone are looked at, so that
+ * the two reasons can be told apart: chmod helps against one of them only. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -64,6 +66,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
+/* What our own executable says of its machine is what this kernel runs for sure: compared with it, nothing need be
+ * known about processors. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];

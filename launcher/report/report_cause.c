@@ -17,6 +17,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
+/* By the monotonic clock, counted back from one look at the wall clock: times stay in order even when somebody
+ * sets that. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -80,6 +82,7 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- why, and what helps -------------------------------------------------------------------------------- */
 
+/* For a program that could not be started the headline has said it all. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);

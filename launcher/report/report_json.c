@@ -55,6 +55,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
+/* By index: array and local ranks have the same order, but ranks of the job need not begin at 0 on this node. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
@@ -136,6 +137,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
+/* As the text report shows them, so that a program sees what a person would. */
 static bool add_last_lines(cJSON *f, const struct report *r, int local_rank)
 {
     struct buf lines = { 0 };
@@ -205,6 +207,8 @@ static bool add_job(cJSON *o, const struct report *r)
            report_attempts_json(r, o) && add_losses(o, r);
 }
 
+/* Ownership passes with each json_add: from then on the parent frees. `workers` is made before it has a parent, so
+ * it is freed here when the way there fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();

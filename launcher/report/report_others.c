@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+/* A screen has some 24 rows, and the cause above needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
 /* Ways of ending that are told alike. */
@@ -29,6 +30,9 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
+/* A victim that ended by itself is told with what it said (its code), like a failure: only its place in time shows
+ * that it came later. Of those that we stopped SIGKILL is told apart, because such a worker did not end in time
+ * when it was asked. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -51,6 +55,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
+/* The one that the headline is about never is one of the others. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -86,6 +91,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
+/* Gaps are filled by tell(): "{s}" and "{was}" make one rank and many readable alike. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",

@@ -1,4 +1,7 @@
-/* report_rows.c -- see report_rows.h. */
+/* report_rows.c -- see report_rows.h.
+ *
+ * One failure is kept in `ok` and looked at by the caller at the end: a report is a hundred small appends, and
+ * half a report is no use, so nobody in between need ask. */
 #include "report/report_rows.h"
 
 #include "text/escape.h"
@@ -6,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window, and are not so
+ * wide that the eye loses the row. */
 enum { LABEL_WIDTH = 8, TEXT_AT = 11, TEXT_WIDTH = ROW_WIDTH - TEXT_AT };
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
@@ -40,6 +45,7 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
+/* Not limited in its length: whoever searches a log of many jobs finds rank, host and cause in this one line. */
 void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -65,6 +71,7 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
+/* The last row that is allowed says by " ..." that there was more. */
 void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;

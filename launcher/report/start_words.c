@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+/* PATH may have thousands of characters; its beginning shows whether it was set as meant. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
 /* --- conditions ----------------------------------------------------------------------------------------- */
@@ -42,11 +43,14 @@ static bool is_there(const struct start_failure *f)
     return f->look->kind == PATH_EXECUTABLE || f->look->kind == PATH_NO_X;
 }
 
+/* "#!/usr/bin" instead of "#!/usr/bin/python3": the x bits of the directory are set, and still it is EACCES. */
 static bool helper_is_directory(const struct start_failure *f)
 {
     return is_script(f) && f->look->helper == PATH_DIRECTORY;
 }
 
+/* The kernel says ENOENT for a program that is there and whose loader is not: the riddle that costs a newcomer an
+ * hour. */
 static bool wants_loader(const struct start_failure *f)
 {
     return f->look->elf.interpreter[0] != '\0';
@@ -72,6 +76,7 @@ static bool lacks_x(const struct start_failure *f)
     return f->look->kind == PATH_NO_X;
 }
 
+/* A noexec mount looks like a missing x bit, and no chmod helps. */
 static bool is_noexec(const struct start_failure *f)
 {
     return f->look->noexec;
@@ -82,6 +87,8 @@ static bool is_empty(const struct start_failure *f)
     return is_there(f) && f->look->empty;
 }
 
+/* An image for another machine, as after a build on a laptop. Byte order is part of that: nobody has the one and
+ * not the other. */
 static bool is_foreign(const struct start_failure *f)
 {
     return f->look->elf.kind == ELF_MACHINE || f->look->elf.kind == ELF_BYTE_ORDER;
@@ -175,6 +182,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
+/* All gaps are offered to all sentences, as in end_words.c. */
 static bool fill(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

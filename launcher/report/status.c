@@ -101,6 +101,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
+/* A job that hangs is the usual reason to ask, and a store that does not answer a usual reason to hang. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -109,6 +110,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
+/* The last line tells how many were left out, and never when none was. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

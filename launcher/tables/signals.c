@@ -27,6 +27,7 @@ static const struct signal_row *row_of(int signal)
 
 /* --- which do what ------------------------------------------------------------------------------------------ */
 
+/* Signals are numbered from 1 to 64: 64 has the place of 0, which is none, and no number shifts out of the set. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
@@ -58,6 +59,8 @@ static ddp_status not_a_list(struct ddp_err *err)
     return status;
 }
 
+/* All of the list or nothing: *set is written when the last name was a good one. An empty name between commas is
+ * none. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;
@@ -94,6 +97,7 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
+/* The sender is what a user asks for first ("who killed my job?"), and the kernel tells it only at that moment. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_sender *from = &heard->sender;
@@ -111,6 +115,8 @@ bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 
 /* --- once or twice? ----------------------------------------------------------------------------------------- */
 
+/* A terminal that goes away sends SIGHUP as often as it likes: all of them are one request. Of the others one copy
+ * is taken for a copy, a third signal is a new request in any case. */
 static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
     const struct signal_heard *last = &memory->last;

@@ -19,6 +19,8 @@ static bool is_known(char letter)
     return false;
 }
 
+/* The list is made from the table, so that it never lacks a token. Without memory for it the sentence is just
+ * shorter. */
 static ddp_status refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
@@ -30,6 +32,8 @@ static ddp_status refuse(struct ddp_err *err)
     return status;
 }
 
+/* A '%' at the end is refused by the same look: what stands behind it is the NUL, which is no token. A '/' at the
+ * end would name a directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);
@@ -48,6 +52,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
+/* The rows of the table name a member of `names`; TEXT and NUMBER say how it is printed. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)

@@ -20,6 +20,8 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
+/* A brace that begins no known word is text: a path or a program's name may have one, and a typing error in a
+ * table is better seen than swallowed. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -57,6 +59,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
+/* The unit grows with the number, so that there are few digits at any length: nobody compares hours to the second. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -70,6 +73,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
+/* The moment may come from a worker's file: the sum is kept from wrapping and from falling below zero, and the year has
+ * no more than the four digits that there is room for. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };

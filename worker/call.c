@@ -70,6 +70,7 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
+/* No overflow: check_values() has let nobody through with more than half of the address space. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -115,6 +116,7 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
                                 : out != in + (uintptr_t)rank * out_bytes;
 }
 
+/* Values before buffers: sizes follow from values, and only then is there something to compare addresses with. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
 {
     const char *word = call_rules[call->kind].word;

@@ -74,6 +74,7 @@ static ddp_status read_number(const struct reader *r, const struct number_row *r
     return DDP_OK;
 }
 
+/* Cut it is never: half a host name is a name, too, and somebody else's. */
 static ddp_status read_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = value_of(r, row->name);
@@ -141,6 +142,7 @@ static ddp_status settle_local(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
+/* The four first: "MASTER_PORT is missing" helps more than what is wrong with one of the others. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

@@ -106,6 +106,7 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
+/* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     struct ddp_err err = group->ctx->broken;

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* PyTorch's defaults. A small first bucket, because it is full before the others and its reduction can begin soonest; 25
+ * MiB, where the cost of a call no longer shows beside that of moving the bytes. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 struct ddp_reducer {
@@ -68,6 +70,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
+/* `size` says how much of the struct the caller's header knew: a program built with an older one keeps working,
+ * and what it does not know has its default. */
 static ddp_status read_options(const ddp_reducer_options *given, ddp_reducer_options *out,
                                struct ddp_err *err)
 {
@@ -149,6 +153,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
+/* Collective, because the arena is: a rank that frees alone waits for the others. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -216,6 +221,8 @@ static void list_param(const ddp_reducer *reducer, size_t i, char *list, size_t 
              reducer->params[i].name, reducer->plan.bucket_of[i]);
 }
 
+/* A layer that took no part in the loss is the usual cause; its parameters are named, since nobody knows them by
+ * number. */
 static ddp_status name_unready(const ddp_reducer *reducer)
 {
     enum { LISTED = 8 };

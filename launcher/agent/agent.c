@@ -197,6 +197,7 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
     return true;
 }
 
+/* One after the other: the first that cannot be started keeps the rest from being started at all. */
 static enum agent_state started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
@@ -300,6 +301,7 @@ static enum agent_state kill_all(struct agent *a, const struct agent_event *e)
     return AGENT_KILLING;
 }
 
+/* The second request leaves the polite part out; the time until we give up begins anew. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
@@ -346,6 +348,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
+/* Tried once in any case: a grace time that was used up must not mean that leftovers are never killed. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->sweep_hard && e->now_ms >= a->give_up_ms ? give_up(a, e) : sweep_kill(a);
@@ -366,6 +369,8 @@ static enum agent_state attempt_over(struct agent *a, const struct agent_event *
     return AGENT_ASKING;
 }
 
+/* The store has told how far the failed attempt came; an attempt that gets no further than those before is the
+ * last. */
 static enum agent_state wait_or_end(struct agent *a, const struct agent_event *e)
 {
     a->no_restart = attempts_progress(&a->attempts, e->step);
@@ -393,6 +398,8 @@ static enum agent_state no_more(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
+/* No store, no directory for logs: a new attempt could not even be begun. The failure that led here stays the
+ * cause. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->no_restart = NO_RESTART_NOT_READY;

@@ -71,12 +71,14 @@ void stream_free(struct stream *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+/* With the merge done at once, `merged` is empty between two reads and can be one buffer for all streams. */
 static void put_merged(struct stream *s)
 {
     sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
 }
 
+/* The tail first: it is what the report is made of, and nothing that a sink does may keep bytes from it. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -95,6 +97,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
+/* The owner hears of it last, when everything that the stream knew has been handed on: it may look for the end of
+ * all. */
 void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -114,6 +118,8 @@ void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
+/* A limit, because a daemon that the worker left behind may write for ever. Our end never blocks (libuv sees to
+ * that), so the reading stops where the pipe is empty. */
 void stream_end_with_rest(struct stream *s)
 {
     size_t done = 0;
@@ -159,6 +165,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
+/* Called for all streams whenever a sink has made progress; most are not paused, and that is the first look. */
 void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))

@@ -125,12 +125,14 @@ static ddp_status check_ranks(const struct plan *plan, const char *option, int h
         highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
 }
 
+/* By rank in the job, unlike the options about output, which are torchrun's and count on this node. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
     const struct cli_input *input = &plan->cli->input;
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
+/* no-color.org's rule: the variable counts when it is not empty, whatever it says. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -241,6 +243,8 @@ struct named {
     const struct plan_worker *worker;
 };
 
+/* Equal names come to stand side by side, and among them the lowest rank first, so that an error names the same
+ * two each time. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -285,6 +289,7 @@ static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
+/* Names of files may tell the attempt, so they are made anew for each; what was planned once for the job stays. */
 ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err)
 {
     plan->attempt = attempt;
@@ -392,6 +397,7 @@ static void note_idle(struct plan *plan, enum cli_option option, const char *nam
         add_note(plan, text_of("--%s does nothing here: %s", name, needs));
 }
 
+/* Said and not refused: a script that always passes an option need not know whether it does anything today. */
 static void note_idle_options(struct plan *plan)
 {
     if (!any_file(plan))

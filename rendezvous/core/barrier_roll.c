@@ -42,6 +42,8 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
+/* What a barrier takes of the limit of memory, the same when it is taken and given: the name is freed with the
+ * struct. */
 static uint64_t cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
@@ -101,6 +103,7 @@ struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call
 
 /* --- who comes ------------------------------------------------------------------------------------------ */
 
+/* Counts change only when the bit does, so that a rank may come twice (its connection broke, it came again). */
 void barrier_tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);

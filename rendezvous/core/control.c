@@ -22,6 +22,9 @@ static bool other_agents(struct hub *hub, const struct session *but)
     return false;
 }
 
+/* The store belongs to one job at a time. What is refused here would otherwise take the keys away from under
+ * workers that run: a second job on the same port, an agent that was cut off and comes back with an attempt of the
+ * past. */
 static bool may_begin(struct hub *hub, const struct session *s, const struct job_name *name)
 {
     const struct members *m = &hub->members;
@@ -115,6 +118,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const cJSON *requ
     return true;
 }
 
+/* For operators, too: a job that hangs at a barrier is let go with an error that names who has cancelled it. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)answer;
@@ -127,6 +131,7 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const cJSON 
     return false;
 }
 
+/* Who may change what is known of workers is whoever started them; to look is free for all. */
 static const struct {
     const char *op;
     bool agents_only;

@@ -87,6 +87,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
+/* In the order of ranks; a list that is cut has its end missing, not holes. */
 static void add_members(struct hub *hub, cJSON *answer)
 {
     struct listing list = begin_list(answer, "members");
@@ -223,6 +224,7 @@ bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, c
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
+/* The first RANKS_SHOWN: who wants to know whom a job of 100,000 ranks waits for is content with a thousand. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);

@@ -15,6 +15,7 @@ cJSON *json_object(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
+/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

@@ -61,6 +61,7 @@ int peers_ended(const struct peers *peers)
     return -1;
 }
 
+/* Any number of times, also for what peers_open() left half done. */
 void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)

@@ -161,16 +161,12 @@ static const char *torchruns(const char *name)
     static const struct {
         const char *name, *instead; /* NULL = leave it out */
     } rows[] = {
-        { "rdzv_backend", NULL },
-        { "rdzv_endpoint", "name the store's place by --master_addr and --master_port" },
-        { "rdzv_conf", "--timeout says how long workers wait for each other at the start" },
         { "shutdown_timeout", "use --grace" },
         { "monitor_interval", NULL },
         { "start_method", NULL },
         { "role", NULL },
         { "event_log_handler", "--json prints events" },
         { "run_path", NULL },
-        { "local_addr", NULL },
         { "logs_specs", "--log_file names the log files" },
         { "numa_binding", NULL },
         { "virtual_local_rank", NULL },
@@ -334,45 +330,6 @@ static ddp_status read_line(struct reader *r)
     return status;
 }
 
-/* --- what does not go together -------------------------------------------------------------------------- */
-
-/* Each side is named as it was given: the variable when it came from the environment. */
-static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
-{
-    char pet_a[CLI_PET_MAX], pet_b[CLI_PET_MAX];
-    cli_pet_name(pet_a, &cli_rows[a]);
-    cli_pet_name(pet_b, &cli_rows[b]);
-    return ddp_fail(err, DDP_ERR_ARG, "%s%s and %s%s exclude each other",
-                    cli->origin[a] == FROM_ENVIRONMENT ? "" : "--",
-                    cli->origin[a] == FROM_ENVIRONMENT ? pet_a : cli_rows[a].name,
-                    cli->origin[b] == FROM_ENVIRONMENT ? "" : "--",
-                    cli->origin[b] == FROM_ENVIRONMENT ? pet_b : cli_rows[b].name);
-}
-
-/* What the parsers cannot see, because it takes two options to be wrong. What depends on the machine is
- * plan.c's. */
-static ddp_status check(const struct cli *cli, struct ddp_err *err)
-{
-    const enum cli_origin *origin = cli->origin;
-    if (cli->program == NULL)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options");
-    if (cli->program[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
-    if (cli->module && cli->no_python)
-        return exclude(cli, OPT_MODULE, OPT_NO_PYTHON, err);
-    if (cli->quiet && cli->verbose)
-        return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
-    if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)
-        return exclude(cli, OPT_PREFIX, OPT_NO_PREFIX, err);
-    if (cli->node_rank >= cli->nnodes)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
-                        cli->node_rank, cli->nnodes);
-    return DDP_OK;
-}
-
 /* The three rounds, then PROGRAM and the rest of argv. */
 static ddp_status read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
@@ -386,7 +343,7 @@ static ddp_status read_all(struct cli *cli, char *const *argv, char *const *bloc
         return status;
     cli->program = *r.at;
     cli->args = *r.at != NULL ? r.at + 1 : r.at;
-    return check(cli, err);
+    return cli_check(cli, err);
 }
 
 ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)

@@ -8,6 +8,7 @@
 #define LAUNCHER_CLI_H
 
 #include "base/buf.h"
+#include "base/endpoint.h"
 #include "cli/options.h"
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
@@ -19,7 +20,8 @@
 #include <stdint.h>
 
 enum {
-    CLI_NPROC_MAX = 4096,       /* workers on one node */
+    CLI_NPROC_MAX = 4096, /* workers on one node */
+    CLI_NODES_MAX = 65536,
     CLI_COUNT_MAX = 10000,      /* of --max_restarts and the like */
     CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
@@ -80,6 +82,23 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster t
 
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
 
+struct cli_nnodes {
+    int min, max;
+};
+
+enum rdzv_backend { BACKEND_UNSAID, BACKEND_STATIC, BACKEND_C10D };
+enum grow_policy { GROW_AGREED, GROW_NOW, GROW_NEVER };
+enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
+
+/* --rdzv_conf, where torchrun keeps what has an option of its own here. Times are 0 when not given. */
+struct cli_rdzv_conf {
+    uint64_t join_ms, last_call_ms, keep_alive_ms;
+    int keep_alive_attempts;
+    enum host_store is_host;
+    const char *idle,
+        *idle_why; /* a key of torchrun's that does nothing here, and why; static. NULL = none */
+};
+
 /* Ranks that read ddprun's stdin. */
 struct cli_input {
     bool all;
@@ -89,11 +108,19 @@ struct cli_input {
 /* The command line, understood. Text is borrowed from argv or from the environment block. */
 struct cli {
     struct cli_nproc nproc;
-    int nnodes, node_rank;
-    bool standalone;
+    struct cli_nnodes nnodes;
+    int node_rank; /* counts when it was given */
+    enum rdzv_backend backend;
+    struct endpoint endpoint; /* host "" = none given; port -1 = none given */
+    struct cli_rdzv_conf rdzv_conf;
+    const char *local_addr; /* NULL = none given */
+    enum host_store host_store;
+    enum grow_policy grow;
+    uint64_t node_timeout_ms, exit_barrier_ms;
+    bool standalone, uneven;
     const char *master_addr;
     int master_port; /* 0 = any free one */
-    const char *job; /* --rdzv_id; NULL = make one up */
+    const char *job; /* --rdzv_id; NULL = none given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
     signal_set stop_signals;           /* besides those that always stop the job */
@@ -130,6 +157,12 @@ struct cli {
 ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                      struct ddp_err *err);
 void cli_free(struct cli *cli);
+
+/* By the user, on the command line or in the environment. */
+bool cli_gives(const struct cli *cli, enum cli_option option);
+
+/* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */
+bool cli_is_elastic(const struct cli *cli);
 
 /* Append the text of --help, --version or the manual page (roff). False when memory is short. */
 bool cli_print_help(struct buf *out);

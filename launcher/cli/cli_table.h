@@ -30,7 +30,13 @@
     X(COUNT)         \
     X(EXIT_POLICY)   \
     X(DURATION)      \
-    X(TIMEOUT)
+    X(TIMEOUT)       \
+    X(BACKEND)       \
+    X(ENDPOINT)      \
+    X(RDZV_CONF)     \
+    X(HOST_STORE)    \
+    X(GROW)          \
+    X(NODE_TIMEOUT)
 
 #define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
 CLI_KINDS(X)
@@ -56,6 +62,19 @@ struct cli_row {
 };
 
 extern const struct cli_row cli_rows[OPTIONS];
+
+/* What several parsers need. A decimal number between `low` and `high`, and nothing else. */
+bool cli_whole_number(const char *text, long low, long high, int *to);
+
+/* Which of the words is it? -1: none. Places that a table leaves out are NULL. */
+int cli_word_in(const char *text, const char *const words[], size_t n);
+#define CLI_WORD_IN(text, words) cli_word_in(text, words, sizeof(words) / sizeof((words)[0]))
+
+/* "1500ms", "30s", "2m", "1h", and plain seconds, with a fraction if wanted; at most a year. */
+bool cli_duration(const char *text, uint64_t *to_ms);
+
+/* What takes more than one option to be wrong: a sentence, and DDP_ERR_ARG. */
+ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
 /* "PET_NPROC_PER_NODE" */
 enum { CLI_PET_MAX = 64 };

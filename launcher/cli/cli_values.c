@@ -12,10 +12,9 @@
 #include <string.h>
 
 /* Limits that no job comes near: a typing error is found, and no sum of such numbers overflows. */
-enum { NODES_MAX = 65536, MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
+enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
-/* A decimal number between `low` and `high`, and nothing else. */
-static bool whole_number(const char *text, long low, long high, int *to)
+bool cli_whole_number(const char *text, long low, long high, int *to)
 {
     char *end;
     errno = 0;
@@ -27,8 +26,7 @@ static bool whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Which of the words is it? -1: none. Places that a table leaves out are NULL. */
-static int word_in(const char *text, const char *const words[], size_t n)
+int cli_word_in(const char *text, const char *const words[], size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (words[i] != NULL && strcmp(text, words[i]) == 0)
@@ -36,51 +34,22 @@ static int word_in(const char *text, const char *const words[], size_t n)
     return -1;
 }
 
-#define WORD_IN(text, words) word_in(text, words, sizeof(words) / sizeof((words)[0]))
-
 /* Words first: a number is tried last, so that its error can list everything that is allowed. */
 ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     static const char *const words[] = { [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto" };
     struct cli_nproc *nproc = to;
-    const int word = WORD_IN(text, words);
+    const int word = CLI_WORD_IN(text, words);
     nproc->kind = word >= 0 ? (enum nproc_kind)word : NPROC_NUMBER;
-    if (word >= 0 || whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
+    if (word >= 0 || cli_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
-}
-
-/* The part before or after the colon of MIN:MAX. */
-static bool nodes_part(const char *text, size_t len, int *to)
-{
-    char part[16];
-    if (len >= sizeof(part))
-        return false;
-    memcpy(part, text, len);
-    part[len] = '\0';
-    return whole_number(part, 1, NODES_MAX, to);
-}
-
-/* The form is checked in full, so that a typing error is not answered with "not supported". */
-ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
-{
-    int *nnodes = to;
-    int low, high;
-    const char *colon = strchr(text, ':');
-    size_t len = colon != NULL ? (size_t)(colon - text) : strlen(text);
-    const char *last = colon != NULL ? colon + 1 : text;
-    if (!nodes_part(text, len, &low) || !nodes_part(last, strlen(last), &high) || low > high)
-        return ddp_fail(err, DDP_ERR_ARG, "N or MIN:MAX, with 1 <= MIN <= MAX");
-    if (high != 1)
-        return ddp_fail(err, DDP_ERR_ARG, "1, because several nodes are not supported by this version");
-    *nnodes = high;
-    return DDP_OK;
 }
 
 /* Only the form; that it is below nnodes needs both options and is checked when both are read. */
 ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
-    if (whole_number(text, 0, NODES_MAX - 1, to))
+    if (cli_whole_number(text, 0, CLI_NODES_MAX - 1, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to nnodes - 1");
 }
@@ -90,7 +59,7 @@ ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;
-    if (!whole_number(text, -1000000, 1000000, &value))
+    if (!cli_whole_number(text, -1000000, 1000000, &value))
         return ddp_fail(err, DDP_ERR_ARG, "an integer, 0 for off and 1 for on");
     *on = value != 0;
     return DDP_OK;
@@ -150,7 +119,7 @@ ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
 /* 0 is allowed: the store takes a free port and workers are told which. */
 ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
 {
-    if (whole_number(text, 0, 65535, to))
+    if (cli_whole_number(text, 0, 65535, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
 }
@@ -163,7 +132,7 @@ ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
                                          [CONTAIN_CGROUP] = "cgroup",
                                          [CONTAIN_PIDNS] = "pidns" };
     enum contain_kind *kind = to;
-    const int word = WORD_IN(text, words);
+    const int word = CLI_WORD_IN(text, words);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
     *kind = (enum contain_kind)word;
@@ -213,7 +182,7 @@ ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
 {
-    if (whole_number(text, 0, CLI_COUNT_MAX, to))
+    if (cli_whole_number(text, 0, CLI_COUNT_MAX, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to %d", CLI_COUNT_MAX);
 }
@@ -224,15 +193,14 @@ ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err
         [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0"
     };
     enum exit_policy *policy = to;
-    const int word = WORD_IN(text, words);
+    const int word = CLI_WORD_IN(text, words);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'first', 'max' or 'rank0'");
     *policy = (enum exit_policy)word;
     return DDP_OK;
 }
 
-/* "1500ms", "30s", "2m", "1h", and plain seconds, all of them with a fraction if wanted. */
-static bool duration(const char *text, uint64_t *to_ms)
+bool cli_duration(const char *text, uint64_t *to_ms)
 {
     static const struct {
         const char *unit;
@@ -261,7 +229,7 @@ ddp_status cli_value_SIGNALS(const char *text, void *to, struct ddp_err *err)
 /* 0 is allowed: --grace=0 kills at once. */
 ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
 {
-    if (duration(text, to))
+    if (cli_duration(text, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
@@ -270,7 +238,7 @@ ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
 ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
-    if (duration(text, ms) && *ms > 0)
+    if (cli_duration(text, ms) && *ms > 0)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
@@ -305,7 +273,7 @@ ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
     struct log_rotate *rotate = to;
     *rotate = (struct log_rotate){ .bytes = size(&text) };
     const bool keep_fits =
-        *text == '\0' || (*text == ',' && whole_number(text + 1, 1, 1000000, &rotate->keep));
+        *text == '\0' || (*text == ',' && cli_whole_number(text + 1, 1, 1000000, &rotate->keep));
     if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
@@ -318,7 +286,7 @@ ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
 {
     static const char *const words[] = { [LOG_BLOCK] = "block", [LOG_DROP] = "drop" };
     enum log_policy *policy = to;
-    const int word = WORD_IN(text, words);
+    const int word = CLI_WORD_IN(text, words);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
     *policy = (enum log_policy)word;

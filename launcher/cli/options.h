@@ -9,6 +9,7 @@
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
+    X(NODES, "Several nodes")          \
     X(PROGRAM, "Program")              \
     X(OUTPUT, "Output")                \
     X(TIME, "Signals and time limits") \
@@ -20,18 +21,41 @@
     X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
       "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
-    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, JOB,                                              \
-      "number of nodes, N or MIN:MAX; this version runs on one node")                                        \
-    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", "0", true, JOB,                                  \
-      "rank of this node, from 0 to nnodes - 1")                                                             \
     X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, JOB,                                  \
       "a job of this node alone: takes any free port unless --master_port names one")                        \
     X(MASTER_ADDR, "master_addr", 0, TEXT, master_addr, "HOST", "127.0.0.1", true, JOB,                      \
-      "address of this host where the store listens")                                                        \
+      "where the store listens: an address of this host; of node 0 when there are several")                  \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, JOB,                          \
-      "its port; 0 takes any free one. When the default port is in use a free one is taken instead")         \
+      "its port; 0 takes any free one. When the default port is in use a job of one node takes a free one")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, JOB,                                                \
-      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given")          \
+      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given, 'none' "  \
+      "with several nodes")                                                                                  \
+    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, NODES,                                            \
+      "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more")                        \
+    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, NODES,                               \
+      "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
+    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, NODES,                          \
+      "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
+      "MIN:MAX is elastic and N is static")                                                                  \
+    X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, NODES,               \
+      "where the store listens, on the node that has this address or in a ddp-rendezvous; port 29400 when "  \
+      "elastic, else --master_port's default")                                                               \
+    X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, NODES,                         \
+      "join_timeout (600) or timeout (900), last_call_timeout (30), keep_alive_interval times "              \
+      "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
+    X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, NODES,                              \
+      "the address that this node gives to the others, in place of the one it reaches the store from")       \
+    X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, NODES,               \
+      "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
+    X(UNEVEN, "uneven", 0, SWITCH, uneven, "", NULL, true, NODES,                                            \
+      "nodes of an elastic job may bring different numbers of workers")                                      \
+    X(GROW, "grow", 0, GROW, grow, "WHEN", "agreed", true, NODES,                                            \
+      "when waiting nodes are taken into an elastic job that runs: when all workers have 'agreed', 'now' "   \
+      "(workers are started again), or 'never' before the next restart")                                     \
+    X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, NODES,             \
+      "a node that is not heard of for this long is lost; 'fast' is 1.5s")                                   \
+    X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, NODES, \
+      "how long a node whose workers are done waits for the other nodes")                                    \
     X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, PROGRAM,                                 \
@@ -88,7 +112,7 @@
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, TIME,                                      \
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, TIME,                                  \
-      "how long workers wait for each other at the start; their own default (60s) when not given")           \
+      "how long nodes (15m, elastic 10m), and workers (60s), wait for each other at the start")              \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt meets in an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, FAILURE,              \

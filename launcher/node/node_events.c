@@ -51,7 +51,8 @@ ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
     input_attempt(n->input);
     ddp_status status = contain_attempt(n->contain, attempt, err);
     evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
-    return status == DDP_OK ? output_attempt(n->output, attempt, err) : status;
+    const struct plan_round round = plan_same_round(n->plan, attempt);
+    return status == DDP_OK ? output_round(n->output, &round, err) : status;
 }
 
 /* A new attempt: the old one's files are left, and the core may give the start. */

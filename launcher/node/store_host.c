@@ -15,7 +15,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
                                             .log_peers = plan->cli->verbose };
     note[0] = '\0';
     ddp_status status = store_server_start(&options, out, err);
-    if (status == DDP_ERR_IO && plan->port_may_change && options.port != 0) {
+    if (status == DDP_ERR_IO && plan->meeting.port_may_change && options.port != 0) {
         struct ddp_err second;
         options.port = 0;
         /* Another port does not cure every error; then the first one is what the user should read. */

@@ -1,6 +1,6 @@
 /* output.c -- see output.h.
  *
- * Happy path: output_attempt makes the files -> output_open makes pipes -> streams are read, lines queued
+ * Happy path: output_round makes the files -> output_open makes pipes -> streams are read, lines queued
  * -> the writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
  *
  * It can go wrong when: a sink is slower than the workers (their streams wait, see stream.c); stdout or
@@ -271,10 +271,10 @@ static void forget_attempt(struct output *o)
     sinks_end_files(o->sinks);
 }
 
-ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err)
+ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err)
 {
     forget_attempt(o);
-    ddp_status status = plan_attempt(o->options.plan, attempt, err);
+    ddp_status status = plan_round(o->options.plan, round, err);
     if (status == DDP_OK)
         status = logdir_attempt(o->options.plan, err);
     for (int i = 0; i < n_streams(o) && status == DDP_OK; i++)

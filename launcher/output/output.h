@@ -30,9 +30,9 @@ struct output_options {
 /* DDP_OK: *out is yours, free it with output_close. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* An attempt begins, the first one is 0: its directories and log files are made, lines and last words begin
+/* A round begins, and the plan is made for it: its directories and log files are made, lines and last words begin
  * anew. What is left of the attempt before is given up: call it when that one's output is drained. */
-ddp_status output_attempt(struct output *o, int attempt, struct ddp_err *err);
+ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
 /* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is
  * started, or could not be: only the worker must hold them. */

@@ -1,8 +1,9 @@
-/* plan.h -- the whole plan of one node before anything is started: who runs where, with what, and writes to
- * where.
+/* plan.h -- the plan of one node before anything is started: who runs where, with what, and writes to where.
  *
- * plan_make decides, --dry_run prints, the shell carries it out. Nothing is looked up here: GPUs, CPUs, host
- * and a random text are arguments. */
+ * Two steps. plan_make decides all that is known before the nodes have met, plan_round what a round of the
+ * rendezvous has brought: ranks, and the names and environments that hold them. The first round and every later
+ * one go the same way. --dry_run prints, the shell carries out. Nothing is looked up here: GPUs, CPUs, host and a
+ * random text are arguments. */
 #ifndef LAUNCHER_PLAN_H
 #define LAUNCHER_PLAN_H
 
@@ -11,7 +12,7 @@
 #include "tables/worker_env.h"
 #include "text/prefix.h"
 
-enum { PLAN_NOTES_MAX = 6 };
+enum { PLAN_NOTES_MAX = 10, PLAN_DIGEST_SIZE = 17 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {
@@ -43,17 +44,45 @@ struct plan_worker {
     char *error_file; /* owned; "" = none */
 };
 
+/* Where, when and how the nodes meet. */
+struct plan_meeting {
+    bool elastic;     /* else static: node ranks are given */
+    bool elsewhere;   /* somebody else has the store, or may: it takes a --rdzv_endpoint or several nodes */
+    const char *host; /* as the user wrote it, a literal or a name; borrowed */
+    int port;         /* 0 = any, with one node only */
+    bool port_may_change; /* nobody asked for this port: take a free one when it is in use, and say so */
+    int nnodes_min, nnodes_max;
+    int node_rank; /* -1: the rendezvous decides */
+    enum host_store host_store;
+    uint64_t join_ms;      /* the one budget to come together ... */
+    const char *join_knob; /* ... and what sets it, for messages; static */
+    uint64_t last_call_ms, node_timeout_ms;
+    char command[PLAN_DIGEST_SIZE]; /* of program and arguments, 16 hex digits: are all nodes in one job? */
+};
+
+/* What one round of the rendezvous has decided about this node. */
+struct plan_round {
+    int attempt;  /* rounds before this one: names directories */
+    int restarts; /* those of them that a failure caused: TORCHELASTIC_RESTART_COUNT */
+    int node_rank, nnodes, first_rank, world_size;
+    const char *master_addr; /* numeric; copied. NULL = as it was */
+    int master_port;         /* 0 = as it was */
+};
+
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
     char *job;
-    const char *master_addr; /* borrowed */
-    int master_port; /* as asked for, 0 = any; the shell writes the real one here before the first plan_env */
-    bool port_may_change; /* nobody asked for this port: take a free one when it is in use, and say so */
-    int nproc, world_size, nnodes, node_rank;
+    struct plan_meeting meeting;
+    int nproc;
+    /* Of the round; before the first one a guess, unless `settled`. */
+    bool settled; /* the rendezvous can change nothing of what follows */
+    char master_addr[ENDPOINT_HOST_MAX];
+    int master_port; /* 0 = any; the shell writes the real one here before the first plan_env */
+    int world_size, nnodes, node_rank;
+    int attempt, restarts;
     struct gpu_list *gpus;       /* owned */
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
-    int attempt;                 /* whose paths the workers have now, from 0 */
     bool prefix;                 /* lines on the console have one */
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     struct plan_worker *workers; /* nproc of them */
@@ -68,8 +97,12 @@ ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
 
-/* Make the workers' paths anew for another attempt. What borrowed the old ones must be gone. */
-ddp_status plan_attempt(struct plan *plan, int attempt, struct ddp_err *err);
+/* Make the workers' ranks and paths anew for a round. What borrowed the old ones must be gone. DDP_ERR_ARG: only a
+ * pattern of --log_file that gives two workers one file. */
+ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err);
+
+/* The round that this node has now, but the next attempt of it: for a job of one node. */
+struct plan_round plan_same_round(const struct plan *plan, int attempt);
 
 /* Does this worker read ddprun's stdin? */
 bool plan_gets_input(const struct plan *plan, int local_rank);

@@ -67,6 +67,14 @@ static const char *const samples[OPTIONS] = {
     [OPT_RESTART_BACKOFF_MAX] = "5m",
     [OPT_MAX_NO_PROGRESS] = "0",
     [OPT_EXIT_CODE] = "rank0",
+    [OPT_RDZV_BACKEND] = "c10d",
+    [OPT_RDZV_ENDPOINT] = "n0:29401",
+    [OPT_RDZV_CONF] = "join_timeout=60, is_host=true,last_call_timeout=5",
+    [OPT_LOCAL_ADDR] = "10.0.0.7",
+    [OPT_HOST_STORE] = "yes",
+    [OPT_GROW] = "now",
+    [OPT_NODE_TIMEOUT] = "fast",
+    [OPT_EXIT_BARRIER_TIMEOUT] = "90",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? One function for each kind of option. */
@@ -75,10 +83,6 @@ static bool is_job_option_set(enum cli_option option)
     switch (option) {
     case OPT_NPROC_PER_NODE:
         return cli.nproc.kind == NPROC_NUMBER && cli.nproc.count == 3;
-    case OPT_NNODES:
-        return cli.nnodes == 1;
-    case OPT_NODE_RANK:
-        return cli.node_rank == 0;
     case OPT_STANDALONE:
         return cli.standalone;
     case OPT_MASTER_ADDR:
@@ -97,6 +101,37 @@ static bool is_job_option_set(enum cli_option option)
         return cli.contain == CONTAIN_PIDNS;
     case OPT_DRY_RUN:
         return cli.dry_run;
+    default:
+        return false;
+    }
+}
+
+static bool is_nodes_option_set(enum cli_option option)
+{
+    switch (option) {
+    case OPT_NNODES:
+        return cli.nnodes.min == 1 && cli.nnodes.max == 1;
+    case OPT_NODE_RANK:
+        return cli.node_rank == 0;
+    case OPT_RDZV_BACKEND:
+        return cli.backend == BACKEND_C10D;
+    case OPT_RDZV_ENDPOINT:
+        return strcmp(cli.endpoint.host, "n0") == 0 && cli.endpoint.port == 29401;
+    case OPT_RDZV_CONF:
+        return cli.rdzv_conf.join_ms == 60000 && cli.rdzv_conf.is_host == HOST_STORE_YES &&
+               cli.rdzv_conf.last_call_ms == 5000;
+    case OPT_LOCAL_ADDR:
+        return strcmp(cli.local_addr, "10.0.0.7") == 0;
+    case OPT_HOST_STORE:
+        return cli.host_store == HOST_STORE_YES;
+    case OPT_UNEVEN:
+        return cli.uneven;
+    case OPT_GROW:
+        return cli.grow == GROW_NOW;
+    case OPT_NODE_TIMEOUT:
+        return cli.node_timeout_ms == 1500;
+    case OPT_EXIT_BARRIER_TIMEOUT:
+        return cli.exit_barrier_ms == 90000;
     default:
         return false;
     }
@@ -176,7 +211,8 @@ static bool is_life_option_set(enum cli_option option)
 
 static bool is_set(enum cli_option option)
 {
-    return is_job_option_set(option) || is_output_option_set(option) || is_life_option_set(option);
+    return is_job_option_set(option) || is_nodes_option_set(option) || is_output_option_set(option) ||
+           is_life_option_set(option);
 }
 
 static void expect_set(int option, enum cli_origin origin, char *const *environment, char *const *words)
@@ -253,7 +289,10 @@ Test(cli, defaults_are_those_of_the_help)
 {
     PARSE("prog");
     cr_assert_eq(cli.nproc.kind, NPROC_DEFAULT);
-    cr_assert_eq(cli.nnodes, 1);
+    cr_assert_eq(cli.nnodes.max, 1);
+    cr_assert_eq(cli.node_timeout_ms, 3000);
+    cr_assert_eq(cli.exit_barrier_ms, 300000);
+    cr_assert_not(cli_is_elastic(&cli));
     cr_assert_str_eq(cli.master_addr, "127.0.0.1");
     cr_assert_eq(cli.master_port, 29500);
     cr_assert_eq(cli.grace_ms, 30000);
@@ -373,10 +412,8 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
             "--nproc_per_node", "0", "prog");
     REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free one",
             "--master_port=65536", "prog");
-    REFUSED("--nnodes=2 is not valid; expected: 1, because several nodes are not supported by this version",
-            "--nnodes=2", "prog");
-    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX", "--nnodes=3:2",
-            "prog");
+    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 65536",
+            "--nnodes=3:2", "prog");
     REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
     REFUSED("--env=FOO is not valid; expected: NAME=VALUE", "--env", "FOO", "prog");
     REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and control characters",
@@ -411,12 +448,6 @@ Test(cli, an_option_that_only_torchrun_has_is_no_typing_error)
     REFUSED("--role=x: this version does not have that option of torchrun; leave it out", "--role=x", "prog");
     REFUSED("--shutdown-timeout=3: this version does not have that option of torchrun; use --grace",
             "--shutdown-timeout=3", "prog");
-    REFUSED("--rdzv-conf: this version does not have that option of torchrun; --timeout says how long "
-            "workers wait "
-            "for each other at the start",
-            "--rdzv-conf", "a=b", "prog");
-    REFUSED("--rdzv_backend=c10d: this version does not have that option of torchrun; leave it out",
-            "--rdzv_backend=c10d", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)
@@ -435,8 +466,8 @@ Test(cli, what_is_missing_or_too_much_is_said)
 
 Test(cli, an_environment_of_another_launcher_is_noticed)
 {
-    char *environment[] = { "PET_NNODES=1", "PET_RDZV_BACKEND=c10d", NULL };
-    cr_assert_str_eq(cli_unknown_pet(environment), "PET_RDZV_BACKEND=c10d");
+    char *environment[] = { "PET_NNODES=1", "PET_ROLE=trainer", NULL };
+    cr_assert_str_eq(cli_unknown_pet(environment), "PET_ROLE=trainer");
     cr_assert_null(cli_unknown_pet(no_environment));
 }
 

@@ -69,7 +69,7 @@ Test(plan, without_options_is_one_worker, .fini = tear_down)
     cr_assert_eq(make(prog, bare, 0), DDP_OK);
     cr_assert_eq(plan.nproc, 1);
     cr_assert_eq(plan.master_port, 29500);
-    cr_assert(plan.port_may_change);
+    cr_assert(plan.meeting.port_may_change);
     cr_assert_not(plan.prefix);
     cr_assert_str_eq(plan.job, "k3x9");
     cr_assert_null(plan.log_root);
@@ -94,7 +94,7 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
 Test(plan, a_port_that_was_asked_for_stays, .fini = tear_down)
 {
     PLAN("--master_port=1234", "p");
-    cr_assert_not(plan.port_may_change);
+    cr_assert_not(plan.meeting.port_may_change);
     tear_down();
     PLAN("--standalone", "p");
     cr_assert_eq(plan.master_port, 0);
@@ -170,9 +170,9 @@ Test(plan, what_cannot_be_is_refused)
 
 Test(plan, names_what_it_cannot_obey, .fini = tear_down)
 {
-    char *environment[] = { "PET_RDZV_BACKEND=c10d", NULL };
+    char *environment[] = { "PET_ROLE=trainer", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_RDZV_BACKEND is set, but this version has no such option"));
+    cr_assert(has_note("PET_ROLE is set, but this version has no such option"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)

@@ -1,0 +1,56 @@
+/* join_dial.h -- from the place where the nodes meet to a connection with a store that answers.
+ *
+ *     resolve -> route -> connect -> hello         again, with growing pauses, until the budget is used up
+ *
+ * A node dials like this whoever has the store, also when it has just started it itself. Nothing blocks: names
+ * are looked up on a thread of libuv's, connections are polled. What each stage met is kept, with its times; the user
+ * hears of it after two seconds, again when it changes and every half minute, and in full when the time is up. */
+#ifndef LAUNCHER_JOIN_DIAL_H
+#define LAUNCHER_JOIN_DIAL_H
+
+#include "base/endpoint.h"
+#include "ddp/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct join_dial;
+
+/* A store that answers. */
+struct join_dial_found {
+    int fd; /* yours: connected, non-blocking, close-on-exec, TCP_NODELAY. VALIDATE has been said and answered
+                     for (dialect C); no byte of an answer is left to read. Go on with IDENTIFY. */
+    char address[ENDPOINT_HOST_MAX]; /* of the store, numeric: MASTER_ADDR for the workers of this node */
+    int port;
+    char source[ENDPOINT_HOST_MAX]; /* our own address on the way there, numeric */
+};
+
+struct join_dial_options {
+    uv_loop_t *loop;
+    const char *host; /* name or literal; copied */
+    int port;
+    bool here;   /* the store was started by this node: say nothing before it fails */
+    bool master; /* this node is the one that has, or should have, the store: a loopback address is fine */
+    uint64_t budget_ms;    /* from join_dial_start on */
+    const char *knob;      /* what sets the budget, "--timeout"; static */
+    const char *who;       /* "node 0's store" or "the store": whom we wait for, in messages; copied */
+    const char *this_host; /* name of this node, for messages; borrowed */
+    /* One of the two is called, once; the dial has ended then, free it with join_dial_close, also from inside. */
+    void (*found)(void *user, const struct join_dial_found *found);
+    /* The budget is used up, or it can never work. `code` is a name of dial_findings.h, `report` several lines without
+     * a newline at the end; borrowed until the return. */
+    void (*failed)(void *user, const char *code, const char *report);
+    /* Words for the user meanwhile, some lines without a newline at the end. */
+    void (*say)(void *user, const char *words);
+    void *user;
+};
+
+/* Begin. DDP_OK: *out is yours. */
+ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
+                           struct ddp_err *err);
+
+/* End it at once; no callback comes any more, the memory goes with the loop's last close callback. NULL is allowed. */
+void join_dial_close(struct join_dial *dial);
+
+#endif

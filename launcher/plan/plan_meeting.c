@@ -1,0 +1,107 @@
+/* plan_meeting.c -- where, when and how the nodes meet, from the options alone.
+ *
+ *     nodes       backend   port    budget                          ranks
+ *     1           -         29500   -                               known
+ *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
+ *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
+ *
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. */
+#include "plan/plan_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ELASTIC_PORT = 29400,
+    STATIC_JOIN_MS = 900000,
+    ELASTIC_JOIN_MS = 600000,
+    LAST_CALL_MS = 30000,
+    KEEP_ALIVE_ATTEMPTS = 3
+};
+
+static bool has_endpoint(const struct cli *cli)
+{
+    return cli->endpoint.host[0] != '\0' && !cli->standalone;
+}
+
+/* A port that nobody asked for may be exchanged for a free one when nobody else has to know it; one that was
+ * asked for is obeyed or refused. */
+static void choose_place(struct plan_meeting *m, const struct cli *cli)
+{
+    const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
+    m->host = endpoint ? cli->endpoint.host : cli->master_addr;
+    if (endpoint && cli->endpoint.port >= 0)
+        m->port = cli->endpoint.port;
+    else if (port_given || !endpoint || !m->elastic)
+        m->port = cli->standalone && !port_given ? 0 : cli->master_port;
+    else
+        m->port = ELASTIC_PORT;
+    m->elsewhere = endpoint || m->nnodes_max > 1;
+    m->port_may_change = !port_given && !m->elsewhere;
+}
+
+/* Whoever says --timeout means that, else torchrun's key, else torchrun's default. */
+static void choose_times(struct plan_meeting *m, const struct cli *cli)
+{
+    const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
+    const int attempts = conf->keep_alive_attempts > 0 ? conf->keep_alive_attempts : KEEP_ALIVE_ATTEMPTS;
+    m->join_ms = m->elastic ? ELASTIC_JOIN_MS : STATIC_JOIN_MS;
+    m->join_knob = "--timeout";
+    if (cli->timeout_ms > 0) {
+        m->join_ms = cli->timeout_ms;
+    } else if (conf->join_ms > 0) {
+        m->join_ms = conf->join_ms;
+        m->join_knob = m->elastic ? "--rdzv_conf join_timeout" : "--rdzv_conf timeout";
+    }
+    m->last_call_ms = conf->last_call_ms > 0 ? conf->last_call_ms : LAST_CALL_MS;
+    m->node_timeout_ms = cli->node_timeout_ms;
+    if (conf->keep_alive_ms > 0 && !cli_gives(cli, OPT_NODE_TIMEOUT))
+        m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
+}
+
+/* FNV-1a over the words, each with its end. It tells different commands apart; it is no secret. */
+static void digest(const struct cli *cli, char text[PLAN_DIGEST_SIZE])
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    const char *word = cli->program;
+    for (char *const *next = cli->args; word != NULL; word = *next != NULL ? *next++ : NULL) {
+        const size_t len = strlen(word) + 1;
+        for (size_t i = 0; i < len; i++)
+            hash = (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
+    }
+    snprintf(text, PLAN_DIGEST_SIZE, "%016" PRIx64, hash);
+}
+
+/* Before anybody has met: one node is alone; the nodes of a static job know their places, if all bring as many
+ * workers as this one; an elastic one looks as on its first node. */
+static void guess(struct plan *plan)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    plan->nnodes = m->nnodes_max;
+    plan->node_rank = m->node_rank > 0 ? m->node_rank : 0;
+    plan->world_size = plan->nproc * plan->nnodes;
+    plan->settled = m->nnodes_max == 1;
+    plan->master_port = m->port;
+    snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
+}
+
+/* Several nodes must call their job the same without being told; "none" is torchrun's name for it. */
+bool plan_meet(struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    struct plan_meeting *m = &plan->meeting;
+    const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
+    m->nnodes_min = cli->nnodes.min;
+    m->nnodes_max = cli->nnodes.max;
+    m->elastic = cli_is_elastic(cli);
+    m->node_rank = m->nnodes_max == 1 ? 0 : m->elastic ? -1 : cli->node_rank;
+    m->host_store = cli->host_store != HOST_STORE_AUTO ? cli->host_store : conf->is_host;
+    choose_place(m, cli);
+    choose_times(m, cli);
+    digest(cli, m->command);
+    guess(plan);
+    const char *made_up = m->nnodes_max > 1 ? "none" : plan->facts->nonce;
+    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up);
+    return plan->job != NULL;
+}

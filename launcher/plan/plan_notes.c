@@ -1,0 +1,90 @@
+/* plan_notes.c -- sentences for the user about the plan: what was asked for and does nothing here, and what follows
+ * from what was not said. None of them stops the job. */
+#include "plan/plan_parts.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *plan_text_of(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
+}
+
+void plan_note(struct plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+    int i = 0;
+    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
+        i++;
+    if (i == PLAN_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
+        plan->notes[i] = NULL;
+    va_end(ap);
+}
+
+/* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
+static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
+{
+    if (plan->cli->origin[option] == FROM_COMMAND_LINE)
+        plan_note(plan, "--%s does nothing here: %s", name, needs);
+}
+
+static void note_files(struct plan *plan)
+{
+    if (!plan_any_file(plan))
+        note_idle(plan, OPT_LOG_ROTATE, "log_rotate",
+                  "there are no log files; --log_dir or --log_file makes them");
+    if (plan->cli->log_file == NULL)
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
+}
+
+static void note_nodes(struct plan *plan)
+{
+    const struct cli_rdzv_conf *conf = &plan->cli->rdzv_conf;
+    if (plan->meeting.elastic)
+        note_idle(plan, OPT_NODE_RANK, "node_rank", "the rendezvous numbers the nodes of an elastic job");
+    else
+        note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
+    if (conf->idle != NULL)
+        plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
+}
+
+/* PET_ROLE and the like: torchrun would read it, this version cannot. The user should know. */
+static void note_unknown_default(struct plan *plan)
+{
+    const char *entry = cli_unknown_pet(plan->facts->environ_block);
+    if (entry != NULL)
+        plan_note(plan, "%.*s is set, but this version has no such option", (int)strcspn(entry, "="), entry);
+}
+
+/* A dry run shows ranks that nobody has given out yet. */
+static void note_guess(struct plan *plan)
+{
+    if (plan->settled || !plan->cli->dry_run)
+        return;
+    if (plan->meeting.elastic)
+        plan_note(plan,
+                  "ranks, sizes and what is named after them come from the rendezvous; shown as on a first "
+                  "node");
+    else
+        plan_note(plan, "ranks are right if each of the %d nodes brings %d worker%s",
+                  plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
+}
+
+/* Said and not refused: a script that always passes an option need not know whether it does anything today. */
+void plan_note_idle(struct plan *plan)
+{
+    note_files(plan);
+    note_nodes(plan);
+    note_unknown_default(plan);
+    note_guess(plan);
+}

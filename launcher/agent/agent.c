@@ -369,8 +369,7 @@ static enum agent_state attempt_over(struct agent *a, const struct agent_event *
     return AGENT_ASKING;
 }
 
-/* The store has told how far the failed attempt came; an attempt that gets no further than those before is the
- * last. */
+/* The store has told how far the failed attempt came: too many in a row that come no further are the end. */
 static enum agent_state wait_or_end(struct agent *a, const struct agent_event *e)
 {
     a->no_restart = attempts_progress(&a->attempts, e->step);

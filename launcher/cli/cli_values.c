@@ -70,25 +70,25 @@ ddp_status cli_value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* --prefix and --no_prefix write to one field, so the later of two rounds wins. */
-ddp_status cli_value_PREFIX(const char *text, void *to, struct ddp_err *err)
+/* --prefix and --no_prefix write to one field, so the later of two rounds wins; one that is off says nothing. */
+static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
+                               struct ddp_err *err)
 {
-    enum prefix_mode *mode = to;
     bool on = false;
     ddp_status status = switch_value(text, &on, err);
     if (status == DDP_OK && on)
-        *mode = PREFIX_ON;
+        *mode = wish;
     return status;
+}
+
+ddp_status cli_value_PREFIX(const char *text, void *to, struct ddp_err *err)
+{
+    return prefix_value(text, to, PREFIX_ON, err);
 }
 
 ddp_status cli_value_NO_PREFIX(const char *text, void *to, struct ddp_err *err)
 {
-    enum prefix_mode *mode = to;
-    bool on = false;
-    ddp_status status = switch_value(text, &on, err);
-    if (status == DDP_OK && on)
-        *mode = PREFIX_OFF;
-    return status;
+    return prefix_value(text, to, PREFIX_OFF, err);
 }
 
 /* An empty host or directory is a variable that was not set in the user's script, hardly ever meant. */

@@ -57,7 +57,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
 }
 
-/* A number alone is a port, as in torchrun: nobody names a host like that. */
+/* A number alone is a port: nobody names a host like that. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };

@@ -9,6 +9,7 @@
  *     stay    for a minute; when SIGTERM comes, note it, wait MS and end by it
  *
  * The notes (tests/bench/notes.h) say when. */
+#include "launched.h"
 #include "tests/bench/notes.h"
 
 #include <fcntl.h>
@@ -34,15 +35,6 @@ static struct note *mine;
 static void sleep_ms(long ms)
 {
     nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
-}
-
-static int my_rank(void)
-{
-    static const char *const names[] = { "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (getenv(names[i]) != NULL)
-            return atoi(getenv(names[i]));
-    return 0;
 }
 
 static struct notes *map_notes(void)
@@ -145,7 +137,7 @@ static int perform(const char *verb, const struct action *a)
 
 int main(int argc, char *argv[])
 {
-    int me = my_rank();
+    int me = launched_rank();
     notes = map_notes();
     if (notes == NULL || me < 0 || me >= NOTES_MAX) {
         fprintf(stderr, "probe_worker: no notes at $" NOTES_ENV ", or no place in them for rank %d\n", me);

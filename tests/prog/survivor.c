@@ -6,6 +6,8 @@
  * HOG_RANK is of no kind: after the delay it takes memory until the kernel's out-of-memory killer ends it.
  *
  * The rank comes from whatever launcher started us, so that the others can be tried as well. */
+#include "launched.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,15 +25,6 @@ enum {
     HOG_STEPS = 4096,
     FAILED = 111
 };
-
-static int rank(void)
-{
-    static const char *const names[] = { "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (getenv(names[i]) != NULL)
-            return atoi(getenv(names[i]));
-    return 0;
-}
 
 static void say(const char *line)
 {
@@ -138,7 +131,7 @@ static void be_loader(void)
             stay();
         }
     say("ready\n");
-    if (rank() == 0)
+    if (launched_rank() == 0)
         stay();
     _exit(0);
 }
@@ -158,7 +151,7 @@ _Noreturn static void run_chain(void)
 
 static void be_chains(void)
 {
-    for (int i = 0; i < CHAINS && rank() < 2; i++)
+    for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
     signal(SIGCHLD, SIG_IGN); /* their first links */
@@ -235,7 +228,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    if (argc >= 4 && rank() == atoi(argv[2]))
+    if (argc >= 4 && launched_rank() == atoi(argv[2]))
         be_hog(atol(argv[3]));
     for (size_t i = 0; argc >= 2 && i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strcmp(kinds[i].name, argv[1]) == 0)

@@ -1,0 +1,18 @@
+/* launched.h -- which worker am I, whoever has launched me: ddprun, Hydra, Open MPI or srun. */
+#ifndef TESTS_PROG_LAUNCHED_H
+#define TESTS_PROG_LAUNCHED_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+/* The first variable that is set names the launcher; 0 when none is. */
+static inline int launched_rank(void)
+{
+    static const char *const names[] = { "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]) != NULL)
+            return atoi(getenv(names[i]));
+    return 0;
+}
+
+#endif

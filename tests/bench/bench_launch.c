@@ -6,9 +6,9 @@
  * ddprun, mpiexec.hydra (MPICH), and the floor: this program itself spawning N times /bin/true and waiting
  * for them. Each run has a time limit; one that does not end is counted, never waited for. Prints a
  * markdown table, and JSON lines on descriptor 3 when it is open. */
+#include "results.h"
 #include "timed.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -134,7 +134,7 @@ int main(int argc, char *argv[])
         fprintf(stderr, "usage: bench_launch DDPRUN [ROUNDS, 1 to %d]\n", MAX_ROUNDS);
         return 2;
     }
-    FILE *json = fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
+    FILE *json = results_open();
     printf("| launch and end of /bin/true | ddprun | mpiexec.hydra | bare spawn and wait | ddprun is |\n"
            "|---|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {

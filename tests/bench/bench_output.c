@@ -9,6 +9,7 @@
  * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for what the
  * launcher itself costs: resident sets of its processes added up, and PSS, in which shared pages are
  * counted once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
+#include "results.h"
 #include "timed.h"
 
 #include <dirent.h>
@@ -286,7 +287,7 @@ int main(int argc, char *argv[])
     char *hydra[] = { "mpiexec.hydra", "-prepend-rank", "-n", "64", argv[2], ms, NULL };
     char *ours_rest[] = { argv[1], "--standalone", "-q", "--nproc_per_node=8", "sleep", "30", NULL };
     char *hydra_rest[] = { "mpiexec.hydra", "-n", "8", "sleep", "30", NULL };
-    FILE *json = fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
+    FILE *json = results_open();
 
     printf("| 64 workers, 63 of them write without pause | carried | largest process | quiet worker's line, "
            "median | p99 | "

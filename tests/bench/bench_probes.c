@@ -8,8 +8,8 @@
  * leave or say is theirs. */
 #include "peer_job.h"
 #include "probes.h"
+#include "results.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,9 +120,7 @@ static int run(int argc, char *argv[])
         peers_print_versions();
         return 0;
     }
-    FILE *json = fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
-    if (json != NULL)
-        fcntl(3, F_SETFD, FD_CLOEXEC);
+    FILE *json = results_open();
     peers_open(argv[1]);
     probes_open(argv[2]);
     print_head();

@@ -8,9 +8,9 @@
  * not signal everybody within the limit three times gets no more. Prints a markdown table, and JSON lines on
  * descriptor 3 when it is open. */
 #include "peer_job.h"
+#include "results.h"
 #include "timed.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -142,9 +142,7 @@ static int run(int argc, char *argv[])
         fprintf(stderr, "usage: bench_reaction DDPRUN PROBE_WORKER [TRIALS, 1 to %d]\n", TRIALS_MAX);
         return USAGE_ERROR;
     }
-    FILE *json = fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
-    if (json != NULL)
-        fcntl(3, F_SETFD, FD_CLOEXEC);
+    FILE *json = results_open();
     peers_open(argv[1]);
     measure(argv[2], trials);
     printf("| a worker exits: SIGTERM has reached, of 64 others | trials | the first, p50 / p99 | the last, "

@@ -12,13 +12,13 @@
  * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
  * stdout. */
 #include "loopback.h"
+#include "results.h"
 #include "timed.h"
 
 #include "base/buf.h"
 #include "core/encode.h"
 #include "core/ops.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -313,7 +313,7 @@ int main(int argc, char *argv[])
         else
             path = argv[i];
     }
-    json = !tables ? stdout : fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
+    json = !tables ? stdout : results_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
     raise_descriptor_limit();
     round_trips(path);

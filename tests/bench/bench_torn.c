@@ -7,9 +7,9 @@
  * that prefix; every line that did not come out so was torn or lost. Prints a markdown table, and JSON lines
  * on descriptor 3 when it is open. */
 #include "peer_job.h"
+#include "results.h"
 #include "torn.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,9 +54,7 @@ static int run(int argc, char *argv[])
         fprintf(stderr, "usage: bench_torn DDPRUN TORN_WRITER [ROUNDS]\n");
         return USAGE_ERROR;
     }
-    FILE *json = fcntl(3, F_GETFD) >= 0 ? fdopen(3, "w") : NULL;
-    if (json != NULL)
-        fcntl(3, F_SETFD, FD_CLOEXEC);
+    FILE *json = results_open();
     peers_open(argv[1]);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < PEERS; i++)

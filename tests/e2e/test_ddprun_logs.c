@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 TestSuite(ddprun_logs, .timeout = 60);
 
 static char *dir;

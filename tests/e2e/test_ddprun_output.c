@@ -10,9 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 TestSuite(ddprun_output, .timeout = 60);
 
 Test(ddprun_output, lines_of_several_workers_carry_their_rank)

@@ -10,9 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 TestSuite(ddprun_plan, .timeout = 60);
 
 /* --- environment ------------------------------------------------------------------------------------------------ */

@@ -11,9 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 TestSuite(ddprun_stop, .timeout = 60);
 
 static void until_ready(struct run_process *p, int workers)

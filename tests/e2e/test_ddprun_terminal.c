@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(r, code) \
+#define EXPECT_CODE(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, (r).out)
 
 TestSuite(ddprun_terminal, .timeout = 120);
@@ -27,7 +27,7 @@ static struct run_result shown(const char *const args[])
 Test(ddprun_terminal, prefixes_have_the_colour_of_their_rank)
 {
     struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "say:hello", "err:oh");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_eq(job_count(r.out, "\033[36m[0]\033[0m hello"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m hello"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m oh"), 1, "%s", r.out);
@@ -38,7 +38,7 @@ Test(ddprun_terminal, a_worker_can_neither_harm_it_nor_forge_our_lines)
 {
     struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "only:1", "say:\033[2J\033]0;title\007\233x",
                                 "say:text\rddprun: rank 0 failed", "say:\033[31mred");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m \\x1b[2J\\x1b]0;title\\x07\\x9bx"), 1, "%s", r.out);
     cr_expect_not_null(strstr(r.out, "\033[32m[1]\033[0m ddprun: rank 0 failed\n"), "%s", r.out);
     cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m \033[31mred\033[0m"), 1, "%s", r.out);
@@ -52,7 +52,7 @@ Test(ddprun_terminal, files_keep_the_bytes_that_are_not_shown)
     snprintf(option, sizeof(option), "--log_dir=%s", dir);
     struct run_result r =
         SHOWN("--nproc_per_node=2", option, "--rdzv_id=j", WORKER, "say:\033[2J\007", "bar");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_eq(job_count(r.out, "\033[36m[0]\033[0m \\x1b[2J\\x07"), 1, "%s", r.out);
     char command[400];
     snprintf(command, sizeof(command), "cat '%s'/j_*/attempt_0/0/stdout.log", dir);
@@ -67,7 +67,7 @@ Test(ddprun_terminal, files_keep_the_bytes_that_are_not_shown)
 Test(ddprun_terminal, a_single_worker_without_prefix_has_it_for_itself)
 {
     struct run_result r = SHOWN("--nproc_per_node=1", WORKER, "say:\033[2J", "part:prompt> ");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_str_eq(r.out, "\033[2J\nprompt> ");
     run_free(&r);
 }
@@ -78,7 +78,7 @@ Test(ddprun_terminal, one_without_cursor_gets_neither_colours_nor_escapes)
                                          .env = (const char *const[]){ "TERM=dumb", NULL } };
     const char *args[] = { "--quiet", "--nproc_per_node=2", WORKER, "only:0", "say:\033c", NULL };
     struct run_result r = job_run(args, &options);
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_str_eq(r.out, "[0] \\x1bc\n");
     run_free(&r);
 }
@@ -87,7 +87,7 @@ Test(ddprun_terminal, one_without_cursor_gets_neither_colours_nor_escapes)
 static void expect_whole(const char *workers, const char *lines)
 {
     struct run_result r = SHOWN("--nproc_per_node", workers, bin("tests/prog/torn_writer"), lines);
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     struct lines_seen seen = lines_seen(r.out, true);
     cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order", seen.torn);
     cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
@@ -112,7 +112,7 @@ Test(ddprun_terminal, no_line_of_256_workers_is_torn)
 Test(ddprun_terminal, a_line_of_4_mib_and_one_without_newline_stay_whole)
 {
     struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "long:4194304", "part:last");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     const char *line = strstr(r.out, "\033[32m[1]\033[0m zzz");
     cr_assert_not_null(line);
     cr_expect_geq(strcspn(line, "\n"), 4194304);
@@ -125,7 +125,7 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
 {
     struct run_result r =
         SHOWN("--nproc_per_node=3", "--fold", WORKER, "only:2", "say:mine", "bar", "say:\033[2J");
-    EXPECT(r, 0);
+    EXPECT_CODE(r, 0);
     cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m mine\n"), "%s", r.out);
     cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m 100%\n\033[33m[2]\033[0m \\x1b[2J\n"), "%s", r.out);
     run_free(&r);

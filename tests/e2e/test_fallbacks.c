@@ -9,9 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 60);

@@ -13,9 +13,6 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define EXPECT(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
-
 TestSuite(stdin_e2e, .timeout = 120);
 
 /* "... | ddprun -q --standalone OPTIONS", by a shell in which $DDPRUN stands for the command up to there. */

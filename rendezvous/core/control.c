@@ -9,13 +9,28 @@
 
 #include <inttypes.h>
 
+/* An operator names the job, an agent has entered one; where there is only one, nobody needs to. */
+struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request)
+{
+    const char *name = NULL;
+    if (!json_text_or(request, "job", MEMBER_TEXT_MAX - 1, &name, &hub->err))
+        return NULL;
+    struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
+    if (job == NULL && name != NULL)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here", name);
+    else if (job == NULL)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "%u jobs are served here: say which one (\"job\", ddpctl --job ID)",
+                 hub->jobs.count);
+    return job;
+}
+
 /* A new attempt may be declared by any agent of the same job, a new job only when no agent of the old one
  * is left. */
-static bool other_agents(struct hub *hub, const struct session *but)
+static bool other_agents(const struct job *job, const struct session *but)
 {
-    for (struct table_node *node = table_next(&hub->sessions, NULL); node;
-         node = table_next(&hub->sessions, node)) {
-        const struct session *s = TABLE_ENTRY(node, struct session, node);
+    LIST_EACH(node, &job->sessions)
+    {
+        const struct session *s = LIST_ENTRY(node, struct session, in_job);
         if (s != but && s->role == ROLE_AGENT)
             return true;
     }
@@ -25,14 +40,15 @@ static bool other_agents(struct hub *hub, const struct session *but)
 /* The store belongs to one job at a time. What is refused here would otherwise take the keys away from under
  * workers that run: a second job on the same port, an agent that was cut off and comes back with an attempt of the
  * past. */
-static bool may_begin(struct hub *hub, const struct session *s, const struct job_name *name)
+static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
-    const struct members *m = &hub->members;
+    struct hub *hub = job->hub;
+    const struct members *m = &job->members;
     if (!m->known)
         return true;
-    bool same_job = strcmp(m->job, name->job) == 0;
-    if (!same_job && other_agents(hub, s))
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "job '%s' is running here", m->job);
+    bool same_job = strcmp(job->name, name->job) == 0;
+    if (!same_job && other_agents(job, s))
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "job '%s' is running here", job->name);
     else if (same_job && name->attempt < m->attempt)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running already", (long long)m->attempt);
     else if (same_job && name->attempt == m->attempt && name->world_size != m->world_size)
@@ -55,32 +71,38 @@ static bool call_job(struct hub *hub, struct session *s, const cJSON *request, c
         !json_integer(request, "world_size", 1, WIRE_MAX_RANKS, &world_size, &hub->err))
         return false;
     name.world_size = (uint32_t)world_size;
-    if (members_is_same(&hub->members, &name)) {
-        hub->members.by_agent = true;
-        return true;
-    }
-    return may_begin(hub, s, &name) && attempt_begin(hub, &name, true);
+    struct job *job = job_claim(hub, name.job);
+    if (job == NULL ||
+        (!job_is_at(job, &name) && (!may_begin(job, s, &name) || !attempt_begin(job, &name, true))))
+        return false;
+    job->members.by_agent = true;
+    session_enter(s, job);
+    return true;
 }
 
 /* The rank that a report is about. */
-static struct member *read_rank(struct hub *hub, const cJSON *request, int64_t *rank)
+static struct member *read_rank(struct hub *hub, struct session *s, const cJSON *request, int64_t *rank)
 {
-    if (!hub->members.known) {
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return NULL;
+    if (!job->members.known) {
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job has been declared");
         return NULL;
     }
-    if (!json_integer(request, "rank", 0, (int64_t)hub->members.world_size - 1, rank, &hub->err))
+    if (!json_integer(request, "rank", 0, (int64_t)job->members.world_size - 1, rank, &hub->err))
         return NULL;
-    return members_at(&hub->members, (uint32_t)*rank);
+    session_enter(s, job);
+    return members_at(&job->members, (uint32_t)*rank);
 }
 
 /* Also takes back an exit: a rank may be started again within an attempt by hand. */
 static bool call_worker_started(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s, (void)answer;
+    (void)answer;
     int64_t rank, pid;
     const char *host = NULL;
-    struct member *member = read_rank(hub, request, &rank);
+    struct member *member = read_rank(hub, s, request, &rank);
     if (member == NULL || !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_text_or(request, "host", MEMBER_TEXT_MAX - 1, &host, &hub->err))
         return false;
@@ -92,9 +114,9 @@ static bool call_worker_started(struct hub *hub, struct session *s, const cJSON 
 /* A report about another pid than the one that was started last is about a process of the past. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s, (void)answer;
+    (void)answer;
     int64_t rank, pid = 0, exit_code = 0, signal = 0;
-    struct member *member = read_rank(hub, request, &rank);
+    struct member *member = read_rank(hub, s, request, &rank);
     if (member == NULL || !json_integer_or(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_integer_or(request, "exit_code", INT32_MIN, INT32_MAX, &exit_code, &hub->err) ||
         !json_integer_or(request, "signal", 0, 255, &signal, &hub->err))
@@ -107,7 +129,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const cJSON *
     member->exited = true;
     member->exit_code = (int)exit_code;
     member->signal = (int)signal;
-    barriers_member_ended(&hub->barriers, (uint32_t)rank, hub->now_ms);
+    barriers_member_ended(&s->job->barriers, (uint32_t)rank, hub->now_ms);
     return true;
 }
 
@@ -123,9 +145,10 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const cJSON 
 {
     (void)answer;
     const char *name;
-    if (!json_text(request, "name", WIRE_MAX_KEY, &name, &hub->err))
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL || !json_text(request, "name", WIRE_MAX_KEY, &name, &hub->err))
         return false;
-    if (barriers_cancel(&hub->barriers, slice_str(name), s->peer, hub->now_ms))
+    if (barriers_cancel(&job->barriers, slice_str(name), s->peer, hub->now_ms))
         return true;
     ddp_fail(&hub->err, DDP_ERR_ARG, "no barrier '%.200s' is open", name);
     return false;
@@ -142,13 +165,14 @@ static const struct {
     { "worker_exited", true, call_worker_exited },
     { "heartbeat", true, call_heartbeat },
     { "barrier_cancel", false, call_barrier_cancel },
+    { "jobs", false, control_jobs },
     { "status", false, control_status },
     { "keys", false, control_keys },
     { "waiters", false, control_waiters },
     { "barriers", false, control_barriers },
 };
 
-/* Nine rows: looking at each is faster than anything cleverer. */
+/* A dozen rows: looking at each is faster than anything cleverer. */
 static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     const char *op;

@@ -71,6 +71,46 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
     buf_free(&text);
 }
 
+/* --- jobs ----------------------------------------------------------------------------------------------- */
+
+static uint32_t count_sessions(const struct job *job)
+{
+    uint32_t n = 0;
+    LIST_EACH(node, &job->sessions)
+    {
+        n++;
+    }
+    return n;
+}
+
+static cJSON *job_row(const struct job *job)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "job", job->name);
+    if (job->members.known) {
+        cJSON_AddNumberToObject(row, "attempt", (double)job->members.attempt);
+        cJSON_AddNumberToObject(row, "world_size", job->members.world_size);
+    }
+    cJSON_AddNumberToObject(row, "keys", (double)store_count(job->store));
+    cJSON_AddNumberToObject(row, "connections", count_sessions(job));
+    return row;
+}
+
+/* One without a name, keys and connections is there only because a hub is never without a job. */
+bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s, (void)request;
+    struct listing list = begin_list(answer, "jobs");
+    EACH_NODE(node, &hub->jobs)
+    {
+        const struct job *job = TABLE_ENTRY(node, struct job, node);
+        bool unused = job->name[0] == '\0' && store_count(job->store) == 0 && list_is_empty(&job->sessions);
+        if (!unused && !add_row(&list, job_row(job)))
+            break;
+    }
+    return true;
+}
+
 /* --- status --------------------------------------------------------------------------------------------- */
 
 /* Counters of the shell are only kept here; those of the core are the hub's own. */
@@ -88,43 +128,47 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* In the order of ranks; a list that is cut has its end missing, not holes. */
-static void add_members(struct hub *hub, cJSON *answer)
+static void add_members(struct job *job, cJSON *answer)
 {
     struct listing list = begin_list(answer, "members");
     bool fits = true;
-    for (uint32_t rank = 0; fits && rank < hub->members.world_size; rank++) {
+    for (uint32_t rank = 0; fits && rank < job->members.world_size; rank++) {
         struct rank_facts facts;
-        facts_of_rank(hub, rank, &facts);
+        facts_of_rank(job, rank, &facts);
         fits = add_row(&list, diagnose_json(&facts));
     }
 }
 
 /* Counted when somebody asks, instead of at every wait. */
-static uint32_t count_waiters(struct hub *hub)
+static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
-    for (struct table_node *node = table_next(&hub->sessions, NULL); node;
-         node = table_next(&hub->sessions, node))
-        n += TABLE_ENTRY(node, struct session, node)->waits_in != NULL;
+    LIST_EACH(node, &job->sessions)
+    {
+        n += LIST_ENTRY(node, struct session, in_job)->waits_in != NULL;
+    }
     return n;
 }
 
 bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s, (void)request;
-    if (hub->members.known) {
-        cJSON_AddStringToObject(answer, "job", hub->members.job);
-        cJSON_AddNumberToObject(answer, "attempt", (double)hub->members.attempt);
-        cJSON_AddNumberToObject(answer, "world_size", hub->members.world_size);
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
+    if (job->name[0] != '\0')
+        cJSON_AddStringToObject(answer, "job", job->name);
+    if (job->members.known) {
+        cJSON_AddNumberToObject(answer, "attempt", (double)job->members.attempt);
+        cJSON_AddNumberToObject(answer, "world_size", job->members.world_size);
     }
-    cJSON_AddNumberToObject(answer, "keys", (double)store_count(hub->store));
+    cJSON_AddNumberToObject(answer, "keys", (double)store_count(job->store));
     cJSON_AddNumberToObject(answer, "bytes", (double)hub->quota.used);
     cJSON_AddNumberToObject(answer, "max_bytes", (double)hub->quota.max);
     cJSON_AddNumberToObject(answer, "connections", hub->sessions.count);
-    cJSON_AddNumberToObject(answer, "waiters", count_waiters(hub));
-    cJSON_AddNumberToObject(answer, "barriers", hub->barriers.open_count);
+    cJSON_AddNumberToObject(answer, "waiters", count_waiters(job));
+    cJSON_AddNumberToObject(answer, "barriers", job->barriers.open_count);
     add_counters(hub, answer);
-    add_members(hub, answer);
+    add_members(job, answer);
     return true;
 }
 
@@ -153,16 +197,16 @@ static bool begins_with(struct slice key, const char *prefix)
 /* In the table's order, which is none. */
 bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s;
     const char *prefix = "";
     int64_t limit = KEYS_DEFAULT;
-    if (!json_text_or(request, "prefix", WIRE_MAX_KEY, &prefix, &hub->err) ||
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL || !json_text_or(request, "prefix", WIRE_MAX_KEY, &prefix, &hub->err) ||
         !json_integer_or(request, "limit", 0, INT32_MAX, &limit, &hub->err))
         return false;
     struct listing list = begin_list(answer, "keys");
     const struct slot *at = NULL;
     struct slice key, value;
-    while (store_next(hub->store, &at, &key, &value)) {
+    while (store_next(job->store, &at, &key, &value)) {
         if (!begins_with(key, prefix))
             continue;
         if (limit-- == 0) {
@@ -195,7 +239,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "peer", s->peer);
     if (s->role == ROLE_WORKER) {
-        const struct member *member = members_at(&hub->members, s->rank);
+        const struct member *member = members_at(&s->job->members, s->rank);
         cJSON_AddNumberToObject(row, "rank", s->rank);
         if (member->host != NULL)
             cJSON_AddStringToObject(row, "host", member->host);
@@ -211,11 +255,13 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
 /* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
 bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s, (void)request;
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
     struct listing list = begin_list(answer, "waiters");
-    for (struct table_node *node = table_next(&hub->sessions, NULL); node;
-         node = table_next(&hub->sessions, node)) {
-        const struct session *waiter = TABLE_ENTRY(node, struct session, node);
+    LIST_EACH(node, &job->sessions)
+    {
+        const struct session *waiter = LIST_ENTRY(node, struct session, in_job);
         if (waiter->waits_in != NULL && !add_row(&list, waiter_row(hub, waiter)))
             break;
     }
@@ -239,9 +285,11 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
 
 bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)s, (void)request;
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
     struct listing list = begin_list(answer, "barriers");
-    LIST_EACH(node, &hub->barriers.open)
+    LIST_EACH(node, &job->barriers.open)
     {
         const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
         cJSON *row = cJSON_CreateObject();

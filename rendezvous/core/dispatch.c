@@ -28,16 +28,30 @@ static uint64_t request_budget(const struct hub *hub, const struct session *s)
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
+/* What asks for keys must belong to a job. A plain c10d client cannot say which: the only one there is. */
+static bool has_job(struct hub *hub, struct session *s, const struct op *op)
+{
+    if (s->job != NULL || op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
+        return true;
+    struct job *job = job_only(hub);
+    if (job != NULL)
+        session_enter(s, job);
+    return job != NULL;
+}
+
 /* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not
  * wanted. */
-static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
+static bool may_ask(struct hub *hub, struct session *s, const struct op *op)
 {
     if (request_handlers[op->id] == NULL)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
-    else if (s->era != hub->era)
+    else if (!has_job(hub, s, op))
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "%s, and which of %u jobs is meant is not known", op->name,
+                 hub->jobs.count);
+    else if (s->job != NULL && s->era < s->job->era && !session_is_operator(s))
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
                  "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
-                 (long long)hub->members.attempt);
+                 (long long)s->job->members.attempt);
     else
         return true;
     return false;
@@ -50,12 +64,13 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     s->has_spoken = true;
     hub->requests++;
     list_remove(&s->midway);
-    session_leave_wait(hub, s);
+    session_leave_wait(s);
     if (!may_ask(hub, s, req->op))
         return false;
     request_handler handler = request_handlers[req->op->id];
     bool ok = handler(hub, s, req);
-    store_acted(hub->store, &s->waiter);
+    if (s->job != NULL)
+        store_acted(s->job->store, &s->waiter);
     return ok;
 }
 

@@ -36,11 +36,12 @@ static bool put_wait(const struct session *s, struct buf *out)
 }
 
 /* A rank may have several connections: the youngest byte of any counts, and the first wait that is found. */
-void facts_of_rank(struct hub *hub, uint32_t rank, struct rank_facts *facts)
+void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
-    struct member *member = members_at(&hub->members, rank);
+    struct hub *hub = job->hub;
+    struct member *member = members_at(&job->members, rank);
     uint64_t heard_ms = member->heard_ms;
-    *facts = member_facts(&hub->members, rank);
+    *facts = member_facts(&job->members, rank);
     facts->connected = !list_is_empty(&member->sessions);
     hub->words.len = 0;
     LIST_EACH(node, &member->sessions)

@@ -35,6 +35,8 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
     bool ok = dispatch_bytes(hub, s, bytes);
     hub_flush(hub);
     hub->feeding = NULL;
+    if (s->job != NULL)
+        job_touch(s->job);
     if (!ok)
         session_drop(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
@@ -60,7 +62,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 uint64_t hub_deadline(const struct hub *hub)
 {
     uint64_t unfinished = earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
-    return earlier(unfinished, barriers_deadline(&hub->barriers));
+    return earlier(unfinished, hub->jobs_deadline_ms);
 }
 
 static void drop_oldest(struct hub *hub, int spoken)
@@ -78,7 +80,8 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
             drop_oldest(hub, spoken);
-    barriers_tick(&hub->barriers, now_ms);
+    if (hub->jobs_deadline_ms <= now_ms)
+        jobs_tick(hub);
 }
 
 void hub_count(struct hub *hub, enum hub_counter counter)
@@ -88,14 +91,6 @@ void hub_count(struct hub *hub, enum hub_counter counter)
 
 /* --- the hub itself ------------------------------------------------------------------------------------- */
 
-/* WAIT and BARRIER both end with one zero byte. */
-static void wake(void *user, struct store_waiter *waiter)
-{
-    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
-    s->waits_in = NULL;
-    hub_send(user, s, slice_of("\0", 1));
-}
-
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink)
 {
     struct hub *hub = calloc(1, sizeof(*hub));
@@ -104,17 +99,13 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->limits = *limits;
     hub->sink = *sink;
     hub->quota.max = limits->max_bytes;
-    hub->members.quota = &hub->quota;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
-    struct barrier_env env = ours_barrier_env(hub);
-    hub->store = store_new(&hub->quota, wake, hub);
-    bool ok = table_init(&hub->sessions) && barriers_init(&hub->barriers, &hub->quota, &env);
-    if (!ok || hub->store == NULL) {
-        hub_free(hub);
-        return NULL;
-    }
-    return hub;
+    hub->jobs_deadline_ms = UINT64_MAX;
+    if (table_init(&hub->sessions) && table_init(&hub->jobs) && job_new(hub) != NULL)
+        return hub;
+    hub_free(hub);
+    return NULL;
 }
 
 /* Works on a half-made hub too, for hub_new. */
@@ -122,17 +113,18 @@ void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
-    if (hub->store != NULL)
-        store_clear(hub->store); /* so that nobody is woken by the others' leaving */
-    struct table_node *node = hub->sessions.chain ? table_next(&hub->sessions, NULL) : NULL;
+    EACH_NODE(node, &hub->jobs)
+    store_clear(
+        TABLE_ENTRY(node, struct job, node)->store); /* so that nobody is woken by the others' leaving */
+    struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node));
     }
-    store_free(hub->store);
-    barriers_free(&hub->barriers);
-    members_free(&hub->members);
+    while ((node = table_next(&hub->jobs, NULL)) != NULL)
+        job_free(TABLE_ENTRY(node, struct job, node));
     table_free(&hub->sessions);
+    table_free(&hub->jobs);
     buf_free(&hub->out);
     buf_free(&hub->words);
     free(hub);

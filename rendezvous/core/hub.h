@@ -26,6 +26,7 @@ struct hub_limits {
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                            * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
+    bool many_jobs;            /* serve any number of jobs by name, ddp-rendezvous; else one */
     bool dialect_b;            /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 

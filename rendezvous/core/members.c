@@ -5,7 +5,6 @@
  * bytes is 2 MB, which is less than the code that would share them is worth. */
 #include "core/members.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,20 +37,12 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
     for (uint32_t rank = 0; rank < name->world_size; rank++)
         list_init(&member[rank].sessions);
     members_free(m);
-    snprintf(m->job, sizeof(m->job), "%s", name->job);
     m->attempt = name->attempt;
     m->world_size = name->world_size;
     m->member = member;
     m->by_agent = by_agent;
     m->known = true;
     return true;
-}
-
-/* The name of an attempt is all three: the same job with another world size is another job to its ranks. */
-bool members_is_same(const struct members *m, const struct job_name *name)
-{
-    return m->known && strcmp(m->job, name->job) == 0 && m->attempt == name->attempt &&
-           m->world_size == name->world_size;
 }
 
 /* Also the bounds check for ranks that come from a peer. */

@@ -28,7 +28,6 @@ struct members {
     struct quota *quota; /* borrowed */
     bool known;          /* a job has been declared: */
     bool by_agent;       /* by an agent; else by the first worker that introduced itself */
-    char job[MEMBER_TEXT_MAX];
     int64_t attempt;
     uint32_t world_size;
     uint32_t connected;    /* open connections of all ranks together */
@@ -45,8 +44,6 @@ struct job_name {
  * is short; the old one is kept then. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
-
-bool members_is_same(const struct members *m, const struct job_name *name);
 
 /* NULL when the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);

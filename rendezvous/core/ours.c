@@ -60,11 +60,12 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
 }
 
 /* The first difference that is found is the one a user can act on. */
-static bool refuse_job(struct hub *hub, const struct job_name *name)
+static bool refuse_job(const struct job *job, const struct job_name *name)
 {
-    const struct members *m = &hub->members;
-    if (strcmp(m->job, name->job) != 0)
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store serves job '%s', not '%s'", m->job, name->job);
+    struct hub *hub = job->hub;
+    const struct members *m = &job->members;
+    if (strcmp(job->name, name->job) != 0)
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store serves job '%s', not '%s'", job->name, name->job);
     else if (m->attempt != name->attempt)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
                  (long long)name->attempt);
@@ -78,16 +79,17 @@ static bool refuse_job(struct hub *hub, const struct job_name *name)
  * gone. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
-    const struct members *m = &hub->members;
-    if (members_is_same(m, name))
-        return true;
-    if (m->known && (m->by_agent || m->connected > 0))
-        return refuse_job(hub, name);
-    if (!attempt_begin(hub, name, false)) {
+    struct job *job = job_claim(hub, name->job);
+    bool runs = job != NULL && job_is_at(job, name);
+    if (job != NULL && !runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
+        return refuse_job(job, name);
+    if (job == NULL || (!runs && !attempt_begin(job, name, false))) {
         ddp_fail(&hub->err, DDP_ERR_NOMEM, "no memory for %u ranks", name->world_size);
         return false;
     }
-    s->era = hub->era;
+    if (!runs)
+        s->era = hub->era;
+    session_enter(s, job);
     return true;
 }
 
@@ -96,18 +98,18 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
 {
     if (!join_job(hub, s, &who->job))
         return false;
-    session_detach(hub, s);
-    session_attach(hub, s, (uint32_t)who->rank);
+    session_detach(s);
+    session_attach(s, (uint32_t)who->rank);
     hub_log(hub, "rank %d (%s, pid %d) connected from %s", (int)who->rank,
             who->host ? who->host : "host unknown", (int)who->pid, s->peer);
-    return member_place(members_at(&hub->members, s->rank), who->host, (int)who->pid);
+    return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_WORKER)
         return welcome_worker(hub, s, who);
-    session_detach(hub, s);
+    session_detach(s);
     s->role = who->role;
     return true;
 }
@@ -138,7 +140,7 @@ static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct sl
 static bool refuse_barrier(struct hub *hub, struct slice name)
 {
     struct buf report = { 0 };
-    struct barrier_env env = ours_barrier_env(hub);
+    struct barrier_env env = ours_barrier_env(NULL);
     bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE,
                              "needs to know who comes: IDENTIFY as a worker first", &report) &&
               put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
@@ -156,11 +158,11 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
         .timeout_ms = req->number,
         .members = req->blob[2],
         .rank = s->rank,
-        .world_size = hub->members.world_size,
+        .world_size = s->job->members.world_size,
         .now_ms = hub->now_ms,
     };
     session_begin_wait(hub, s, req->op);
-    if (barriers_arrive(&hub->barriers, &s->seat, &call))
+    if (barriers_arrive(&s->job->barriers, &s->seat, &call))
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT, "BARRIER_NAMED: the store is full");
     return false;
@@ -174,11 +176,12 @@ static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_o
 {
     struct session *s = TABLE_ENTRY(seat, struct session, seat);
     uint8_t head[1 + 8] = { (uint8_t)outcome };
+    struct hub *hub = ((struct job *)user)->hub;
     write_le(head + 1, json.len, 8);
     s->waits_in = NULL;
-    hub_send(user, s, slice_of(head, sizeof(head)));
+    hub_send(hub, s, slice_of(head, sizeof(head)));
     if (json.len > 0)
-        hub_send(user, s, json);
+        hub_send(hub, s, json);
 }
 
 static void barrier_facts(void *user, uint32_t rank, struct rank_facts *facts)
@@ -188,13 +191,13 @@ static void barrier_facts(void *user, uint32_t rank, struct rank_facts *facts)
 
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
-    struct hub *hub = user;
-    return members_at(&hub->members, rank)->exited;
+    const struct job *job = user;
+    return members_at(&job->members, rank)->exited;
 }
 
 static void barrier_log(void *user, const char *line)
 {
-    hub_log(user, "%s", line);
+    hub_log(((struct job *)user)->hub, "%s", line);
 }
 
 /* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} */
@@ -222,27 +225,27 @@ static char *left_waiting_json(const struct barrier *barrier, uint32_t rank)
  * that others still count on it: the agents hear of it. */
 static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
 {
-    struct hub *hub = user;
-    const struct member *member = members_at(&hub->members, rank);
+    struct job *job = user;
+    const struct member *member = members_at(&job->members, rank);
     uint8_t length[8];
     if (!member->exited || member->signal != 0 || member->exit_code != 0)
         return;
     char *text = left_waiting_json(barrier, rank);
     write_le(length, text != NULL ? strlen(text) : 0, 8);
-    for (struct table_node *node = table_next(&hub->sessions, NULL); node != NULL && text != NULL;
-         node = table_next(&hub->sessions, node)) {
-        struct session *s = TABLE_ENTRY(node, struct session, node);
-        if (s->role != ROLE_AGENT)
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s->role != ROLE_AGENT || text == NULL)
             continue;
-        hub_send(hub, s, slice_of(length, sizeof(length)));
-        hub_send(hub, s, slice_str(text));
+        hub_send(job->hub, s, slice_of(length, sizeof(length)));
+        hub_send(job->hub, s, slice_str(text));
     }
     cJSON_free(text);
 }
 
-struct barrier_env ours_barrier_env(struct hub *hub)
+struct barrier_env ours_barrier_env(struct job *job)
 {
-    return (struct barrier_env){ .user = hub,
+    return (struct barrier_env){ .user = job,
                                  .answer = answer_barrier,
                                  .facts = barrier_facts,
                                  .has_ended = barrier_rank_ended,

@@ -39,28 +39,24 @@ static bool on_ping(struct hub *hub, struct session *s, const struct request *re
 
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return done(hub, req, store_set(hub->store, req->blob[0], req->blob[1]));
+    return done(hub, req, store_set(s->job->store, req->blob[0], req->blob[1]));
 }
 
 static bool on_append(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return done(hub, req, store_append(hub->store, req->blob[0], req->blob[1]));
+    return done(hub, req, store_append(s->job->store, req->blob[0], req->blob[1]));
 }
 
 static bool on_multi_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return done(hub, req, store_multi_set(hub->store, req->blob[0]));
+    return done(hub, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
     struct slice current;
     enum store_status status =
-        store_compare_set(hub->store, req->blob[0], req->blob[1], req->blob[2], &current);
+        store_compare_set(s->job->store, req->blob[0], req->blob[1], req->blob[2], &current);
     return done(hub, req, status) && hub_reply_blob(hub, current);
 }
 
@@ -68,40 +64,36 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
  * between, and a closed connection (what PyTorch's older server does) would blame the wrong one. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return hub_reply_blob(hub, store_get(hub->store, req->blob[0]));
+    return hub_reply_blob(hub, store_get(s->job->store, req->blob[0]));
 }
 
 /* A key may be named many times, so the answer can be far bigger than the store: it is measured first. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
     struct slice key, keys = req->blob[0];
     uint64_t total = 0;
     while (wire_next(&keys, &key))
-        total += 8 + store_get(hub->store, key).len;
+        total += 8 + store_get(s->job->store, key).len;
     if (total > hub->quota.max) {
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "MULTI_GET of %llu bytes", (unsigned long long)total);
         return false;
     }
     bool ok = true;
     for (keys = req->blob[0]; ok && wire_next(&keys, &key);)
-        ok = hub_reply_blob(hub, store_get(hub->store, key));
+        ok = hub_reply_blob(hub, store_get(s->job->store, key));
     return ok;
 }
 
 static bool on_add(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
     int64_t sum;
-    enum store_status status = store_add(hub->store, req->blob[0], req->number, &sum);
+    enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
     return done(hub, req, status) && put_i64(&hub->out, sum);
 }
 
 static bool on_check(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return put_u8(&hub->out, !store_check(hub->store, req->blob[0]));
+    return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
 /* WAIT and BARRIER: answered now, later, or never. */
@@ -116,12 +108,12 @@ static bool answer_or_wait(struct hub *hub, struct session *s, const struct requ
 
 static bool on_wait(struct hub *hub, struct session *s, const struct request *req)
 {
-    return answer_or_wait(hub, s, req, store_wait(hub->store, &s->waiter, req->blob[0]));
+    return answer_or_wait(hub, s, req, store_wait(s->job->store, &s->waiter, req->blob[0]));
 }
 
 static bool on_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
-    return answer_or_wait(hub, s, req, store_barrier(hub->store, &s->waiter, req->blob[0], req->number));
+    return answer_or_wait(hub, s, req, store_barrier(s->job->store, &s->waiter, req->blob[0], req->number));
 }
 
 /* The wait has been left already, as before every request. */
@@ -133,8 +125,8 @@ static bool on_cancel_wait(struct hub *hub, struct session *s, const struct requ
 
 static bool on_getnumkeys(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s, (void)req;
-    return put_u64(&hub->out, store_count(hub->store));
+    (void)req;
+    return put_u64(&hub->out, store_count(s->job->store));
 }
 
 /* 3 says "registered". No program of any torch version uses the notifications, so none are sent. */
@@ -146,46 +138,42 @@ static bool on_watch_key(struct hub *hub, struct session *s, const struct reques
 
 static bool on_delete_key(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return put_i64(&hub->out, store_delete(hub->store, req->blob[0]));
+    return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
 /* Counted and walked in one go: nothing changes the store while one request is worked on. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s, (void)req;
+    (void)req;
     const struct slot *at = NULL;
     struct slice key, value;
-    bool ok = put_u64(&hub->out, store_count(hub->store));
-    while (ok && store_next(hub->store, &at, &key, &value))
+    bool ok = put_u64(&hub->out, store_count(s->job->store));
+    while (ok && store_next(s->job->store, &at, &key, &value))
         ok = hub_reply_blob(hub, key);
     return ok;
 }
 
 static bool on_queue_push(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return done(hub, req, store_push(hub->store, req->blob[0], req->blob[1]));
+    return done(hub, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
 /* The length before the pop tells an empty queue from an empty value. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
     uint32_t before;
-    struct queue_item *item = store_pop(hub->store, req->blob[0], &before);
+    struct queue_item *item = store_pop(s->job->store, req->blob[0], &before);
     bool ok = put_i64(&hub->out, before);
     if (item != NULL) {
         ok = ok && hub_reply_blob(hub, store_item_value(item));
-        store_item_free(hub->store, item);
+        store_item_free(s->job->store, item);
     }
     return ok;
 }
 
 static bool on_queue_len(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
-    return put_i64(&hub->out, store_queue_len(hub->store, req->blob[0]));
+    return put_i64(&hub->out, store_queue_len(s->job->store, req->blob[0]));
 }
 
 /* clang-format off */

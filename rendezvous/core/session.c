@@ -1,8 +1,8 @@
 /* session.c -- the life of a session: made when a connection is accepted, tied to what it waits for and to
  * the rank it speaks for, freed in one place.
  *
- * A session is known in up to five places: the table by id, the line of unfinished requests (`midway`), the
- * store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
+ * A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
+ * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
  * has to ask whether a session that it holds still lives. Who calls these is above: hub.c for connections
  * that come and go, the handlers for waits and ranks. */
 #include "core/session.h"
@@ -32,43 +32,67 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 }
 
 /* Only one of the two is ever pending, and both are free to leave when nothing is. */
-void session_leave_wait(struct hub *hub, struct session *s)
+void session_leave_wait(struct session *s)
 {
     if (s->waits_in == NULL)
         return;
     s->waits_in = NULL;
-    store_leave(hub->store, &s->waiter);
-    barriers_leave(&hub->barriers, &s->seat);
+    store_leave(s->job->store, &s->waiter);
+    barriers_leave(&s->job->barriers, &s->seat);
 }
 
 /* --- the rank it speaks for ----------------------------------------------------------------------------- */
 
-void session_attach(struct hub *hub, struct session *s, uint32_t rank)
+void session_attach(struct session *s, uint32_t rank)
 {
-    struct member *member = members_at(&hub->members, rank);
+    struct member *member = members_at(&s->job->members, rank);
     s->role = ROLE_WORKER;
     s->rank = rank;
     list_insert(&member->sessions, &s->by_rank);
     member->met = true;
-    hub->members.connected++;
+    s->job->members.connected++;
 }
 
 /* When it was last heard outlives the connection. */
-void session_detach(struct hub *hub, struct session *s)
+void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
         return;
-    struct member *member = members_at(&hub->members, s->rank);
+    struct member *member = members_at(&s->job->members, s->rank);
     list_remove(&s->by_rank);
     if (s->heard_ms > member->heard_ms)
         member->heard_ms = s->heard_ms;
-    hub->members.connected--;
+    s->job->members.connected--;
+}
+
+/* --- the job it belongs to ------------------------------------------------------------------------------ */
+
+static void leave_job(struct session *s)
+{
+    struct job *job = s->job;
+    if (job == NULL)
+        return;
+    session_leave_wait(s);
+    store_acted(job->store, &s->waiter);
+    session_detach(s);
+    list_remove(&s->in_job);
+    s->job = NULL;
+    job->left_ms = job->hub->now_ms;
+    job_touch(job);
+}
+
+void session_enter(struct session *s, struct job *job)
+{
+    if (s->job == job)
+        return;
+    leave_job(s);
+    s->job = job;
+    list_insert(&job->sessions, &s->in_job);
 }
 
 /* --- made and freed ------------------------------------------------------------------------------------- */
 
-/* Nothing is known of a connection but where it comes from; the attempt that runs now is the one it
- * belongs to. */
+/* Nothing is known of a connection but where it comes from, and when: what began later is not its attempt. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -86,6 +110,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     wire_init(&s->wire, hub->limits.dialect_b);
     list_init(&s->midway);
     list_init(&s->by_rank);
+    list_init(&s->in_job);
     list_init(&s->seat.node);
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);
@@ -95,9 +120,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
 /* The one place that frees a session; whoever else knows of it is told here. */
 void session_free(struct hub *hub, struct session *s)
 {
-    session_leave_wait(hub, s);
-    store_acted(hub->store, &s->waiter);
-    session_detach(hub, s);
+    leave_job(s);
     list_remove(&s->midway);
     quota_give(&hub->quota, s->in.cap);
     buf_free(&s->in);

@@ -5,9 +5,10 @@
  *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
  *     requests.c, ours.c  the handlers: PyTorch's requests, our own
  *     control*.c          the JSON calls of agents and operators
- *     attempt.c           jobs and attempts begin
+ *     attempt.c           attempts begin and end
  *     facts.c             what is known of a rank
- *     session.c           a session is made, waits, speaks for a rank, is freed
+ *     job.c               jobs are made, found, forgotten
+ *     session.c           a session is made, enters a job, waits, speaks for a rank, is freed
  *     hub_out.c           what goes out
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
@@ -15,13 +16,11 @@
 #ifndef RENDEZVOUS_SESSION_H
 #define RENDEZVOUS_SESSION_H
 
-#include "core/barrier.h"
 #include "base/list.h"
 #include "ddp/error.h"
 #include "core/hub.h"
-#include "core/members.h"
+#include "core/job.h"
 #include "core/quota.h"
-#include "core/store.h"
 #include "core/table.h"
 #include "core/wire.h"
 
@@ -42,7 +41,9 @@ enum role {
 struct session {
     struct table_node node; /* in hub->sessions, by id */
     conn_id id;
-    char *peer; /* owned */
+    char *peer;         /* owned */
+    struct job *job;    /* borrowed; NULL until it is known which */
+    struct list in_job; /* in job.sessions */
     struct wire wire;
     struct buf in;              /* the unfinished request; its capacity counts against the quota */
     struct store_waiter waiter; /* its wait for keys */
@@ -64,12 +65,10 @@ struct hub {
     struct hub_sink sink;
     uint64_t now_ms; /* of the call that is being worked on */
     struct quota quota;
-    struct store *store; /* owned */
-    struct barriers barriers;
-    struct members members;
-    uint32_t
-        era; /* counts attempts: a connection that was accepted in an earlier one must not touch the keys */
-    struct table sessions; /* owns them */
+    struct table jobs;         /* owns them; there is always one */
+    uint64_t jobs_deadline_ms; /* no later than the nearest deadline of any job */
+    uint32_t era;              /* counts the attempts of all jobs */
+    struct table sessions;     /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
@@ -92,14 +91,16 @@ extern const request_handler request_handlers[OPS];
 bool on_identify(struct hub *hub, struct session *s, const struct request *req);
 bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
 bool on_control(struct hub *hub, struct session *s, const struct request *req);
-struct barrier_env ours_barrier_env(struct hub *hub);
+struct barrier_env ours_barrier_env(struct job *job);
 
-/* attempt.c: `name` begins, declared by an agent or by its first worker; the sessions of the attempt before
- * are let go. False when memory is short: then nothing has changed. */
-bool attempt_begin(struct hub *hub, const struct job_name *name, bool by_agent);
+/* attempt.c: an attempt of the job begins under `name`, declared by an agent or by its first worker; the sessions of
+ * the attempt before are let go. False when memory is short: then nothing has changed. */
+bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
+/* The keys go, all waits end silently, the ranks are forgotten. */
+void attempt_end(struct job *job);
 
 /* facts.c: what is known of a rank now. Texts are valid until the next call. */
-void facts_of_rank(struct hub *hub, uint32_t rank, struct rank_facts *facts);
+void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
 /* The n-th key, or the barrier, that a session waits for; false when there are no more. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 
@@ -107,6 +108,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* NULL: a connection that is not known, or not any more. */
 struct session *session_find(const struct hub *hub, conn_id conn);
+/* It belongs to this job from now on; whatever it had in another one ends. */
+void session_enter(struct session *s, struct job *job);
 /* The connection is gone already; its waits and its place in barriers end. */
 void session_free(struct hub *hub, struct session *s);
 /* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
@@ -114,10 +117,15 @@ void session_drop(struct hub *hub, struct session *s, const char *why);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
 /* Leave whatever it waits in, silently. */
-void session_leave_wait(struct hub *hub, struct session *s);
+void session_leave_wait(struct session *s);
 /* It speaks for this rank from now on, or for none any more. */
-void session_attach(struct hub *hub, struct session *s, uint32_t rank);
-void session_detach(struct hub *hub, struct session *s);
+void session_attach(struct session *s, uint32_t rank);
+void session_detach(struct session *s);
+/* Agents and operators outlive attempts. */
+static inline bool session_is_operator(const struct session *s)
+{
+    return s->role == ROLE_AGENT || s->role == ROLE_CTL;
+}
 
 /* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);

@@ -92,6 +92,8 @@ void table_remove(struct table *t, struct table_node *node)
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;
+    if (t->chain == NULL)
+        return NULL;
     if (after != NULL) {
         if (after->next != NULL)
             return after->next;

@@ -39,8 +39,12 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
-/* Walk all nodes: start with NULL, ends with NULL. The node returned last may be removed only by the caller
+/* Walk all nodes: start with NULL, ends with NULL; a table that was never made has none. The node returned last may be removed only by the caller
  * who fetched its successor before. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
+
+/* EACH_NODE (node, &table) ... for when none is removed on the way. */
+#define EACH_NODE(node, table) \
+    for (struct table_node *node = table_next(table, NULL); node != NULL; node = table_next(table, node))
 
 #endif

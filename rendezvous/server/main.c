@@ -62,6 +62,7 @@ static ddp_status start(const struct daemon_options *o, struct store_server **se
                                             .log_peers = o->log_peers };
     if (o->max_bytes > 0)
         options.limits.max_bytes = o->max_bytes;
+    options.limits.many_jobs = true;
     options.limits.dialect_b = o->torch21;
     return store_server_start(&options, server, err);
 }

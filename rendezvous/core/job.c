@@ -1,0 +1,175 @@
+/* job.c -- see job.h.
+ *
+ * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
+ * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
+#include "core/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Long enough for nodes that come back to a job within its time to come together (900 s). */
+enum { FORGET_MS = 30 * 60 * 1000 };
+
+/* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
+ * can make a second. */
+static uint64_t cost(const struct hub *hub)
+{
+    return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
+}
+
+/* --- made and freed --------------------------------------------------------------------------------------- */
+
+/* WAIT and BARRIER both end with one zero byte. */
+static void wake(void *user, struct store_waiter *waiter)
+{
+    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
+    s->waits_in = NULL;
+    hub_send(user, s, slice_of("\0", 1));
+}
+
+static void put(struct job *job)
+{
+    struct slice name = slice_str(job->name);
+    job->node =
+        (struct table_node){ .key = job->name, .key_len = (uint32_t)name.len, .hash = table_hash(name) };
+    table_put(&job->hub->jobs, &job->node);
+}
+
+struct job *job_new(struct hub *hub)
+{
+    if (!quota_take(&hub->quota, cost(hub)))
+        return NULL;
+    struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL) {
+        quota_give(&hub->quota, cost(hub));
+        return NULL;
+    }
+    job->hub = hub;
+    job->members.quota = &hub->quota;
+    job->left_ms = hub->now_ms;
+    list_init(&job->sessions);
+    struct barrier_env env = ours_barrier_env(job);
+    job->store = store_new(&hub->quota, wake, hub);
+    bool ok = barriers_init(&job->barriers, &hub->quota, &env) && job->store != NULL;
+    put(job);
+    if (ok)
+        return job;
+    job_free(job);
+    return NULL;
+}
+
+/* Works on a half-made job too, for job_new. */
+void job_free(struct job *job)
+{
+    struct hub *hub = job->hub;
+    table_remove(&hub->jobs, &job->node);
+    store_free(job->store);
+    barriers_free(&job->barriers);
+    members_free(&job->members);
+    quota_give(&hub->quota, cost(hub));
+    free(job);
+}
+
+/* --- by name ---------------------------------------------------------------------------------------------- */
+
+struct job *job_find(const struct hub *hub, const char *name)
+{
+    struct slice key = slice_str(name);
+    struct table_node *node = table_find(&hub->jobs, key, table_hash(key));
+    return node ? TABLE_ENTRY(node, struct job, node) : NULL;
+}
+
+struct job *job_only(const struct hub *hub)
+{
+    return hub->jobs.count == 1 ? TABLE_ENTRY(table_next(&hub->jobs, NULL), struct job, node) : NULL;
+}
+
+void job_rename(struct job *job, const char *name)
+{
+    table_remove(&job->hub->jobs, &job->node);
+    snprintf(job->name, sizeof(job->name), "%s", name);
+    put(job);
+}
+
+struct job *job_claim(struct hub *hub, const char *name)
+{
+    if (!hub->limits.many_jobs)
+        return job_only(hub);
+    struct job *job = job_find(hub, name);
+    if (job != NULL)
+        return job;
+    job = job_find(hub, "");
+    if (job == NULL)
+        job = job_new(hub);
+    if (job != NULL)
+        job_rename(job, name);
+    return job;
+}
+
+/* The name of an attempt is all three: the same job with another world size is another job to its ranks. */
+bool job_is_at(const struct job *job, const struct job_name *name)
+{
+    return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&
+           job->members.world_size == name->world_size;
+}
+
+/* --- time ------------------------------------------------------------------------------------------------- */
+
+static bool is_blank(const struct job *job)
+{
+    return job->name[0] == '\0' && store_count(job->store) == 0;
+}
+
+static uint64_t forget_at(const struct job *job)
+{
+    bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
+    return stays ? UINT64_MAX : job->left_ms + FORGET_MS;
+}
+
+static uint64_t job_deadline(const struct job *job)
+{
+    uint64_t forget = forget_at(job), barriers = barriers_deadline(&job->barriers);
+    return forget < barriers ? forget : barriers;
+}
+
+void job_touch(struct job *job)
+{
+    uint64_t at = job_deadline(job);
+    if (at < job->hub->jobs_deadline_ms)
+        job->hub->jobs_deadline_ms = at;
+}
+
+/* The last one only loses what it holds: there is always a job. */
+static void forget(struct job *job)
+{
+    struct hub *hub = job->hub;
+    hub_log(hub, "job '%s' is forgotten: nobody has been connected for %d minutes", job->name,
+            FORGET_MS / 60000);
+    if (hub->jobs.count > 1) {
+        job_free(job);
+        return;
+    }
+    attempt_end(job);
+    job_rename(job, "");
+}
+
+static void tick(struct job *job)
+{
+    barriers_tick(&job->barriers, job->hub->now_ms);
+    if (forget_at(job) <= job->hub->now_ms)
+        forget(job);
+    else
+        job_touch(job);
+}
+
+/* All of them: that is rare, since requests touch only the job they are for. The successor is fetched before a job
+ * may be freed. */
+void jobs_tick(struct hub *hub)
+{
+    hub->jobs_deadline_ms = UINT64_MAX;
+    struct table_node *node = table_next(&hub->jobs, NULL);
+    for (struct table_node *next; node != NULL; node = next) {
+        next = table_next(&hub->jobs, node);
+        tick(TABLE_ENTRY(node, struct job, node));
+    }
+}

@@ -1,0 +1,56 @@
+/* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
+ *
+ * A hub inside a launcher serves one job, as long as it lives. ddp-rendezvous serves many at once by name: what one
+ * of them does (a restart empties its keys) does not touch the others. There is always at least one job; as long as
+ * nobody has declared it, it has no name, and plain c10d clients may use it. The first declaration adopts it.
+ *
+ *     connection -> session -> job -> store | barriers | members
+ *                                (quota, time and the way out are the hub's)
+ *
+ * A connection enters its job when that is known: when it says so (IDENTIFY, a call of its agent), or at its first
+ * request for a key when there is only one job. */
+#ifndef RENDEZVOUS_JOB_H
+#define RENDEZVOUS_JOB_H
+
+#include "core/barrier.h"
+#include "core/members.h"
+#include "core/store.h"
+
+struct hub;
+
+struct job {
+    struct table_node node;     /* in hub->jobs, by name */
+    struct hub *hub;            /* borrowed */
+    char name[MEMBER_TEXT_MAX]; /* "" = nobody has declared it */
+    struct store *store;        /* owned */
+    struct barriers barriers;
+    struct members members;
+    struct list sessions; /* the connections that belong to it (session.in_job) */
+    uint32_t era;         /* the hub's when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms;     /* when the last of its connections went */
+};
+
+/* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */
+struct job *job_new(struct hub *hub);
+/* Out of hub->jobs and freed; no session may be in it. */
+void job_free(struct job *job);
+
+/* The job of that name; NULL when there is none. */
+struct job *job_find(const struct hub *hub, const char *name);
+/* The only job there is; NULL when there are several. */
+struct job *job_only(const struct hub *hub);
+/* The job that a caller means who says `name`: the one of that name, the one without a name, which then gets it, or
+ * a new one. A hub that serves one job has one answer, and the caller compares the names. NULL when memory is
+ * short. */
+struct job *job_claim(struct hub *hub, const char *name);
+void job_rename(struct job *job, const char *name);
+
+/* Is it this attempt, with this world, that runs? */
+bool job_is_at(const struct job *job, const struct job_name *name);
+
+/* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
+void job_touch(struct job *job);
+/* When jobs_tick has something to do, for all jobs; it may be too early, never too late. */
+void jobs_tick(struct hub *hub);
+
+#endif

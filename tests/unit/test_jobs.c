@@ -1,0 +1,213 @@
+/* Many jobs in one hub, as in ddp-rendezvous: what one of them does must not touch the others. */
+#include "sim_job.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#define N(n)  #n "00000000000000"
+#define KEY_K N(02) "2f6b" /* blob "/k" */
+
+enum {
+    AGENT_A = 10,
+    AGENT_B,
+    WORKER_A = 20,
+    WORKER_B,
+    PLAIN = 30,
+    OPERATOR = 40,
+    HALF_AN_HOUR = 30 * 60 * 1000
+};
+
+static struct sim sim;
+
+static void set_up(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+TestSuite(jobs, .init = set_up, .fini = tear_down);
+
+static void agent(conn_id conn, const char *job, int attempt)
+{
+    char text[128];
+    if (!sim.conn[conn].open) {
+        sim_client(&sim, conn);
+        sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    }
+    snprintf(text, sizeof(text), "{\"op\":\"job\",\"job\":\"%s\",\"attempt\":%d,\"world_size\":2}", job,
+             attempt);
+    cr_assert_str_eq(sim_control(&sim, conn, text), "{\"ok\":true}");
+}
+
+static void worker(conn_id conn, const char *job, int attempt)
+{
+    char text[128];
+    sim_client(&sim, conn);
+    snprintf(text, sizeof(text),
+             "{\"role\":\"worker\",\"job\":\"%s\",\"attempt\":%d,\"rank\":0,\"world_size\":2}", job, attempt);
+    cr_assert_eq(sim_identify(&sim, conn, text, NULL), 0);
+}
+
+static void set_k(conn_id conn)
+{
+    sim_feed(&sim, conn, "01" KEY_K N(00));
+}
+
+static void expect_keys(conn_id conn, const char *count)
+{
+    sim_feed(&sim, conn, "07");
+    sim_expect(&sim, conn, count);
+}
+
+static void expect_words(const char *call, const char *words)
+{
+    const char *answer = sim_control(&sim, OPERATOR, call);
+    cr_assert_not_null(strstr(answer, words), "%s -> %s", call, answer);
+}
+
+/* --- apart ----------------------------------------------------------------------------------------------------- */
+
+Test(jobs, keys_of_two_jobs_do_not_mix)
+{
+    agent(AGENT_A, "a", 0);
+    agent(AGENT_B, "b", 0);
+    worker(WORKER_A, "a", 0);
+    worker(WORKER_B, "b", 0);
+    sim_feed(&sim, WORKER_B, "06" N(01) KEY_K);
+    set_k(WORKER_A);
+    sim_expect(&sim, WORKER_B, "");
+    expect_keys(WORKER_B, N(00));
+    expect_keys(WORKER_A, N(01));
+}
+
+Test(jobs, a_restart_of_one_leaves_the_other_alone)
+{
+    agent(AGENT_A, "a", 0);
+    agent(AGENT_B, "b", 0);
+    worker(WORKER_A, "a", 0);
+    worker(WORKER_B, "b", 0);
+    set_k(WORKER_B);
+    agent(AGENT_A, "a", 1);
+    sim_expect(&sim, WORKER_A, "closed: it belongs to an earlier attempt");
+    expect_keys(WORKER_B, N(01));
+    worker(WORKER_A, "a", 1);
+    expect_keys(WORKER_A, N(00));
+}
+
+Test(jobs, the_same_barrier_name_is_two_barriers)
+{
+    agent(AGENT_A, "a", 0);
+    agent(AGENT_B, "b", 0);
+    worker(WORKER_A, "a", 0);
+    worker(WORKER_B, "b", 0);
+    const char *arrive = "81" N(01) "78"
+                                    "e803000000000000" N(00);
+    sim_feed(&sim, WORKER_A, arrive);
+    sim_feed(&sim, WORKER_B, arrive);
+    expect_words("{\"op\":\"barriers\",\"job\":\"a\"}", "\"arrived\":[0],\"missing\":[1]");
+    sim_at(&sim, 1000);
+    cr_assert_eq(sim.conn[WORKER_A].out.data[0], 1);
+    cr_assert_eq(sim.conn[WORKER_B].out.data[0], 1);
+}
+
+/* --- who belongs where ----------------------------------------------------------------------------------------- */
+
+/* Keys and connections that came before any name belong to the first job that is declared. */
+Test(jobs, the_first_job_adopts_what_is_there)
+{
+    sim_client(&sim, PLAIN);
+    set_k(PLAIN);
+    agent(AGENT_A, "a", 0);
+    expect_keys(PLAIN, N(01));
+    agent(AGENT_B, "b", 0);
+    worker(WORKER_B, "b", 0);
+    expect_keys(WORKER_B, N(00));
+    expect_keys(PLAIN, N(01));
+}
+
+Test(jobs, a_question_must_name_one_of_several)
+{
+    agent(AGENT_A, "a", 0);
+    expect_words("{\"op\":\"status\"}", "\"job\":\"a\"");
+    agent(AGENT_B, "b", 0);
+    expect_words("{\"op\":\"status\"}", "2 jobs are served here: say which one");
+    expect_words("{\"op\":\"status\",\"job\":\"b\"}", "\"job\":\"b\"");
+    expect_words("{\"op\":\"keys\",\"job\":\"c\"}", "no job 'c' is known here");
+}
+
+Test(jobs, all_of_them_are_listed)
+{
+    agent(AGENT_A, "a", 3);
+    worker(WORKER_A, "a", 3);
+    set_k(WORKER_A);
+    cr_assert_str_eq(
+        sim_control(&sim, OPERATOR, "{\"op\":\"jobs\"}"),
+        "{\"jobs\":[{\"job\":\"a\",\"attempt\":3,\"world_size\":2,\"keys\":1,\"connections\":2}],"
+        "\"ok\":true}");
+}
+
+/* --- forgotten ------------------------------------------------------------------------------------------------- */
+
+Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
+{
+    agent(AGENT_A, "a", 0);
+    agent(AGENT_B, "b", 0);
+    worker(WORKER_A, "a", 0);
+    set_k(WORKER_A);
+    sim_disconnect(&sim, AGENT_A);
+    sim_at(&sim, 1000);
+    sim_disconnect(&sim, WORKER_A);
+    sim_at(&sim, HALF_AN_HOUR + 999);
+    expect_words("{\"op\":\"status\",\"job\":\"a\"}", "\"keys\":1");
+    sim_at(&sim, HALF_AN_HOUR + 1000);
+    expect_words("{\"op\":\"status\",\"job\":\"a\"}", "no job 'a' is known here");
+    expect_words("{\"op\":\"status\"}", "\"job\":\"b\"");
+}
+
+Test(jobs, one_that_is_taken_up_again_in_time_keeps_its_keys)
+{
+    worker(WORKER_A, "a", 0);
+    set_k(WORKER_A);
+    sim_disconnect(&sim, WORKER_A);
+    sim_at(&sim, HALF_AN_HOUR - 1);
+    worker(WORKER_A, "a", 0);
+    sim_at(&sim, 2 * HALF_AN_HOUR);
+    expect_keys(WORKER_A, N(01));
+}
+
+Test(jobs, the_last_one_leaves_an_empty_store)
+{
+    worker(WORKER_A, "a", 0);
+    set_k(WORKER_A);
+    sim_disconnect(&sim, WORKER_A);
+    sim_at(&sim, HALF_AN_HOUR);
+    cr_assert_str_eq(sim_control(&sim, OPERATOR, "{\"op\":\"jobs\"}"), "{\"jobs\":[],\"ok\":true}");
+    worker(WORKER_B, "b", 0);
+    expect_keys(WORKER_B, N(00));
+}
+
+/* Names are made up easily: what they cost is counted. */
+Test(jobs, made_up_jobs_end_with_the_quota)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    limits.max_bytes = 64 << 10;
+    sim_free(&sim);
+    sim_init(&sim, &limits);
+    int made = 0;
+    for (int i = 0; i < 100; i++) {
+        char text[128];
+        sim_client(&sim, 1);
+        snprintf(text, sizeof(text), "{\"role\":\"worker\",\"job\":\"j%d\",\"rank\":0,\"world_size\":1}", i);
+        made += sim_identify(&sim, 1, text, NULL) == 0;
+        sim_disconnect(&sim, 1);
+    }
+    cr_assert(made > 4 && made < 20, "%d jobs were made", made);
+}

@@ -4,9 +4,11 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 TestSuite(ddprun_logs, .timeout = 60);
 
@@ -22,16 +24,24 @@ static void remove_dir(void)
     job_dir_remove(dir);
 }
 
-/* The one directory of the job below `dir`. */
+/* The one directory of the job below `dir`. Beside it may lie the link `latest`, and which of them a directory names first
+ * is the file system's affair. */
 static const char *job_root(void)
 {
     static char root[512];
+    struct stat st;
+    int found = 0;
     DIR *d = opendir(dir);
-    root[0] = '\0';
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.')
-            snprintf(root, sizeof(root), "%s/%s", dir, e->d_name);
-    closedir(d);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.' || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISDIR(st.st_mode))
+            continue;
+        snprintf(root, sizeof(root), "%s/%s", dir, e->d_name);
+        found++;
+    }
+    if (d != NULL)
+        closedir(d);
+    cr_assert_eq(found, 1, "%d directories of jobs in %s", found, dir);
     return root;
 }
 

@@ -29,6 +29,7 @@ static bool start(struct bystander *b, const struct trial *t)
     b->launcher = fork();
     if (b->launcher == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
+        tree_default_signals();
         setpgid(0, 0);
         setenv("XDG_RUNTIME_DIR", t->record_dir, 1);
         dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
@@ -81,13 +82,18 @@ bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_
     return true;
 }
 
-bool bystander_untouched(struct bystander *b)
+const char *bystander_harm(struct bystander *b)
 {
-    struct pollfd fds[BYSTANDERS_MAX + 1];
+    struct pollfd fds[BYSTANDERS_MAX];
+    char text[4096];
     for (size_t i = 0; i < b->count; i++)
         fds[i] = (struct pollfd){ .fd = b->pidfds[i], .events = POLLIN };
-    fds[b->count] = (struct pollfd){ .fd = b->out, .events = POLLIN };
-    return poll(fds, b->count + 1, 0) == 0;
+    if (poll(fds, b->count, 0) > 0)
+        return fds[0].revents != 0 ? "its launcher has ended" : "one of its processes has ended";
+    const ssize_t n = read(b->out, text, sizeof(text));
+    if (n == 0)
+        return "it has closed its output";
+    return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
 /* Its processes hear nothing else. */

@@ -21,8 +21,9 @@ struct bystander {
 /* Start it with the launcher of `t`. False: it did not come up, and `why` says what it printed. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* True while everybody lives and nobody has been signalled. */
-bool bystander_untouched(struct bystander *b);
+/* NULL while everybody lives and nobody has been signalled, else what has happened: static words. What its launcher says
+ * of itself is no harm. */
+const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);
 

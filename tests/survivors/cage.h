@@ -13,6 +13,9 @@ struct cage {
 /* Can there be a limit of memory on this machine? */
 bool cage_has_memory(void);
 
+/* Can the number of processes be limited? A limit by user does not count for root. */
+bool cage_has_processes(void);
+
 /* Groups named after the calling process. */
 void cage_open(struct cage *c, bool with_memory);
 

@@ -52,9 +52,9 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 
 /* torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens that; mpirun and Hydra have no such time of
  * theirs that could be set, so they get plenty. */
-uint64_t launcher_limit_ms(enum launcher by)
+uint64_t launcher_limit_ms(const struct trial *t)
 {
-    if (by < BY_PEERS)
-        return TRIAL_GRACE_MS + TRIAL_AFTER_MS;
-    return by == BY_TORCHRUN ? 35000 : 12000;
+    if (t->by < BY_PEERS)
+        return (uint64_t)(TRIAL_GRACE_MS + t->after_ms);
+    return t->by == BY_TORCHRUN ? 35000 : 12000;
 }

@@ -75,8 +75,6 @@ static int count_children(pid_t pid)
 _Noreturn static void become(const char *ddprun, const struct launch *l)
 {
     char workers[32];
-    sigset_t none;
-    sigemptyset(&none);
     snprintf(workers, sizeof(workers), "--nproc_per_node=%d", l->workers);
     setpgid(0, 0);
     int null = open("/dev/null", O_RDWR);
@@ -84,7 +82,7 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
         dup2(null, fd);
     if (null > 2)
         close(null);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    tree_default_signals();
     if (l->traced)
         raise(SIGSTOP); /* until the tracer is there */
     execl(ddprun, "ddprun", "--standalone", "-q", workers, "/bin/true", (char *)NULL);

@@ -86,8 +86,6 @@ static int open_output(struct live *l)
 
 _Noreturn static void become(const struct live *l, const char *const argv[], int output)
 {
-    sigset_t none;
-    sigemptyset(&none);
     const bool terminal = l->t->fault == FAULT_HANGUP;
     if (terminal)
         setsid();
@@ -100,7 +98,7 @@ _Noreturn static void become(const struct live *l, const char *const argv[], int
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     setenv("XDG_RUNTIME_DIR", l->t->record_dir, 1);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    tree_default_signals();
     execvp(argv[0], (char *const *)argv);
     dprintf(STDERR_FILENO, "cannot execute %s: %s\n", argv[0], strerror(errno));
     _exit(127);

@@ -98,9 +98,7 @@ static pid_t start_job(const char *ddprun, const char *worker, const char *kind)
     if (pid != 0)
         return pid;
     int null = open("/dev/null", O_RDWR);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    tree_default_signals();
     for (int fd = 0; fd < 3; fd++)
         dup2(null, fd);
     execl(ddprun, "ddprun", "--standalone", "--contain=plain", "--grace=50ms", "--nproc_per_node=2", worker,
@@ -162,13 +160,18 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("proc", "/proc", "proc", 0, NULL) != 0 || !set_pid_max() || !tree_open())
         return CANNOT;
-    for (int i = 0; i < SWARMS; i++)
-        if (fork() == 0)
+    pid_t swarms[SWARMS];
+    for (int i = 0; i < SWARMS; i++) {
+        swarms[i] = fork();
+        if (swarms[i] == 0)
             run_swarm(i);
+    }
     srand(1);
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
+    for (int i = 0; i < SWARMS; i++) /* none may see its strangers killed by our own end */
+        waitpid(swarms[i], NULL, 0);
     return 0;
 }
 
@@ -200,6 +203,8 @@ int main(int argc, char **argv)
            tally->strangers, tally->strangers / PID_MAX, tally->hit);
     if (tally->hit > 0)
         printf(", last by signal %d", tally->last_signal);
+    if (WIFSIGNALED(status))
+        printf("; FAILED: process 1 of the namespace was ended by signal %d", WTERMSIG(status));
     printf("\n");
     return tally->hit > 0 || !WIFEXITED(status) ? HIT : 0;
 }

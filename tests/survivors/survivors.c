@@ -1,6 +1,6 @@
 /* survivors.c -- does anything outlive its job? Every kind of worker x every fault x every layer, many times.
  *
- *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
+ *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
  * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for
@@ -38,7 +38,7 @@ static const char *const launcher_names[] = { LAUNCHERS(X) };
 #undef X
 
 struct options {
-    int rounds, jobs;
+    int rounds, jobs, after_ms;
     uint64_t seed;
     unsigned launchers, kinds, faults; /* bits */
     const char *ddprun, *worker, *without;
@@ -53,7 +53,7 @@ struct series {
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* which trial it is */
     struct bystander bystander;
-    bool touched; /* the second job was */
+    const char *touched; /* how the second job was; NULL = not */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
@@ -77,15 +77,19 @@ static unsigned parse_set(const char *text, const char *const names[], int count
 
 static bool parse(struct options *o, int argc, char **argv)
 {
-    static const struct option known[] = {
-        { "rounds", 1, NULL, 'r' },    { "jobs", 1, NULL, 'j' },    { "seed", 1, NULL, 's' },
-        { "launchers", 1, NULL, 'l' }, { "kinds", 1, NULL, 'k' },   { "faults", 1, NULL, 'f' },
-        { "peers", 0, NULL, 'p' },     { "without", 1, NULL, 'w' }, { 0 }
-    };
+    static const struct option known[] = { { "rounds", 1, NULL, 'r' }, { "jobs", 1, NULL, 'j' },
+                                           { "seed", 1, NULL, 's' },   { "launchers", 1, NULL, 'l' },
+                                           { "kinds", 1, NULL, 'k' },  { "faults", 1, NULL, 'f' },
+                                           { "peers", 0, NULL, 'p' },  { "without", 1, NULL, 'w' },
+                                           { "after", 1, NULL, 'a' },  { 0 } };
     const unsigned ddprun = (1U << BY_PEERS) - 1;
-    *o = (struct options){
-        .rounds = 1, .jobs = 4, .seed = 1, .launchers = ddprun, .kinds = ~0U, .faults = ~0U
-    };
+    *o = (struct options){ .rounds = 1,
+                           .jobs = 4,
+                           .after_ms = TRIAL_AFTER_MS,
+                           .seed = 1,
+                           .launchers = ddprun,
+                           .kinds = ~0U,
+                           .faults = ~0U };
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
         case 'r':
@@ -93,6 +97,9 @@ static bool parse(struct options *o, int argc, char **argv)
             break;
         case 'j':
             o->jobs = atoi(optarg);
+            break;
+        case 'a':
+            o->after_ms = atoi(optarg);
             break;
         case 's':
             o->seed = strtoull(optarg, NULL, 0);
@@ -120,7 +127,8 @@ static bool parse(struct options *o, int argc, char **argv)
         return false;
     o->ddprun = argv[optind];
     o->worker = argv[optind + 1];
-    return o->rounds > 0 && o->jobs > 0 && o->jobs <= JOBS_MAX && o->launchers && o->kinds && o->faults;
+    return o->rounds > 0 && o->after_ms >= 0 && o->jobs > 0 && o->jobs <= JOBS_MAX && o->launchers &&
+           o->kinds && o->faults;
 }
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
@@ -145,6 +153,7 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .kind = (enum kind)kind,
                                                             .fault = (enum fault)fault,
                                                             .seed = o->seed + (uint64_t)round,
+                                                            .after_ms = o->after_ms,
                                                             .ddprun = o->ddprun,
                                                             .worker = o->worker,
                                                             .without = o->without,
@@ -189,7 +198,8 @@ static void wait_one(struct series *s)
         s->running[slot] = 0;
         s->done++;
     }
-    s->touched = s->touched || pid == s->bystander.launcher || !bystander_untouched(&s->bystander);
+    if (s->touched == NULL)
+        s->touched = pid == s->bystander.launcher ? "its launcher has ended" : bystander_harm(&s->bystander);
 }
 
 static void show_progress(const struct series *s, uint64_t *next_ms)
@@ -271,14 +281,19 @@ int main(int argc, char **argv)
     char record_dir[] = "/tmp/survivors-XXXXXX";
     int bad = 0, tried = 0;
     if (!parse(&o, argc, argv) || mkdtemp(record_dir) == NULL) {
-        fprintf(stderr,
-                "usage: survivors [--rounds=N] [--jobs=N] [--seed=N] [--launchers=A,B] [--kinds=A,B]\n"
-                "                 [--faults=A,B] [--peers] [--without=CALL,CALL] DDPRUN WORKER\n");
+        fprintf(stderr, "usage: survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] "
+                        "[--kinds=A,B]\n"
+                        "                 [--faults=A,B] [--peers] [--without=CALL,CALL] DDPRUN WORKER\n");
         return EXIT_USAGE_ERROR;
     }
     if ((o.faults >> FAULT_OOM & 1) && !cage_has_memory())
         printf("OOM kill: skipped, because no memory control group can be made here (root only)\n");
-    for (int by = 0; by < BY_COUNT; by++) {
+    if ((o.kinds >> KIND_CHAINS & 1) && !cage_has_processes()) {
+        printf("chains: skipped, because no pids control group can be made here, and they would take all "
+               "numbers\n");
+        o.kinds &= ~(1U << KIND_CHAINS);
+    }
+    for (int by = 0; by < BY_COUNT && o.kinds != 0; by++) {
         if ((o.launchers >> by & 1) == 0)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_AT_MOST = 20 };
+enum { SHOWN_AT_MOST = 6 };
 
 #define X(id, name, words) name,
 static const char *const kind_names[] = { KINDS(X) };
@@ -57,12 +57,13 @@ static void print_failure(const struct trial *t, const struct trial_result *r)
     printf("FAILED %s: %s, %s, fault %s: ", launcher_names[t->by], kind_words[t->kind], fault_words[t->fault],
            r->during_start ? "during the start" : "after the start");
     if (r->end == TRIAL_LOST)
-        printf("the trial itself was killed");
+        printf("the trial itself was killed\n");
     else if (r->survivors > 0)
-        printf("%d left after %.0f ms: %s", r->survivors, r->ms, r->names);
+        printf("%d left after %.0f ms%s:\n%s", r->survivors, r->ms,
+               r->left_for_next > 0 ? " of the next start" : "", r->words);
     else
-        printf("%s", r->names);
-    printf("\n  again with --launchers=%s --kinds=%s --faults=%s --seed=%llu\n", launcher_names[t->by],
+        printf("%s", r->words);
+    printf("  again with --launchers=%s --kinds=%s --faults=%s --seed=%llu\n", launcher_names[t->by],
            kind_names[t->kind], fault_names[t->fault], (unsigned long long)t->seed);
 }
 
@@ -84,23 +85,36 @@ static void print_rows(const struct trial *trials, const struct trial_result *re
     }
 }
 
-int table_print(const struct trial *trials, const struct trial_result *results, size_t count, bool touched)
+static void print_failures(const struct trial *trials, const struct trial_result *results, size_t count)
+{
+    int bad = 0;
+    for (size_t i = 0; i < count; i++)
+        if (is_bad(&results[i]) && trials[i].by < BY_PEERS && bad++ < SHOWN_AT_MOST)
+            print_failure(&trials[i], &results[i]);
+    if (bad > SHOWN_AT_MOST)
+        printf("  ... and %d more\n", bad - SHOWN_AT_MOST);
+}
+
+int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
+                const char *touched)
 {
     int bad = 0, survivors = 0;
     if (count == 0)
         return 0;
     print_rows(trials, results, count);
+    printf("\n");
+    print_failures(trials, results, count);
+    if (touched != NULL)
+        printf("FAILED %s: the second job was touched: %s\n", launcher_names[trials[0].by], touched);
     for (size_t i = 0; i < count; i++) {
         survivors += results[i].survivors > 0;
         bad += is_bad(&results[i]);
-        if (is_bad(&results[i]) && bad <= SHOWN_AT_MOST && trials[i].by < BY_PEERS)
-            print_failure(&trials[i], &results[i]);
     }
-    printf("\n%s: %zu trials, %d with survivors, %d without a fault; the second job was %s\n",
+    printf("%s: %zu trials, %d with survivors, %d without a fault; the second job was %s\n",
            launcher_names[trials[0].by], count, survivors, bad - survivors,
-           touched ? "TOUCHED" : "untouched in all of them");
+           touched != NULL ? "TOUCHED" : "untouched in all of them");
     fflush(stdout);
-    return bad + touched;
+    return bad + (touched != NULL);
 }
 
 void table_skipped(enum launcher by, const char *why)

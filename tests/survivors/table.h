@@ -6,8 +6,10 @@
 
 #include <stddef.h>
 
-/* Prints the table, and a line for each trial that went wrong. Returns how many did; `touched` counts as one. */
-int table_print(const struct trial *trials, const struct trial_result *results, size_t count, bool touched);
+/* Prints the table, and why for each trial that went wrong. Returns how many did; `touched`, how the second job was, counts
+ * as one (NULL = it was not). */
+int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
+                const char *touched);
 
 void table_skipped(enum launcher by, const char *why);
 

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROCESSES_MAX = 32768, ROUND_MS = 2 };
+enum { PROCESSES_MAX = 32768, ROUND_MS = 2, NAMED_MAX = 4 };
 
 struct process {
     pid_t pid, parent;
@@ -34,6 +34,7 @@ static int events = -1;
 bool tree_open(void)
 {
     sigset_t child;
+    signal(SIGCHLD, SIG_DFL); /* who inherits it ignored has nobody to wait for */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
@@ -120,6 +121,37 @@ static void mark_ours(struct process *all, size_t n)
     }
 }
 
+/* The first bytes of /proc/PID/FILE as words: NULs and control characters become spaces. */
+static void read_words(pid_t pid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, size - 1, f) : 0;
+    if (f != NULL)
+        fclose(f);
+    while (n > 0 && (text[n - 1] == '\0' || text[n - 1] == '\n'))
+        n--;
+    text[n] = '\0';
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ')
+            text[i] = ' ';
+}
+
+/* "  123 S (name) in do_wait: program argument\n", at most what fits; returns its length. */
+static size_t describe(const struct process *p, char *out, size_t size)
+{
+    char waits[40], arguments[256];
+    read_words(p->pid, "wchan", waits, sizeof(waits));
+    read_words(p->pid, "cmdline", arguments, sizeof(arguments));
+    const char *program = arguments + strcspn(arguments, " ");
+    while (program > arguments && program[-1] != '/')
+        program--;
+    int n =
+        snprintf(out, size, "  %d %c (%s) in %s: %.60s\n", (int)p->pid, p->state, p->name, waits, program);
+    return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
 size_t tree_count(char *names, size_t size)
 {
     struct process *all = malloc(PROCESSES_MAX * sizeof(*all));
@@ -129,13 +161,20 @@ size_t tree_count(char *names, size_t size)
     for (size_t i = 0; i < n; i++) {
         if (!all[i].ours || all[i].state == 'Z' || all[i].state == 'X')
             continue;
-        count++;
-        if (used < size)
-            used += (size_t)snprintf(names + used, size - used, "%s%d (%s) %c", used > 0 ? ", " : "",
-                                     (int)all[i].pid, all[i].name, all[i].state);
+        if (count++ < NAMED_MAX)
+            used += describe(&all[i], names + used, size - used);
     }
     free(all);
     return count;
+}
+
+void tree_default_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static void kill_children(void)

@@ -26,10 +26,15 @@ int tree_events(void);
  * False: nobody is left at all. */
 bool tree_reap(pid_t watched, int *status, bool *ended);
 
-/* How many descendants live (zombies are dead), and who the first of them are, as "123 (name) S, ...". For words only. */
+/* How many descendants live (zombies are dead), and a line for each of the first: number, state, name, what it waits for
+ * in the kernel, and its arguments. For words only. */
 size_t tree_count(char *names, size_t size);
 
 /* SIGKILL until nobody is left; false after `limit_ms`. */
 bool tree_kill(uint64_t limit_ms);
+
+/* In a child that is about to become another program: no signal is blocked or ignored, whatever this process was started
+ * with (nohup, a shell's background). */
+void tree_default_signals(void);
 
 #endif

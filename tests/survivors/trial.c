@@ -17,7 +17,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/pidfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -27,8 +29,8 @@ enum {
     READY_MS = 20000,        /* for the start, on a busy machine */
     START_SPREAD_US = 30000, /* a start of this size takes less */
     LATER_SPREAD_US = 10000,
-    SETTLE_US = 50000, /* both killed: how long until the next start */
-    NEXT_START_MS = 5000,
+    SETTLE_US = 50000,    /* both killed: how long until the next start */
+    NEXT_START_MS = 3000, /* more than another end */
     LOOK_US = 2000,
     KILL_MS = 10000
 };
@@ -48,12 +50,39 @@ static uint64_t pick(struct run *x, uint64_t below)
     return x->random % below;
 }
 
-__attribute__((format(printf, 2, 3))) static bool no_fault(struct run *x, const char *why, ...)
+__attribute__((format(printf, 2, 3))) static void add_words(struct run *x, const char *format, ...)
 {
+    const size_t used = strlen(x->r->words);
     va_list args;
-    va_start(args, why);
-    vsnprintf(x->r->names, sizeof(x->r->names), why, args);
+    va_start(args, format);
+    vsnprintf(x->r->words + used, sizeof(x->r->words) - used, format, args);
     va_end(args);
+}
+
+/* How the launcher is, and the last of what it printed, on one line. */
+static void add_launcher(struct run *x)
+{
+    enum { SHOWN = 300 };
+    const struct live *l = &x->live;
+    const size_t from = l->len > SHOWN ? l->len - SHOWN : 0;
+    char said[SHOWN + 1];
+    size_t n = 0;
+    for (size_t i = from; i < l->len; i++)
+        said[n++] = (unsigned char)l->text[i] < ' ' ? ' ' : l->text[i];
+    said[n] = '\0';
+    if (!l->ended)
+        add_words(x, "  the launcher %d runs", (int)l->launcher);
+    else if (WIFEXITED(l->status))
+        add_words(x, "  the launcher ended with exit status %d", WEXITSTATUS(l->status));
+    else
+        add_words(x, "  the launcher was ended by signal %d", WTERMSIG(l->status));
+    add_words(x, "; its last words: %s\n", said);
+}
+
+static bool no_fault(struct run *x, const char *why)
+{
+    add_words(x, "%s\n", why);
+    add_launcher(x);
     return false;
 }
 
@@ -109,7 +138,7 @@ static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);
     if (agent < 0)
-        return no_fault(x, "there was no agent: %s", x->live.text);
+        return no_fault(x, "there was no agent");
     if (x->r->during_start)
         live_wait(&x->live, pick(x, START_SPREAD_US));
     if (guardian_too)
@@ -123,11 +152,13 @@ static bool kill_agent(struct run *x, bool guardian_too)
 static bool until_oom(struct run *x)
 {
     const uint64_t until = clock_ms() + READY_MS;
-    while (cage_oom_kills(&x->live.cage) == 0) {
-        if (clock_ms() > until || !live_step(&x->live, clock_us() + LOOK_US))
-            return no_fault(x, "nobody was killed for want of memory: %s", x->live.text);
-    }
-    return true;
+    bool somebody = true;
+    int kills;
+    /* The count is read last: the job may be over by the time we look. */
+    while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
+        somebody = live_step(&x->live, clock_us() + LOOK_US);
+    return kills > 0 || no_fault(x, somebody ? "nobody was killed for want of memory"
+                                             : "the job was over, and nobody killed for want of memory");
 }
 
 static bool make_fault(struct run *x)
@@ -160,7 +191,7 @@ static bool until_moment(struct run *x)
     }
     while (x->live.ready < WORKERS && fault != FAULT_OOM)
         if (!live_step(&x->live, until) || x->live.ended || clock_us() > until)
-            return no_fault(x, "the workers did not come: %s", x->live.text);
+            return no_fault(x, "the workers did not come");
     live_wait(&x->live, pick(x, LATER_SPREAD_US));
     return true;
 }
@@ -170,7 +201,7 @@ static bool until_moment(struct run *x)
 /* A list of /proc may miss one who never is the same process for long; wait() has said that there is at least one. */
 static int count_left(struct run *x)
 {
-    const size_t seen = tree_count(x->r->names, sizeof(x->r->names));
+    const size_t seen = tree_count(x->r->words, sizeof(x->r->words));
     return seen > 0 ? (int)seen : 1;
 }
 
@@ -181,13 +212,13 @@ static uint64_t start_again(struct run *x, uint64_t *from_us)
     live_hang_up(&x->live);
     *from_us = clock_us();
     live_start(&x->live, 1, (const char *const[]){ "true", NULL });
-    return *from_us + NEXT_START_MS * 1000ULL;
+    return *from_us + (NEXT_START_MS + (uint64_t)x->live.t->after_ms) * 1000;
 }
 
 static void look(struct run *x)
 {
     const struct trial *t = x->live.t;
-    uint64_t from_us = clock_us(), limit_us = from_us + launcher_limit_ms(t->by) * 1000;
+    uint64_t from_us = clock_us(), limit_us = from_us + launcher_limit_ms(t) * 1000;
     const bool may_start_again = t->fault == FAULT_BOTH && t->by != BY_PIDNS_LAYER;
     bool nobody = live_until_nobody(&x->live, may_start_again ? from_us + SETTLE_US : limit_us);
     if (!nobody && may_start_again) {
@@ -196,6 +227,8 @@ static void look(struct run *x)
     }
     x->r->ms = (double)(clock_us() - from_us) / 1000;
     x->r->survivors = nobody ? 0 : count_left(x);
+    if (!nobody)
+        add_launcher(x);
 }
 
 void trial_run(const struct trial *t, struct trial_result *r)

@@ -45,13 +45,14 @@ enum launcher { LAUNCHERS(X) BY_COUNT };
 #undef X
 #define BY_PEERS BY_HYDRA /* the first that is not ddprun */
 
-enum { TRIAL_GRACE_MS = 300, TRIAL_AFTER_MS = 2000, TRIAL_NAMES = 240 };
+enum { TRIAL_GRACE_MS = 300, TRIAL_AFTER_MS = 2000, TRIAL_WORDS = 1000 };
 
 struct trial {
     enum launcher by;
     enum kind kind;
     enum fault fault;
     uint64_t seed;      /* decides the moment of the fault: during the start or after it */
+    int after_ms;       /* ddprun and its next start may take that long after the grace time */
     const char *ddprun; /* paths of the programs */
     const char *worker;
     const char *without;    /* system calls that ddprun must do without (tests/prog/without.c), NULL = none */
@@ -61,16 +62,16 @@ struct trial {
 enum trial_end {
     TRIAL_LOST,     /* the trial itself has died */
     TRIAL_DONE,     /* the fault came, and this is what was left */
-    TRIAL_NO_FAULT, /* the job did not come up, or the fault could not be made: `names` says why */
+    TRIAL_NO_FAULT, /* the job did not come up, or the fault could not be made: `words` say why */
 };
 
 struct trial_result {
     enum trial_end end;
-    int survivors;     /* alive when the time was over */
-    int left_for_next; /* both killed: how many were alive until ddprun was started again */
-    double ms;         /* from the fault (or that start) until the last one was gone */
-    bool during_start; /* when the fault came */
-    char names[TRIAL_NAMES];
+    int survivors;           /* alive when the time was over */
+    int left_for_next;       /* both killed: how many were alive until ddprun was started again */
+    double ms;               /* from the fault (or that start) until the last one was gone */
+    bool during_start;       /* when the fault came */
+    char words[TRIAL_WORDS]; /* what was left, or why there was no fault; lines */
 };
 
 /* In a process of its own, which adopts everything that the job leaves. */
@@ -82,7 +83,7 @@ enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);
 
-/* How long this launcher may take after a fault. */
-uint64_t launcher_limit_ms(enum launcher by);
+/* How long the launcher of `t` may take after a fault. */
+uint64_t launcher_limit_ms(const struct trial *t);
 
 #endif

@@ -2,19 +2,20 @@
 # run-tests.sh SUITE... -- runs test programs one after the other and closes with `N passed, N failed, N skipped`.
 #
 # A suite is a Criterion program (it is asked for a TAP file) or a shell script that prints TAP itself. Each has
-# TEST_TIMEOUT seconds (240). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
+# TEST_TIMEOUT seconds (480). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
 # that a test starts would not be seen at all; a suite that leaves a log has failed.
 #
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
-# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs
+# DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
+#            gets why each suite failed, in a few lines
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 BUILD=${BUILD:-build}
 LOGS=$PWD/$BUILD/test-logs
 [ -z "${DDP_BUILD:-}" ] || LOGS=$PWD/$DDP_BUILD/test-logs
-limit=${TEST_TIMEOUT:-240}
+limit=${TEST_TIMEOUT:-480}
 passed=0 failed=0 skipped=0 failed_names=() skipped_lines=()
 export BUILD
 
@@ -61,6 +62,17 @@ show() {
     sed 's/^/    | /' "$1" | tail -n "${2:-400}"
 }
 
+# The few lines of a failed suite that matter: the end of what it printed, the beginning of what a sanitizer has found.
+show_briefly() {
+    local log
+    echo "  ${DDP_TALLY_NAME:-tests}: $name${why:+: $why}"
+    [[ $suite != *.sh ]] || grep '^not ok' "$tap" | sed 's/^/    | /' | tail -n 8
+    show "$out" 16
+    for log in "${logs[@]}"; do
+        sed -e '/^ *$/d' -e 's/^/    | /' "$log" | head -n 16
+    done
+}
+
 # Criterion forgets a note of its own about a test that was left out. A suppression by the name of the library would hide
 # our leaks, too, because it calls every test; here no other code may appear in the whole report.
 leaks_of_criterion_only() {
@@ -105,6 +117,7 @@ run_suite() {
         "${why:+   $why}"
     if [ "$n_bad" -ne 0 ]; then
         failed_names+=("$name")
+        [ -z "${DDP_TALLY:-}" ] || show_briefly >>"$DDP_TALLY.failed"
         [[ $suite != *.sh ]] || show "$tap"
         show "$out"
         for log in "${logs[@]}"; do

@@ -30,7 +30,6 @@ struct join_dial_options {
     uv_loop_t *loop;
     const char *host; /* name or literal; copied */
     int port;
-    bool here;   /* the store was started by this node: say nothing before it fails */
     bool master; /* this node is the one that has, or should have, the store: a loopback address is fine */
     uint64_t budget_ms;    /* from join_dial_start on */
     const char *knob;      /* what sets the budget, "--timeout"; static */

@@ -1,0 +1,241 @@
+/* dial_words.c -- see dial_words.h. All sentences are rows of dial_findings.h; here they are filled in.
+ *
+ * When the user hears of it:
+ *
+ *     at once         a finding that waiting will hardly cure, in full
+ *     after 2 s       what we wait for, in one line; a start that takes less is not worth a word
+ *     then            when the finding changes, in one line; in full once it has stood for 8 s
+ *     every 30 s      one line with the time that is left */
+#include "agent/dial_words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FIRST_WORD_MS = 2000, STANDS_MS = 8000, AGAIN_MS = 30000, CHANGE_MS = 2000 };
+
+static const struct row {
+    const char *code;
+    enum dial_stage stage;
+    int error;
+    uint64_t least_ms;
+    bool sure;
+    const char *sentence, *advice;
+} rows[DIAL_FINDINGS_END] = {
+#define X(code, stage, error, least_ms, sure, sentence, advice) \
+    [FINDING_##code] = { #code, STAGE_##stage, error, least_ms, sure, sentence, advice },
+    DIAL_FINDINGS(X)
+#undef X
+};
+
+static const char *const stage_names[DIAL_STAGES] = {
+#define X(id, name) [STAGE_##id] = name,
+    DIAL_STAGES_LIST(X)
+#undef X
+};
+
+/* Each stage has a row for any error, so there is always one. */
+enum dial_finding dial_finding_of(const struct dial_met *met)
+{
+    for (int i = DIAL_NO_FINDING + 1; i < DIAL_FINDINGS_END; i++)
+        if (rows[i].stage == met->stage && (rows[i].error == 0 || rows[i].error == met->error) &&
+            met->took_ms >= rows[i].least_ms)
+            return (enum dial_finding)i;
+    return DIAL_NO_FINDING;
+}
+
+const char *dial_code(enum dial_finding finding)
+{
+    return finding != DIAL_NO_FINDING ? rows[finding].code : "NO_ANSWER_YET";
+}
+
+bool dial_is_sure(enum dial_finding finding)
+{
+    return finding != DIAL_NO_FINDING && rows[finding].sure;
+}
+
+/* --- filling in ----------------------------------------------------------------------------------------- */
+
+static bool put_endpoint(struct buf *out, const char *host, int port)
+{
+    char text[ENDPOINT_TEXT_MAX];
+    return buf_printf(out, "%s", endpoint_print(host, port, text));
+}
+
+/* All addresses, as "10.0.0.1, 10.1.0.1". */
+static bool put_addresses(struct buf *out, const struct dial *d)
+{
+    bool ok = true;
+    for (int i = 0; i < d->n; i++)
+        ok = ok && buf_printf(out, "%s%s", i > 0 ? ", " : "", d->runners[i].address);
+    return ok;
+}
+
+static bool is_name(struct slice name, const char *wanted)
+{
+    return slice_equal(name, slice_str(wanted));
+}
+
+static bool put_value(struct buf *out, const struct dial *d, struct slice name)
+{
+    const struct dial_met *met = &d->verdict;
+    if (is_name(name, "host"))
+        return buf_printf(out, "%s", d->options.host);
+    if (is_name(name, "here"))
+        return buf_printf(out, "%s", d->options.here);
+    if (is_name(name, "at"))
+        return put_endpoint(out, met->address, d->options.port);
+    if (is_name(name, "address"))
+        return met->address[0] != '\0' ? buf_printf(out, "%s", met->address) : put_addresses(out, d);
+    if (is_name(name, "took"))
+        return text_put_ms(out, met->took_ms);
+    if (is_name(name, "bytes"))
+        return buf_printf(out, "%s", met->bytes);
+    if (is_name(name, "hosts"))
+        return d->hosts_line[0] == '\0' || buf_printf(out, " (/etc/hosts says \"%s\")", d->hosts_line);
+    return is_name(name, "error") &&
+           buf_printf(out, "%s", met->error > 0 ? strerror(met->error) : "it fails");
+}
+
+static bool fill_in(struct buf *out, const struct dial *d, const char *text)
+{
+    bool ok = true;
+    while (ok && *text != '\0') {
+        const size_t plain = strcspn(text, "$");
+        ok = buf_append(out, text, plain);
+        text += plain;
+        if (*text == '$') {
+            const size_t len = strcspn(text + 2, "}");
+            ok = ok && put_value(out, d, slice_of(text + 2, len));
+            text += len + 3;
+        }
+    }
+    return ok;
+}
+
+/* Before any round has ended. */
+static const char *meanwhile(const struct dial *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->runners[i].state == RUNNER_GREETS)
+            return "it takes connections, but has not said a word yet";
+    return d->phase == DIAL_LOOKING_UP ? "its name is being looked up" : "a connection is not answered yet";
+}
+
+static bool put_sentence(struct buf *out, const struct dial *d)
+{
+    return d->finding == DIAL_NO_FINDING ? buf_printf(out, "%s", meanwhile(d))
+                                         : fill_in(out, d, rows[d->finding].sentence);
+}
+
+/* --- meanwhile ------------------------------------------------------------------------------------------ */
+
+/* "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)" */
+static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
+{
+    const uint64_t spent_ms = now_ms - d->begun_ms;
+    return buf_printf(out, "waiting for %s at ", d->options.who) &&
+           put_endpoint(out, d->options.host, d->options.port) && buf_printf(out, " for ") &&
+           text_put_ms(out, spent_ms) && buf_printf(out, ": ") && put_sentence(out, d) &&
+           buf_printf(out, "; giving up in ") &&
+           text_put_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
+           buf_printf(out, " (%s)", d->options.knob);
+}
+
+static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
+{
+    return put_short(out, d, now_ms) && buf_printf(out, "\n  try      ") &&
+           fill_in(out, d, rows[d->finding].advice) &&
+           buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+}
+
+static bool full_is_due(const struct dial *d, uint64_t now_ms)
+{
+    const bool was_said = d->said.in_full && d->said.finding == d->finding;
+    return d->finding != DIAL_NO_FINDING && !was_said &&
+           (dial_is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
+}
+
+static bool short_is_due(const struct dial *d, uint64_t now_ms)
+{
+    const struct dial_said *said = &d->said;
+    if (!said->anything)
+        return now_ms >= d->begun_ms + FIRST_WORD_MS;
+    return now_ms >= said->at_ms + AGAIN_MS ||
+           (said->finding != d->finding && now_ms >= said->at_ms + CHANGE_MS);
+}
+
+bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
+{
+    const bool full = full_is_due(d, now_ms);
+    if (d->phase == DIAL_ARRIVED || d->phase == DIAL_OVER || (!full && !short_is_due(d, now_ms)))
+        return false;
+    const bool still = d->said.in_full && d->said.finding == d->finding;
+    d->said = (struct dial_said){
+        .at_ms = now_ms, .finding = d->finding, .anything = true, .in_full = full || still
+    };
+    return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
+}
+
+uint64_t dial_say_at(const struct dial *d)
+{
+    const struct dial_said *said = &d->said;
+    uint64_t at_ms = said->anything ? said->at_ms + AGAIN_MS : d->begun_ms + FIRST_WORD_MS;
+    const uint64_t full_ms = d->finding_since_ms + STANDS_MS, change_ms = said->at_ms + CHANGE_MS;
+    if (d->finding == DIAL_NO_FINDING)
+        return at_ms;
+    if (!(said->in_full && said->finding == d->finding) && full_ms < at_ms)
+        at_ms = full_ms;
+    return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
+}
+
+/* --- in the end ----------------------------------------------------------------------------------------- */
+
+static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
+{
+    const struct dial_stage_seen *seen = &d->seen[stage];
+    bool ok = buf_printf(out, "\n  %-8s ", stage_names[stage]);
+    if (seen->tries == 0)
+        return ok && buf_printf(out, "not reached");
+    ok = ok && buf_printf(out, "%u of %u worked", seen->done, seen->tries);
+    if (stage == STAGE_RESOLVE && seen->done > 0 && d->n > 0)
+        ok = ok && buf_printf(out, ": %s is ", d->options.host) && put_addresses(out, d);
+    if (stage == STAGE_ROUTE && d->source[0] != '\0')
+        ok = ok && buf_printf(out, ": from %s", d->source);
+    if (stage != STAGE_ROUTE && seen->done > 0)
+        ok = ok && buf_printf(out, ", the last in ") && text_put_ms(out, seen->took_ms);
+    return ok;
+}
+
+static bool put_past(struct buf *out, const struct dial_past *past)
+{
+    bool ok = buf_printf(out, "\n  history  ") && text_put_ms(out, past->from_ms);
+    if (past->times > 1)
+        ok = ok && buf_printf(out, " to ") && text_put_ms(out, past->to_ms);
+    return ok && buf_printf(out, ": %s%s", dial_code(past->finding), past->times > 1 ? ", " : "") &&
+           (past->times == 1 || buf_printf(out, "%u times", past->times));
+}
+
+static bool put_history(struct buf *out, const struct dial *d)
+{
+    bool ok = true;
+    for (unsigned i = 0; i < d->n_past; i++) {
+        if (i == 1 && d->past_lost > 0)
+            ok = ok && buf_printf(out, "\n  history  ... %u changes left out", d->past_lost);
+        ok = ok && put_past(out, &d->history[i]);
+    }
+    return ok;
+}
+
+bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
+{
+    bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
+              put_endpoint(out, d->options.host, d->options.port) &&
+              buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
+              buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d);
+    if (d->finding != DIAL_NO_FINDING)
+        ok = ok && buf_printf(out, "\n  try      ") && fill_in(out, d, rows[d->finding].advice) &&
+             buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+    for (int stage = 0; stage < DIAL_STAGES; stage++)
+        ok = ok && put_stage(out, d, (enum dial_stage)stage);
+    return ok && put_history(out, d);
+}

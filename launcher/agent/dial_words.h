@@ -1,0 +1,25 @@
+/* dial_words.h -- what the user reads about a dial: while it goes on, and when its time is up. Pure. */
+#ifndef LAUNCHER_DIAL_WORDS_H
+#define LAUNCHER_DIAL_WORDS_H
+
+#include "agent/dial_plan.h"
+#include "base/text.h"
+
+enum dial_finding dial_finding_of(const struct dial_met *met);
+
+/* "CONNECT_REFUSED" */
+const char *dial_code(enum dial_finding finding);
+
+/* Will waiting hardly cure it? */
+bool dial_is_sure(enum dial_finding finding);
+
+/* Append what is to be said now, and remember that it was; false when there is nothing. */
+bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
+
+/* When dial_say should be asked again, without any event. */
+uint64_t dial_say_at(const struct dial *d);
+
+/* Append the whole story: every stage with its times, the history, the finding and the advice. */
+bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
+
+#endif

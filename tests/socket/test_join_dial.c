@@ -1,0 +1,212 @@
+/* test_join_dial.c -- the way to the store with real sockets: a store, servers that are none, and networks that lead
+ * nowhere. Each failure is checked by its code and its sentence. */
+#include "node/join_dial.h"
+
+#include "rude.h"
+#include "served.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+TestSuite(join_dial, .timeout = 60);
+
+static uv_loop_t loop;
+static struct join_dial *dial;
+static struct join_dial_found met;
+static int ended, said;
+static char code[64], report[4096], words[4096];
+
+static void on_found(void *user, const struct join_dial_found *found)
+{
+    (void)user;
+    met = *found;
+    ended++;
+    join_dial_close(dial);
+}
+
+static void on_failed(void *user, const char *finding, const char *text)
+{
+    (void)user;
+    ended++;
+    snprintf(code, sizeof(code), "%s", finding);
+    snprintf(report, sizeof(report), "%s", text);
+    join_dial_close(dial);
+}
+
+static void on_say(void *user, const char *text)
+{
+    (void)user;
+    said++;
+    snprintf(words, sizeof(words), "%s", text);
+}
+
+/* From the start to the end, and nothing may be left on the loop. */
+static void dial_to(const char *host, int port, bool master, uint64_t budget_ms)
+{
+    struct ddp_err err;
+    const struct join_dial_options options = { .loop = &loop,
+                                               .host = host,
+                                               .port = port,
+                                               .master = master,
+                                               .budget_ms = budget_ms,
+                                               .knob = "--timeout",
+                                               .who = "the store",
+                                               .this_host = "n1",
+                                               .found = on_found,
+                                               .failed = on_failed,
+                                               .say = on_say };
+    uv_loop_init(&loop);
+    ended = said = 0;
+    cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK, "%s", err.msg);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&loop), 0);
+    cr_assert_eq(ended, 1);
+}
+
+static void expect(const char *finding, const char *sentence)
+{
+    cr_assert_str_eq(code, finding, "%s", report);
+    cr_assert(strstr(report, sentence) != NULL, "%s", report);
+}
+
+Test(join_dial, finds_a_store_and_hands_its_connection_over, .init = serve, .fini = serve_end)
+{
+    dial_to("127.0.0.1", served_port(), true, 10000);
+    cr_assert_geq(met.fd, 0, "%s", report);
+    cr_assert_str_eq(met.address, "127.0.0.1");
+    cr_assert_str_eq(met.source, "127.0.0.1");
+    cr_assert_eq(met.port, served_port());
+    cr_assert_eq(said, 0);
+    uint8_t byte;
+    cr_assert_eq(recv(met.fd, &byte, 1, MSG_DONTWAIT), -1, "no byte of an answer is left");
+    close(met.fd);
+}
+
+Test(join_dial, finds_a_store_by_name, .init = serve, .fini = serve_end)
+{
+    dial_to("localhost", served_port(), true, 10000);
+    cr_assert_str_eq(met.address, "127.0.0.1", "%s", report);
+    close(met.fd);
+}
+
+Test(join_dial, a_closed_port_refuses)
+{
+    dial_to("127.0.0.1", rude_closed_port(), true, 2500);
+    expect("CONNECT_REFUSED", "is up and refuses after");
+    cr_assert_eq(said, 1);
+    cr_assert(strstr(words, "waiting for the store at 127.0.0.1:") != NULL, "%s", words);
+    dial_to("127.0.0.1", rude_closed_port(), false, 300);
+    expect("MASTER_IS_LOOPBACK", "is n1 itself, and nothing listens there");
+}
+
+Test(join_dial, a_silent_listener_is_no_store)
+{
+    dial_to("127.0.0.1", rude_start(RUDE_SILENT), true, 4000);
+    expect("HELLO_UNANSWERED", "nobody there says a word within 3.0 s");
+    cr_assert(strstr(report, "connect  2 of 2 worked") != NULL, "%s", report);
+}
+
+Test(join_dial, who_closes_at_our_hello_may_be_a_proxy)
+{
+    dial_to("127.0.0.1", rude_start(RUDE_CLOSER), true, 500);
+    expect("HELLO_CUT", "takes connections and closes them at our first words");
+    cr_assert(strstr(report, "sidecar.istio.io") != NULL);
+}
+
+Test(join_dial, other_services_are_named)
+{
+    dial_to("127.0.0.1", rude_start(RUDE_HTTP), true, 300);
+    expect("PORT_IS_HTTP", "it says \"HTTP/1.1 400 Bad Reques\"");
+    cr_assert_eq(said, 1, "and at once");
+    dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 300);
+    expect("PORT_IS_TLS", "speaks TLS and is not a store");
+    dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 300);
+    expect("PORT_IS_SSH", "it says \"SSH-2.0-OpenSSH_9.2\"");
+    dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 300);
+    expect("PORT_IS_FOREIGN", "it says \"220 mail.example ESMTP\"");
+}
+
+Test(join_dial, pytorchs_own_store_is_told_apart)
+{
+    dial_to("127.0.0.1", rude_start(RUDE_TORCH), true, 300);
+    expect("PORT_IS_TORCH", "is a store of PyTorch's");
+}
+
+Test(join_dial, a_full_queue_looks_like_dropped_packets)
+{
+    dial_to("127.0.0.1", rude_full_port(), true, 5500);
+    expect("CONNECT_DROPPED", "does not answer: no connection within 5.0 s");
+}
+
+Test(join_dial, routes_that_lead_nowhere)
+{
+    rude_own_network();
+    dial_to("10.9.0.1", 29500, false, 300);
+    expect("NO_ROUTE", "n1 has no route to 10.9.0.1");
+    rude_ip("route add unreachable 10.9.1.0/24");
+    dial_to("10.9.1.1", 29500, false, 300);
+    expect("ROUTE_UNREACHABLE", "a route that declares 10.9.1.1 unreachable");
+    rude_ip("route add prohibit 10.9.2.0/24");
+    dial_to("10.9.2.1", 29500, false, 300);
+    expect("ROUTE_PROHIBITED", "prohibits 10.9.2.1");
+}
+
+Test(join_dial, a_machine_that_is_down)
+{
+    rude_own_network();
+    rude_ip("link add v0 type veth peer name v1");
+    rude_ip("addr add 10.9.0.2/24 dev v0");
+    rude_ip("link set v0 up");
+    rude_ip("link set v1 up");
+    dial_to("10.9.0.1", 29500, false, 5000);
+    expect("HOST_SILENT", "no machine answers for 10.9.0.1 on its network");
+}
+
+Test(join_dial, a_name_that_nobody_knows)
+{
+    rude_own_mounts();
+    rude_replace("/etc/nsswitch.conf", "hosts: files\n");
+    rude_replace("/etc/hosts", "127.0.0.1 localhost\n");
+    dial_to("node-that-is-not", 29500, false, 300);
+    expect("NAME_UNKNOWN", "n1 does not find the name 'node-that-is-not'");
+    cr_assert(strstr(report, "connect  not reached") != NULL, "%s", report);
+}
+
+Test(join_dial, a_hosts_file_that_means_ourselves)
+{
+    rude_own_mounts();
+    rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1\tmaster.cluster master # installer\n");
+    dial_to("master", rude_closed_port(), false, 300);
+    expect("NAME_IS_LOOPBACK", "on n1 the name 'master' means 127.0.1.1, which is n1 itself");
+    cr_assert(strstr(report, "/etc/hosts says \"127.0.1.1 master.cluster master # installer\"") != NULL, "%s",
+              report);
+    cr_assert_geq(said, 1);
+}
+
+Test(join_dial, may_be_closed_at_any_time)
+{
+    struct ddp_err err;
+    const struct join_dial_options options = { .loop = &loop,
+                                               .host = "a-name-to-look-up.invalid",
+                                               .port = 1,
+                                               .budget_ms = 60000,
+                                               .knob = "--timeout",
+                                               .who = "the store",
+                                               .this_host = "n1",
+                                               .found = on_found,
+                                               .failed = on_failed,
+                                               .say = on_say };
+    for (int turns = 0; turns < 3; turns++) {
+        uv_loop_init(&loop);
+        cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);
+        for (int i = 0; i < turns; i++)
+            uv_run(&loop, UV_RUN_NOWAIT);
+        join_dial_close(dial);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_assert_eq(uv_loop_close(&loop), 0);
+    }
+    cr_assert_eq(ended, 0);
+}

@@ -1,0 +1,347 @@
+/* A node on its way to the store, on a clock of the test's own: what it tries when, what it makes of what it meets, and
+ * when its user hears of it. */
+#include "agent/dial_words.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static struct dial dial;
+static uint64_t now;
+static struct buf heard;
+
+static void begin(const char *host, uint64_t budget_ms)
+{
+    const struct dial_options options = { .host = host,
+                                          .port = 29500,
+                                          .who = "node 0's store",
+                                          .here = "n1",
+                                          .knob = "--timeout",
+                                          .budget_ms = budget_ms,
+                                          .seed = 7 };
+    now = 1000;
+    buf_free(&heard);
+    dial_begin(&dial, &options, now);
+}
+
+static void resolved(const char *a, const char *b)
+{
+    const char *addresses[] = { a, b };
+    dial_resolved(&dial, addresses, b != NULL ? 2 : 1, NULL, now);
+}
+
+static struct dial_wish next(void)
+{
+    return dial_next(&dial, now);
+}
+
+static bool hears(const char *words)
+{
+    heard.len = 0;
+    if (!dial_say(&dial, &heard, now))
+        return false;
+    buf_append(&heard, "", 1);
+    return strstr((const char *)heard.data, words) != NULL;
+}
+
+static bool reports(const char *words)
+{
+    heard.len = 0;
+    cr_assert(dial_report(&dial, &heard, now));
+    buf_append(&heard, "", 1);
+    return strstr((const char *)heard.data, words) != NULL;
+}
+
+static void fail_runner(int runner, bool on_the_spot, int error)
+{
+    dial_failed(&dial, runner, on_the_spot, error, slice_of(NULL, 0), now);
+}
+
+static void tear_down(void)
+{
+    buf_free(&heard);
+}
+
+/* Let every connect end like this until `until`; counts the connects. */
+static int live(uint64_t until, int error, uint64_t took_ms)
+{
+    int connects = 0;
+    while (now < until) {
+        struct dial_wish w = next();
+        if (w.what == DIAL_GIVE_UP)
+            break;
+        if (w.what == DIAL_LOOK_UP)
+            resolved("10.0.0.1", NULL);
+        if (w.what == DIAL_WAIT)
+            now = w.at_ms < until ? w.at_ms : until;
+        if (w.what == DIAL_CONNECT) {
+            connects++;
+            now += took_ms;
+            fail_runner(w.runner, took_ms == 0, error);
+        }
+    }
+    return connects;
+}
+
+Test(dial_plan, a_store_that_is_there_costs_one_try)
+{
+    begin("n0", 9000);
+    cr_assert_eq(next().what, DIAL_LOOK_UP);
+    cr_assert_eq(next().what, DIAL_WAIT);
+    resolved("10.0.0.1", NULL);
+    cr_assert_eq(next().what, DIAL_CONNECT);
+    cr_assert_eq(next().what, DIAL_WAIT);
+    dial_connected(&dial, 0, "10.0.0.2", now);
+    dial_arrived(&dial, 0, now);
+    cr_assert_eq(next().at_ms, UINT64_MAX);
+    now += 100000;
+    cr_assert_eq(next().what, DIAL_WAIT, "who has arrived does not give up");
+    cr_assert_not(hears(""));
+}
+
+Test(dial_plan, addresses_race_with_a_head_start)
+{
+    begin("n0", 90000);
+    next();
+    resolved("fe80::1", "10.0.0.1");
+    cr_assert_eq(next().runner, 0);
+    struct dial_wish w = next();
+    cr_assert_eq(w.what, DIAL_WAIT);
+    cr_assert_eq(w.at_ms, now + 250);
+    now = w.at_ms;
+    w = next();
+    cr_assert_eq(w.what, DIAL_CONNECT);
+    cr_assert_eq(w.runner, 1);
+}
+
+Test(dial_plan, a_dead_address_costs_the_next_one_no_time)
+{
+    begin("n0", 90000);
+    next();
+    resolved("fe80::1", "10.0.0.1");
+    next();
+    fail_runner(0, true, ENETUNREACH);
+    struct dial_wish w = next();
+    cr_assert_eq(w.what, DIAL_CONNECT);
+    cr_assert_eq(w.runner, 1);
+    fail_runner(1, false, ECONNREFUSED);
+    next();
+    cr_assert_eq(dial.finding, FINDING_CONNECT_REFUSED, "what came farther is told");
+}
+
+Test(dial_plan, pauses_grow_to_two_seconds_with_jitter)
+{
+    begin("n0", 900000);
+    uint64_t last = 0;
+    live(1001, ECONNREFUSED, 1);
+    for (int i = 0; i < 12; i++) {
+        struct dial_wish w = next();
+        cr_assert_eq(w.what, DIAL_WAIT);
+        last = w.at_ms - now;
+        cr_assert_leq(last, 2500);
+        now = w.at_ms;
+        while ((w = next()).what != DIAL_CONNECT)
+            if (w.what == DIAL_LOOK_UP)
+                resolved("10.0.0.1", NULL);
+        fail_runner(w.runner, false, ECONNREFUSED);
+    }
+    cr_assert_geq(last, 1500);
+}
+
+Test(dial_plan, the_budget_ends_it_whatever_it_does, .fini = tear_down)
+{
+    begin("n0", 30000);
+    live(1000000, ECONNREFUSED, 1);
+    cr_assert_eq(now, 31000);
+    cr_assert_eq(next().what, DIAL_GIVE_UP);
+    cr_assert(reports("n1 cannot reach node 0's store at n0:29500, and gives up after 30.0 s (--timeout): "
+                      "10.0.0.1:29500 is up and refuses after 1 ms"),
+              "%s", (char *)heard.data);
+    cr_assert(reports("\n  hello    not reached"));
+    cr_assert(reports("CONNECT_REFUSED, "));
+}
+
+Test(dial_plan, words_come_after_two_seconds_then_in_full_then_every_thirty, .fini = tear_down)
+{
+    begin("n0", 900000);
+    live(2999, ECONNREFUSED, 1);
+    cr_assert_not(hears(""));
+    live(3000, ECONNREFUSED, 1);
+    cr_assert(hears("waiting for node 0's store at n0:29500 for 2.0 s: 10.0.0.1:29500 is up and refuses"),
+              "%s", (char *)heard.data);
+    cr_assert(strstr((char *)heard.data, "giving up in 14 min (--timeout)") != NULL, "%s",
+              (char *)heard.data);
+    live(9000, ECONNREFUSED, 1);
+    cr_assert_not(hears(""));
+    live(11000, ECONNREFUSED, 1);
+    cr_assert(hears("is ddprun running there"), "the advice comes within 15 s");
+    cr_assert(strstr((char *)heard.data, "finding  CONNECT_REFUSED") != NULL);
+    live(40000, ECONNREFUSED, 1);
+    cr_assert_not(hears(""));
+    live(41001, ECONNREFUSED, 1);
+    cr_assert(hears("giving up in 14 min"));
+    cr_assert(strstr((char *)heard.data, "try") == NULL, "nothing is repeated but the one line");
+    cr_assert_leq(dial_say_at(&dial), now + 30000);
+}
+
+Test(dial_plan, a_change_is_told, .fini = tear_down)
+{
+    begin("n0", 900000);
+    live(12000, ECONNREFUSED, 1);
+    cr_assert(hears("refuses"));
+    live(20000, ENETUNREACH, 0);
+    cr_assert(hears("n1 has no route to 10.0.0.1"), "%s", (char *)heard.data);
+}
+
+/* What each stage meets becomes a finding with its code. */
+Test(dial_plan, every_observation_has_its_finding)
+{
+    static const struct {
+        enum dial_stage stage;
+        int error;
+        uint64_t took_ms;
+        const char *code;
+    } cases[] = {
+        { STAGE_RESOLVE, EAI_NONAME, 1, "NAME_UNKNOWN" },
+        { STAGE_RESOLVE, EAI_AGAIN, 1, "RESOLVER_DOWN" },
+        { STAGE_RESOLVE, ETIMEDOUT, 5000, "RESOLVER_SILENT" },
+        { STAGE_RESOLVE, EAI_FAIL, 5000, "RESOLVE_FAILED" },
+        { STAGE_RESOLVE, DIAL_LOOPBACK, 0, "NAME_IS_LOOPBACK" },
+        { STAGE_ROUTE, ENETUNREACH, 0, "NO_ROUTE" },
+        { STAGE_ROUTE, EHOSTUNREACH, 0, "ROUTE_UNREACHABLE" },
+        { STAGE_ROUTE, EACCES, 0, "ROUTE_PROHIBITED" },
+        { STAGE_ROUTE, EADDRNOTAVAIL, 0, "FAMILY_OFF" },
+        { STAGE_ROUTE, EINVAL, 0, "ROUTE_FAILED" },
+        { STAGE_CONNECT, ECONNREFUSED, 1, "CONNECT_REFUSED" },
+        { STAGE_CONNECT, DIAL_REFUSED_HERE, 1, "MASTER_IS_LOOPBACK" },
+        { STAGE_CONNECT, ETIMEDOUT, 5000, "CONNECT_DROPPED" },
+        { STAGE_CONNECT, EHOSTUNREACH, 3100, "HOST_SILENT" },
+        { STAGE_CONNECT, EHOSTUNREACH, 1, "CONNECT_REJECTED" },
+        { STAGE_CONNECT, ENETUNREACH, 1, "NET_UNREACHABLE" },
+        { STAGE_CONNECT, EACCES, 1, "CONNECT_PROHIBITED" },
+        { STAGE_CONNECT, EMFILE, 1, "NO_DESCRIPTORS" },
+        { STAGE_CONNECT, ECONNRESET, 1, "CONNECT_FAILED" },
+        { STAGE_HELLO, HELLO_SILENT, 3000, "HELLO_UNANSWERED" },
+        { STAGE_HELLO, HELLO_CLOSED, 1, "HELLO_CUT" },
+        { STAGE_HELLO, HELLO_HTTP, 1, "PORT_IS_HTTP" },
+        { STAGE_HELLO, HELLO_TLS, 1, "PORT_IS_TLS" },
+        { STAGE_HELLO, HELLO_SSH, 1, "PORT_IS_SSH" },
+        { STAGE_HELLO, HELLO_TORCH, 1, "PORT_IS_TORCH" },
+        { STAGE_HELLO, HELLO_OTHER, 1, "PORT_IS_FOREIGN" },
+        { STAGE_HELLO, EIO, 1, "HELLO_FAILED" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct dial_met met = { .stage = cases[i].stage,
+                                      .error = cases[i].error,
+                                      .took_ms = cases[i].took_ms };
+        cr_expect_str_eq(dial_code(dial_finding_of(&met)), cases[i].code);
+    }
+    cr_assert_eq(sizeof(cases) / sizeof(cases[0]), DIAL_FINDINGS_END - 1,
+                 "a row of the table has no case here");
+}
+
+Test(dial_plan, no_answer_is_dropped_after_five_seconds_and_told, .fini = tear_down)
+{
+    begin("10.9.0.1", 90000);
+    next();
+    resolved("10.9.0.1", NULL);
+    cr_assert_eq(next().what, DIAL_CONNECT);
+    now += 2000;
+    cr_assert(hears("a connection is not answered yet"), "%s", (char *)heard.data);
+    struct dial_wish w = next();
+    now = w.at_ms;
+    cr_assert_eq(now, 6000);
+    w = next();
+    cr_assert_eq(w.what, DIAL_DROP);
+    next();
+    cr_assert(hears("10.9.0.1:29500 does not answer: no connection within 5.0 s"), "%s", (char *)heard.data);
+}
+
+Test(dial_plan, a_silent_hello_is_told_after_three_seconds, .fini = tear_down)
+{
+    begin("10.9.0.1", 90000);
+    next();
+    resolved("10.9.0.1", NULL);
+    next();
+    dial_connected(&dial, 0, "10.9.0.2", now);
+    now = next().at_ms;
+    cr_assert_eq(now, 4000);
+    cr_assert_eq(next().what, DIAL_DROP);
+    next();
+    cr_assert(hears("takes connections, but nobody there says a word within 3.0 s"), "%s",
+              (char *)heard.data);
+    cr_assert(reports("route    1 of 1 worked: from 10.9.0.2"), "%s", (char *)heard.data);
+}
+
+Test(dial_plan, a_name_that_means_this_machine_is_told_at_once, .fini = tear_down)
+{
+    const char *addresses[] = { "127.0.1.1" };
+    begin("n0", 90000);
+    next();
+    dial_resolved(&dial, addresses, 1, "127.0.1.1 n0", now);
+    cr_assert_eq(next().what, DIAL_CONNECT, "it may be a tunnel: it is tried");
+    fail_runner(0, true, ECONNREFUSED);
+    next();
+    cr_assert(hears("on n1 the name 'n0' means 127.0.1.1, which is n1 itself; the store is on another node "
+                    "(/etc/hosts says \"127.0.1.1 n0\")"),
+              "%s", (char *)heard.data);
+    cr_assert(strstr((char *)heard.data, "remove that name from the line") != NULL);
+}
+
+Test(dial_plan, a_foreign_service_is_named_at_once, .fini = tear_down)
+{
+    const char answer[] = "HTTP/1.1 400 Bad Request\r\nServer: x";
+    begin("10.9.0.1", 90000);
+    next();
+    resolved("10.9.0.1", NULL);
+    next();
+    dial_connected(&dial, 0, "10.9.0.2", now);
+    dial_failed(&dial, 0, false, dial_answer_kind(slice_str(answer)), slice_str(answer), now);
+    next();
+    cr_assert(hears("it says \"HTTP/1.1 400 Bad Reques\""), "%s", (char *)heard.data);
+}
+
+Test(dial_plan, first_bytes_tell_services_apart)
+{
+    cr_expect_eq(dial_answer_kind(slice_str("HTTP/1.0")), HELLO_HTTP);
+    cr_expect_eq(dial_answer_kind(slice_str("SSH-2.0-x")), HELLO_SSH);
+    cr_expect_eq(dial_answer_kind(slice_str("\x15\x03\x01")), HELLO_TLS);
+    cr_expect_eq(dial_answer_kind(slice_str("220 mail")), HELLO_OTHER);
+    cr_expect_eq(dial_answer_kind(slice_str("")), HELLO_CLOSED);
+}
+
+Test(dial_plan, a_name_that_appears_later_is_found, .fini = tear_down)
+{
+    begin("pod-0.svc", 90000);
+    next();
+    dial_unresolved(&dial, EAI_NONAME, now);
+    now += 2000;
+    cr_assert(hears("n1 does not find the name 'pod-0.svc'"), "%s", (char *)heard.data);
+    struct dial_wish w = next();
+    cr_assert_eq(w.what, DIAL_LOOK_UP);
+    resolved("10.0.0.1", NULL);
+    cr_assert_eq(next().what, DIAL_CONNECT);
+}
+
+Test(dial_plan, a_silent_name_service_is_told_while_we_wait, .fini = tear_down)
+{
+    begin("n0", 90000);
+    next();
+    now += 2000;
+    cr_assert(hears("its name is being looked up"));
+    now = next().at_ms;
+    cr_assert_eq(now, 6000);
+    next();
+    cr_assert(hears("n1 has asked its name service for 'n0', and has had no answer for 5.0 s"), "%s",
+              (char *)heard.data);
+}
+
+Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
+{
+    begin("n0", 100000000);
+    live(1001, ECONNREFUSED, 1);
+    for (uint64_t i = 0; i < 60; i++)
+        live(now + 3000, i % 2 == 0 ? ENETUNREACH : ECONNREFUSED, i % 2);
+    cr_assert_eq(dial.n_past, DIAL_HISTORY_MAX);
+    cr_assert_eq(dial.history[0].from_ms, 1);
+    cr_assert(reports("changes left out"));
+}

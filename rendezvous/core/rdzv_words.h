@@ -47,6 +47,7 @@
     X(NODE_DONE, "node_done")                                          \
     X(STOP, "stop")                                                    \
     X(NODE_STOPPED, "node_stopped")                                    \
+    X(STALE, "stale") /* a message of an older round */                \
     X(VERDICT, "verdict")
 
 /* Who may not join, and what to do about it. The sentence that goes before it names both values and both
@@ -58,7 +59,6 @@
     X(NNODES_DIFFERS, "give every node the same --nnodes")                                              \
     X(NPROC_DIFFERS, "give every node the same --nproc_per_node, or say --uneven")                      \
     X(COMMAND_DIFFERS, "start the same program with the same arguments on every node, or say --uneven") \
-    X(NODE_RANK_MISSING, "give every node a --node_rank of its own")                                    \
     X(NODE_RANK_TAKEN,                                                                                  \
       "give every node a --node_rank of its own; end the other ddprun if it is a stray one")            \
     X(NODE_RANK_TOO_HIGH, "node ranks count from 0 to nnodes - 1")                                      \

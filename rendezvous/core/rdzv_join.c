@@ -1,0 +1,328 @@
+/* rdzv_join.c -- who may join.
+ *
+ * The first node brings the rules of the job; every later one is compared with them, and a difference that
+ * would split the job is refused with both values and both hosts, since the user looks at one terminal and
+ * the mistake may be on the other. The checks are rows of a table, in the order in which they help: what is
+ * wrong altogether before what differs in a detail.
+ *
+ * A member that was told to join again is known already: only its instance is asked. */
+#include "core/rdzv_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TEN_YEARS_MS \
+    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums stay small */
+
+struct check {
+    const struct rdzv *r;
+    const struct rdzv_join *join;
+    struct rdzv_refusal *refusal;
+};
+
+static bool say(const struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* False, so that a check can end with it. */
+static bool say(const struct check *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->refusal->sentence, sizeof(c->refusal->sentence), format, args);
+    va_end(args);
+    return false;
+}
+
+/* --- the checks: true = nothing against it -------------------------------------------------------------- */
+
+static bool is_sound(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
+        return say(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", j->host, j->nproc, RDZV_NPROC_MAX);
+    if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
+        return say(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", j->host,
+                   j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
+    if (!j->elastic && j->nnodes_min != j->nnodes_max)
+        return say(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, j->host, j->nnodes_min,
+                   j->nnodes_max);
+    return true;
+}
+
+static bool same_job(const struct check *c)
+{
+    return strcmp(c->r->job, c->join->job) == 0 ||
+           say(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->join->host,
+               c->join->job, c->r->job);
+}
+
+static bool same_instance(const struct check *c)
+{
+    return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
+           say(c,
+               "%s knew an earlier life of job '%.200s' (instance %.60s, this is %.60s): the job was ended "
+               "and "
+               "begun again since",
+               c->join->host, c->r->job, c->join->instance, c->r->instance);
+}
+
+static bool not_over(const struct check *c)
+{
+    return c->r->state != RDZV_OVER ||
+           say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->join->host);
+}
+
+static bool same_version(const struct check *c)
+{
+    return strcmp(c->r->rules.version, c->join->version) == 0 ||
+           say(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->join->host, c->join->version,
+               c->r->rules.host, c->r->rules.version);
+}
+
+static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
+{
+    if (min == max)
+        snprintf(room, size, "--nnodes=%" PRIu32 " (%s)", min, elastic ? "elastic" : "static");
+    else
+        snprintf(room, size, "--nnodes=%" PRIu32 ":%" PRIu32, min, max);
+    return room;
+}
+
+static bool same_nnodes(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    char theirs[64], ours[64];
+    bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
+    return same || say(c, "%s says %s, %s says %s", j->host,
+                       nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
+                       rules->host, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
+}
+
+/* Static nodes may differ: their user has given each its own command line. Counts that the nodes have found
+ * out themselves (gpu, auto) may, too. */
+static bool same_nproc(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
+    return !compared || rules->nproc == j->nproc ||
+           say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32, j->host,
+               j->nproc, rules->nproc_host, rules->nproc);
+}
+
+static bool same_command(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    bool compared = rules->command[0] != '\0' && j->command[0] != '\0' && !j->uneven && !rules->uneven;
+    return !compared || strcmp(rules->command, j->command) == 0 ||
+           say(c, "%s starts another program, or other arguments, than %s (digest %.60s there, %.60s here)",
+               j->host, rules->host, j->command, rules->command);
+}
+
+static bool rank_is_there(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
+           say(c, "%s says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host, j->node_rank,
+               j->nnodes_max, c->r->rules.known ? ", like " : "", c->r->rules.host);
+}
+
+static bool rank_is_free(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
+    return holder == NULL ||
+           say(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already%s", j->host,
+               j->pid, j->node_rank, holder->host, holder->pid,
+               strcmp(holder->host, j->host) == 0 ? ": ddprun was started twice on this host" : "");
+}
+
+/* An elastic job takes more than it needs: they are spares. */
+static bool has_room(const struct check *c)
+{
+    const struct rdzv *r = c->r;
+    uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
+    return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
+           say(c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
+               c->join->host, r->job, r->n_live, limit, r->rules.host);
+}
+
+typedef bool (*check_call)(const struct check *c);
+
+static const struct {
+    check_call passes;
+    enum rdzv_refused code;
+    bool needs_rules; /* compares with the node that came first */
+} checks[] = {
+    { is_sound, RDZV_REFUSED_BAD_JOIN, false },
+    { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
+    { same_instance, RDZV_REFUSED_STALE_INSTANCE, false },
+    { not_over, RDZV_REFUSED_JOB_OVER, false },
+    { same_version, RDZV_REFUSED_VERSION_DIFFERS, true },
+    { same_nnodes, RDZV_REFUSED_NNODES_DIFFERS, true },
+    { same_nproc, RDZV_REFUSED_NPROC_DIFFERS, true },
+    { same_command, RDZV_REFUSED_COMMAND_DIFFERS, true },
+    { rank_is_there, RDZV_REFUSED_NODE_RANK_TOO_HIGH, false },
+    { rank_is_free, RDZV_REFUSED_NODE_RANK_TAKEN, true },
+    { has_room, RDZV_REFUSED_JOB_FULL, true },
+};
+
+/* --- the rules ------------------------------------------------------------------------------------------ */
+
+static uint64_t cut(uint64_t ms)
+{
+    return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
+}
+
+static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
+{
+    struct rules *rules = &r->rules;
+    *rules = (struct rules){ .known = true,
+                             .elastic = j->elastic,
+                             .min = j->nnodes_min,
+                             .max = j->nnodes_max,
+                             .last_call_ms = cut(j->last_call_ms),
+                             .join_timeout_ms = cut(j->join_timeout_ms),
+                             .node_timeout_ms = cut(j->node_timeout_ms),
+                             .grow = j->grow };
+    rdzv_copy_text(rules->host, sizeof(rules->host), j->host);
+    rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
+    if (!rdzv_make_places(r)) {
+        *rules = (struct rules){ 0 };
+        return false;
+    }
+    struct rdzv_join restart = *j;
+    restart.backoff_ms = cut(j->backoff_ms);
+    restart.backoff_cap_ms = cut(j->backoff_cap_ms);
+    restarts_init(&r->restarts, &restart);
+    r->gather_until_ms = r->now_ms + rules->join_timeout_ms;
+    return true;
+}
+
+/* What the first node left open is brought by the first one that says it. */
+static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
+{
+    struct rules *rules = &r->rules;
+    rules->uneven = rules->uneven || j->uneven;
+    if (rules->command[0] == '\0')
+        rdzv_copy_text(rules->command, sizeof(rules->command), j->command);
+    if (rules->nproc_fixed || !j->nproc_given || j->uneven)
+        return;
+    rules->nproc_fixed = true;
+    rules->nproc = j->nproc;
+    rdzv_copy_text(rules->nproc_host, sizeof(rules->nproc_host), j->host);
+}
+
+/* --- joining -------------------------------------------------------------------------------------------- */
+
+static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv_refused code)
+{
+    size_t len = strlen(c->refusal->sentence);
+    c->refusal->code = code;
+    snprintf(c->refusal->sentence + len, sizeof(c->refusal->sentence) - len, "; %s",
+             rdzv_refused_advice(code));
+    rdzv_note(r, RDZV_RECORD_REFUSED, NULL, "refused (%s): %s", rdzv_refused_code(code),
+              c->refusal->sentence);
+    return code;
+}
+
+static enum rdzv_refused find_objection(const struct check *c)
+{
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
+        if ((!checks[i].needs_rules || c->r->rules.known) && !checks[i].passes(c))
+            return checks[i].code;
+    return RDZV_WELCOME;
+}
+
+/* It answers with its instance; a second `join` of one that waits already changes nothing. */
+static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    if (!same_job(c))
+        return refuse(r, c, RDZV_REFUSED_JOB_DIFFERS);
+    if (!same_instance(c))
+        return refuse(r, c, RDZV_REFUSED_STALE_INSTANCE);
+    if (node->state == RDZV_NODE_WAITING)
+        return RDZV_WELCOME;
+    if (node->state == RDZV_NODE_FINISHED) {
+        say(c, "job '%.200s' is over for %s", r->job, node->host);
+        return refuse(r, c, RDZV_REFUSED_JOB_OVER);
+    }
+    if (node->state != RDZV_NODE_RESTING) {
+        say(c, "%s is in round %" PRIu32 " already", rdzv_name(node, room, sizeof(room)), r->round);
+        return refuse(r, c, RDZV_REFUSED_ALREADY_IN);
+    }
+    rdzv_node_waits(r, node);
+    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s is back", rdzv_name(node, room, sizeof(room)));
+    return RDZV_WELCOME;
+}
+
+static void log_join(struct rdzv *r, const struct node *node)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    const char *name = rdzv_name(node, room, sizeof(room));
+    const struct rules *rules = &r->rules;
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    if (runs || r->n_waiting > rules->max)
+        rdzv_note(r, RDZV_RECORD_SPARE, node, "%s joined as a spare: %s", name,
+                  runs ? "a round is running" : "the job has all it may");
+    else if (rules->min == rules->max)
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 ")", name, r->n_waiting,
+                  rules->max);
+    else
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 " to %" PRIu32 ")", name,
+                  r->n_waiting, rules->min, rules->max);
+}
+
+/* Different counts are meant, but a typing error looks the same. */
+static void note_uneven(struct rdzv *r, const struct node *node)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    if (r->rules.nproc_fixed && node->nproc != r->rules.nproc)
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s brings %" PRIu32 " workers, %s brings %" PRIu32,
+                  rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_host, r->rules.nproc);
+}
+
+static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
+{
+    bool fresh = !r->rules.known;
+    enum rdzv_refused objection = find_objection(c);
+    if (objection != RDZV_WELCOME)
+        return refuse(r, c, objection);
+    struct node *node = !fresh || take_rules(r, c->join) ? rdzv_add_node(r, id, c->join) : NULL;
+    if (node == NULL) {
+        if (fresh)
+            rdzv_forget_rules(r);
+        say(c, "the store has no memory left for %s: %" PRIu32 " nodes are here", c->join->host, r->n_live);
+        return refuse(r, c, RDZV_REFUSED_STORE_FULL);
+    }
+    add_to_rules(r, c->join);
+    rdzv_node_waits(r, node);
+    log_join(r, node);
+    note_uneven(r, node);
+    return RDZV_WELCOME;
+}
+
+enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
+                            struct rdzv_refusal *refusal)
+{
+    struct check check = { .r = r, .join = join, .refusal = refusal };
+    struct node *known = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    *refusal = (struct rdzv_refusal){ .code = RDZV_WELCOME };
+    enum rdzv_refused refused = known != NULL ? join_again(r, known, &check) : join_first_time(r, id, &check);
+    if (refused == RDZV_WELCOME) {
+        rdzv_touch(r, rdzv_find(r, id));
+        r->must_settle = true;
+        rdzv_will_say(r);
+    }
+    return refused;
+}
+
+bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
+{
+    const struct node *node = rdzv_find(r, id);
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    return node != NULL && node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
+}

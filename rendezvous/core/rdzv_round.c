@@ -1,0 +1,123 @@
+/* rdzv_round.c -- when a round is complete, and its beginning.
+ *
+ * Static: all node ranks are here. Elastic, the first time: MAX nodes are here, or MIN are and the last call
+ * is over. Later no last call is made, since nobody new is expected: a round is complete when every member of
+ * the last one that has not gone is back, together with the spares, and these are MIN. Only when newcomers had
+ * to be waited for, because too few were left, there is a last call again: newcomers seldom come alone. */
+#include "core/rdzv_core.h"
+
+/* Who is still to come back keeps its place: a spare must not drive a survivor out. */
+static uint32_t places_for_newcomers(const struct rdzv *r)
+{
+    uint32_t held = r->n_back + r->n_resting;
+    return r->rules.max > held ? r->rules.max - held : 0;
+}
+
+uint32_t rdzv_takes(const struct rdzv *r)
+{
+    uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
+    return r->n_back + (new < places ? new : places);
+}
+
+bool rdzv_is_complete(const struct rdzv *r)
+{
+    if (!r->rules.known)
+        return false;
+    if (!r->rules.elastic)
+        return r->n_waiting == r->rules.max;
+    bool all_back = r->round > 0 && r->n_resting == 0 && !r->short_handed;
+    return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
+}
+
+uint32_t rdzv_can_grow_by(const struct rdzv *r)
+{
+    uint32_t places = r->rules.elastic && r->rules.max > r->nnodes ? r->rules.max - r->nnodes : 0;
+    return r->n_waiting < places ? r->n_waiting : places;
+}
+
+/* The key space was emptied when the round began, so 0 is what a key that is not there says. */
+void rdzv_tell_workers_who_waits(struct rdzv *r)
+{
+    uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
+    if (count == r->waiting_nodes || r->env.waiting_nodes == NULL)
+        return;
+    r->waiting_nodes = count;
+    r->env.waiting_nodes(r->env.user, count);
+}
+
+/* Ranks in the order of node ranks, so that those of a node are neighbours. */
+static void take_seats(struct rdzv *r, uint32_t n)
+{
+    r->world_size = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct node *node = r->member[i];
+        rdzv_node_stops_waiting(r, node, RDZV_NODE_RUNNING);
+        node->node_rank = (int32_t)i;
+        node->first_rank = r->world_size;
+        r->world_size += node->nproc;
+        r->seats[i] = (struct rdzv_seat){ .node = node->id,
+                                          .node_rank = i,
+                                          .first_rank = node->first_rank,
+                                          .nproc = node->nproc,
+                                          .host = node->host,
+                                          .addr = node->addr };
+    }
+    r->round++;
+    for (uint32_t i = 0; i < n; i++)
+        r->member[i]->round = r->round;
+    r->n_back = r->n_resting = 0; /* who missed this round joins as a newcomer */
+    r->nnodes = r->n_members = r->n_open = n;
+    r->n_done = 0;
+}
+
+static void forget_last_end(struct rdzv *r)
+{
+    r->has_cause = r->unkillable = r->stopped_by_user = r->has_rank0 = false;
+    r->grow_agreed = r->short_handed = false;
+    r->max_code = r->rank0_code = 0;
+    r->waiting_nodes = 0;
+    r->began_ms = r->now_ms;
+}
+
+static void tell_all(struct rdzv *r, struct rdzv_round *world)
+{
+    world->n_seats = r->nnodes < RDZV_LIST_MAX ? r->nnodes : RDZV_LIST_MAX;
+    for (uint32_t i = 0; i < r->nnodes; i++) {
+        struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
+                                  .world = world,
+                                  .round = r->round,
+                                  .attempt = world->attempt,
+                                  .node_rank = i,
+                                  .first_rank = r->member[i]->first_rank };
+        r->env.tell(r->env.user, r->member[i]->id, &tell);
+    }
+}
+
+/* No node hears of the round before the key space is empty: a worker's first request may come right after. */
+enum rdzv_state rdzv_begin_round(struct rdzv *r)
+{
+    uint32_t n = rdzv_takes(r);
+    if (r->rules.elastic)
+        rdzv_order_elastic(r, n);
+    else
+        rdzv_order_static(r);
+    take_seats(r, n);
+    forget_last_end(r);
+    struct rdzv_round world = { .round = r->round,
+                                .attempt = r->round - 1,
+                                .restarts = r->restarts.failed,
+                                .nnodes = n,
+                                .world_size = r->world_size,
+                                .seats = r->seats,
+                                .n_seats = n };
+    if (!r->env.begin(r->env.user, &world)) {
+        rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
+        return rdzv_end_job(r, RDZV_WHY_REFUSED, RDZV_NO_RESTART_NOT_READY);
+    }
+    rdzv_note(r, RDZV_RECORD_ROUND, NULL, "round %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s",
+              r->round, n, n == 1 ? "" : "s", r->world_size, r->world_size == 1 ? "" : "s");
+    tell_all(r, &world);
+    if (r->n_waiting > 0)
+        rdzv_will_say(r);
+    return RDZV_RUNNING;
+}

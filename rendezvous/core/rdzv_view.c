@@ -1,0 +1,92 @@
+/* rdzv_view.c -- for those who only look: status, diagnosis, and the hub that finds a rank's node. */
+#include "core/rdzv_core.h"
+
+void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
+{
+    const struct rules *rules = &r->rules;
+    *facts =
+        (struct rdzv_facts){ .job = r->job,
+                             .instance = r->instance,
+                             .state = r->state,
+                             .round = r->round,
+                             .restarts = r->restarts.failed,
+                             .max_restarts = r->restarts.max_restarts,
+                             .elastic = rules->elastic,
+                             .min = rules->min,
+                             .max = rules->max,
+                             .nodes = r->n_live,
+                             .members = r->n_members,
+                             .waiting = r->n_waiting,
+                             .done = r->n_done,
+                             .stopped = r->n_members - (r->n_open < r->n_members ? r->n_open : r->n_members),
+                             .world_size = r->world_size,
+                             .since_ms = r->since_ms,
+                             .deadline_ms = rdzv_state_deadline(r),
+                             .join_timeout_ms = rules->join_timeout_ms,
+                             .node_timeout_ms = rules->node_timeout_ms,
+                             .last_call_ms = rules->last_call_ms,
+                             .no_restart = r->no_restart,
+                             .cause = r->has_cause ? &r->cause : NULL,
+                             .gone = r->gone,
+                             .n_gone = r->n_gone };
+}
+
+bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *facts)
+{
+    const struct node *node = rdzv_find(r, id);
+    if (node == NULL)
+        return false;
+    *facts = (struct rdzv_node_facts){ .node = node->id,
+                                       .state = node->state,
+                                       .node_rank = node->node_rank >= 0 ? node->node_rank : node->wanted,
+                                       .first_rank = node->first_rank,
+                                       .nproc = node->nproc,
+                                       .host = node->host,
+                                       .addr = node->addr,
+                                       .version = node->version,
+                                       .boot_id = node->boot_id,
+                                       .pid = node->pid,
+                                       .pid_start = node->pid_start,
+                                       .joined_ms = node->joined_ms,
+                                       .heard_ms = node->heard_ms,
+                                       .leaving = node->leaving,
+                                       .is_spare = rdzv_is_spare(r, id) };
+    return true;
+}
+
+uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
+{
+    const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
+    if (after != 0 && node == NULL)
+        return 0;
+    const struct list *next = node != NULL ? node->joined.next : r->nodes.next;
+    return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
+}
+
+/* The last seat whose first rank is not beyond it. Seats keep their ranks when their node has gone. */
+uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    uint32_t low = 0, high = r->nnodes;
+    if (!runs || rank >= r->world_size)
+        return 0;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->seats[middle].first_rank <= rank)
+            low = middle;
+        else
+            high = middle;
+    }
+    return r->seats[low].node;
+}
+
+bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
+{
+    return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
+           r->place[node_rank]->state != RDZV_NODE_RESTING;
+}
+
+bool rdzv_is_over(const struct rdzv *r)
+{
+    return r->state == RDZV_OVER && r->n_live == 0;
+}

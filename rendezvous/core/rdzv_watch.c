@@ -1,0 +1,48 @@
+/* rdzv_watch.c -- signs of life.
+ *
+ * Nodes are in one list, the longest silent first: a sign of life moves its node to the end, so a beat costs
+ * the same with ten thousand nodes as with two, and the silent ones are found at the front.
+ *
+ * A server that was itself stopped (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it goes
+ * on, with their beats unread in its sockets. So it looks twice a second, and when a look comes more than
+ * half a second late, nobody counts as silent before this moment. */
+#include "core/rdzv_core.h"
+
+enum { LOOK_MS = 500, LATE_MS = 500 };
+
+void rdzv_touch(struct rdzv *r, struct node *node)
+{
+    node->heard_ms = r->now_ms;
+    list_remove(&node->watched);
+    list_insert(&r->watched, &node->watched);
+    if (r->watch_ms == UINT64_MAX)
+        r->watch_ms = r->now_ms + LOOK_MS;
+}
+
+static bool is_watching(const struct rdzv *r)
+{
+    return r->rules.node_timeout_ms > 0 && !list_is_empty(&r->watched);
+}
+
+uint64_t rdzv_watch_deadline(const struct rdzv *r)
+{
+    return is_watching(r) ? r->watch_ms : UINT64_MAX;
+}
+
+void rdzv_check_own_pulse(struct rdzv *r)
+{
+    if (is_watching(r) && r->now_ms < r->watch_ms)
+        return;
+    if (is_watching(r) && r->now_ms > r->watch_ms + LATE_MS)
+        r->fresh_ms = r->now_ms;
+    r->watch_ms = is_watching(r) ? r->now_ms + LOOK_MS : UINT64_MAX;
+}
+
+struct node *rdzv_silent_node(const struct rdzv *r)
+{
+    if (!is_watching(r))
+        return NULL;
+    struct node *node = LIST_ENTRY(r->watched.next, struct node, watched);
+    uint64_t since_ms = node->heard_ms > r->fresh_ms ? node->heard_ms : r->fresh_ms;
+    return r->now_ms >= since_ms + r->rules.node_timeout_ms ? node : NULL;
+}

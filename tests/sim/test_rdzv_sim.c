@@ -1,0 +1,374 @@
+/* Jobs of many nodes on a simulated clock. The trace is what operators read in the log, and what each node is
+ * told; see sim_rdzv.h for how to read it. */
+#include "sim_rdzv.h"
+
+#include <criterion/criterion.h>
+
+static struct sim_rdzv sim;
+
+static void two_static(void)
+{
+    rsim_init(&sim);
+}
+
+static void two_to_four(void)
+{
+    rsim_init_elastic(&sim, 2, 4);
+}
+
+static void end(void)
+{
+    rsim_free(&sim);
+}
+
+Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini = end)
+{
+    rsim_join(&sim, 0);
+    rsim_at(&sim, 5000);
+    rsim_join(&sim, 1);
+    rsim_at(&sim, 60000);
+    rsim_done(&sim, 1, 1);
+    rsim_done(&sim, 0, 1);
+    rsim_lost(&sim, 0); /* the connections end, and nothing is said of it */
+    rsim_lost(&sim, 1);
+    rsim_expect(&sim, "[     0] node n0 joined (1 of 2)\n"
+                      "[   250]   n0 < gathering: 1 of 2\n"
+                      "[  5000] node n1 joined (2 of 2)\n"
+                      "[  5000]   keys of attempt 0\n"
+                      "[  5000] round 1 begins: 2 nodes, 4 ranks\n"
+                      "[  5000]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
+                      "[  5000]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
+                      "[ 60000] node 1 (n1) is done (1 of 2)\n"
+                      "[ 60000] node 0 (n0) is done (2 of 2)\n"
+                      "[ 60000] the job is done\n"
+                      "[ 60000]   n0 < finish: done, exit 0/0/0\n"
+                      "[ 60000]   n1 < finish: done, exit 0/0/0\n");
+}
+
+/* node10 comes first, and is the last in natural order; a last call is made, and a late node waits. */
+Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = two_to_four, .fini = end)
+{
+    rsim_join(&sim, 10);
+    rsim_at(&sim, 1000);
+    rsim_join(&sim, 2);
+    rsim_at(&sim, 40000);
+    rsim_join(&sim, 7);
+    rsim_at(&sim, 50000);
+    rdzv_grow_agreed(sim.r, sim.now_ms);
+    rsim_stopped(&sim, 2, 1);
+    rsim_at(&sim, 50100);
+    rsim_stopped(&sim, 10, 1);
+    rsim_rejoin(&sim, 10);
+    rsim_rejoin(&sim, 2);
+    rsim_expect(&sim, "[     0] node n10 joined (1 of 2 to 4)\n"
+                      "[   250]   n10 < gathering: 1 of 4\n"
+                      "[  1000] node n2 joined (2 of 2 to 4)\n"
+                      "[  1000] enough nodes (2 of 2 to 4): last call for 30000 ms\n"
+                      "[  1250]   n10 < last call: 2 of 4\n"
+                      "[  1250]   n2 < last call: 2 of 4\n"
+                      "[ 31000]   keys of attempt 0\n"
+                      "[ 31000] round 1 begins: 2 nodes, 4 ranks\n"
+                      "[ 31000]   n2 < round 1: node 0 of 2, ranks from 0 of 4\n"
+                      "[ 31000]   n10 < round 1: node 1 of 2, ranks from 2 of 4\n"
+                      "[ 40000] node n7 joined as a spare: a round is running\n"
+                      "[ 40000]   key waiting_nodes = 1\n"
+                      "[ 40250]   n7 < running: 2 of 4, 1 spare\n"
+                      "[ 50000] round 1 stops: 1 more node can be taken in\n"
+                      "[ 50000]   n2 < stop round 1: grow\n"
+                      "[ 50000]   n10 < stop round 1: grow\n"
+                      "[ 50000] node 0 (n2) has stopped\n"
+                      "[ 50100] node 1 (n10) has stopped\n"
+                      "[ 50100] round 1 is over: the next one begins in 0 ms\n"
+                      "[ 50100]   n2 < restart after grow, in 0 ms\n"
+                      "[ 50100]   n10 < restart after grow, in 0 ms\n"
+                      "[ 50100] node 1 (n10) is back\n"
+                      "[ 50100] node 0 (n2) is back\n"
+                      "[ 50100]   keys of attempt 1\n"
+                      "[ 50100] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[ 50100]   n2 < round 2: node 0 of 3, ranks from 0 of 6\n"
+                      "[ 50100]   n10 < round 2: node 1 of 3, ranks from 2 of 6\n"
+                      "[ 50100]   n7 < round 2: node 2 of 3, ranks from 4 of 6\n");
+}
+
+Test(rdzv_sim, a_node_that_leaves_during_the_last_call_takes_the_job_back, .init = two_to_four, .fini = end)
+{
+    rsim_join(&sim, 0);
+    rsim_join(&sim, 1);
+    rsim_at(&sim, 2000);
+    rsim_leave(&sim, 1, 15);
+    rsim_at(&sim, 600000);
+    rsim_expect(&sim, "[     0] node n0 joined (1 of 2 to 4)\n"
+                      "[     0] node n1 joined (2 of 2 to 4)\n"
+                      "[     0] enough nodes (2 of 2 to 4): last call for 30000 ms\n"
+                      "[   250]   n0 < last call: 2 of 4\n"
+                      "[   250]   n1 < last call: 2 of 4\n"
+                      "[  2000] node n1 leaves: signal 15 from pid 77 (bash) of bob\n"
+                      "[  2000]   n1 < finish: node_left, exit 143/143/143, stopped\n"
+                      "[  2000] too few nodes again\n"
+                      "[  2250]   n0 < gathering: 1 of 4\n"
+                      "[600000] too few nodes: 1 of 2 within 600000 ms\n"
+                      "[600000] the job is over: timeout, no restart: too_few_nodes\n"
+                      "[600000]   n0 < finish: timeout, exit 125/125/125, too_few_nodes\n");
+}
+
+Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, .fini = end)
+{
+    rsim_join_all(&sim, 0, 3);
+    rsim_at(&sim, 10000);
+    rsim_forget(&sim);
+    rsim_lost(&sim, 1);
+    rsim_stopped(&sim, 0, 1);
+    rsim_stopped(&sim, 2, 1);
+    rsim_stopped(&sim, 3, 1);
+    rsim_rejoin(&sim, 2);
+    rsim_rejoin(&sim, 0);
+    rsim_rejoin(&sim, 3);
+    rsim_expect(&sim, "[ 10000] node 1 (n1) is lost: its connection was closed\n"
+                      "[ 10000] round 1 stops: node 1 (n1) is lost: its connection was closed\n"
+                      "[ 10000]   n0 < stop round 1: node_lost\n"
+                      "[ 10000]   n2 < stop round 1: node_lost\n"
+                      "[ 10000]   n3 < stop round 1: node_lost\n"
+                      "[ 10000] node 0 (n0) has stopped\n"
+                      "[ 10000] node 2 (n2) has stopped\n"
+                      "[ 10000] node 3 (n3) has stopped\n"
+                      "[ 10000] round 1 is over: the next one begins in 0 ms\n"
+                      "[ 10000]   n0 < restart after node_lost, in 0 ms\n"
+                      "[ 10000]   n2 < restart after node_lost, in 0 ms\n"
+                      "[ 10000]   n3 < restart after node_lost, in 0 ms\n"
+                      "[ 10000] node 2 (n2) is back\n"
+                      "[ 10000] node 0 (n0) is back\n"
+                      "[ 10000] node 3 (n3) is back\n"
+                      "[ 10000]   keys of attempt 1\n"
+                      "[ 10000] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[ 10000]   n0 < round 2: node 0 of 3, ranks from 0 of 6\n"
+                      "[ 10000]   n3 < round 2: node 1 of 3, ranks from 2 of 6\n"
+                      "[ 10000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
+}
+
+/* The failure is known at once, the words about it a little later; the budget is good for one more attempt. */
+Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_static, .fini = end)
+{
+    sim.join.max_restarts = 1;
+    rsim_join_all(&sim, 0, 1);
+    rsim_forget(&sim);
+    rsim_at(&sim, 7000);
+    rsim_fail(&sim, 1, 1, 3, 9);
+    rsim_at(&sim, 7200);
+    rsim_stopped(&sim, 1, 1);
+    rsim_stopped(&sim, 0, 1);
+    rsim_rejoin(&sim, 1);
+    rsim_rejoin(&sim, 0);
+    rsim_at(&sim, 9000);
+    rsim_fail(&sim, 0, 2, 0, -3);
+    rsim_stopped(&sim, 0, 2);
+    rsim_stopped(&sim, 1, 2);
+    rsim_expect(&sim, "[  7000] round 1 stops: rank 3 on n1 was killed by signal 9\n"
+                      "[  7000]   n0 < stop round 1: failed\n"
+                      "[  7000]   n1 < stop round 1: failed\n"
+                      "[  7200] node 1 (n1) has stopped\n"
+                      "[  7200] node 0 (n0) has stopped\n"
+                      "[  7200] round 1 is over: the next one begins in 1000 ms\n"
+                      "[  7200]   n0 < restart after failed, in 1000 ms\n"
+                      "[  7200]   n1 < restart after failed, in 1000 ms\n"
+                      "[  7200] node 1 (n1) is back\n"
+                      "[  7200] node 0 (n0) is back\n"
+                      "[  7450]   n1 < backing off: 2 of 2\n"
+                      "[  7450]   n0 < backing off: 2 of 2\n"
+                      "[  8200]   keys of attempt 1\n"
+                      "[  8200] round 2 begins: 2 nodes, 4 ranks\n"
+                      "[  8200]   n0 < round 2: node 0 of 2, ranks from 0 of 4\n"
+                      "[  8200]   n1 < round 2: node 1 of 2, ranks from 2 of 4\n"
+                      "[  9000] round 2 stops: rank 0 on n0 ended with exit code 3\n"
+                      "[  9000]   n0 < stop round 2: failed\n"
+                      "[  9000]   n1 < stop round 2: failed\n"
+                      "[  9000] node 0 (n0) has stopped\n"
+                      "[  9000] node 1 (n1) has stopped\n"
+                      "[  9000] the job is over: failed, no restart: used_up\n"
+                      "[  9000]   n0 < finish: failed, exit 3/3/3, used_up\n"
+                      "[  9000]   n1 < finish: failed, exit 3/3/3, used_up\n");
+}
+
+/* The scheduler takes one node away. It has its own verdict as soon as it has stopped; nobody is charged. */
+Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four, .fini = end)
+{
+    rsim_join_all(&sim, 0, 3);
+    rsim_forget(&sim);
+    rsim_at(&sim, 1000);
+    rsim_leave(&sim, 0, 15);
+    rsim_stopped(&sim, 2, 1);
+    rsim_stopped(&sim, 0, 1);
+    rsim_lost(&sim, 0);
+    rsim_stopped(&sim, 1, 1);
+    rsim_stopped(&sim, 3, 1);
+    rsim_rejoin(&sim, 1);
+    rsim_rejoin(&sim, 2);
+    rsim_rejoin(&sim, 3);
+    rsim_expect(&sim, "[  1000] node 0 (n0) leaves its round: signal 15 from pid 77 (bash) of bob\n"
+                      "[  1000] round 1 stops: node 0 (n0) was stopped by signal 15\n"
+                      "[  1000]   n1 < stop round 1: node_left\n"
+                      "[  1000]   n2 < stop round 1: node_left\n"
+                      "[  1000]   n3 < stop round 1: node_left\n"
+                      "[  1000] node 2 (n2) has stopped\n"
+                      "[  1000] node 0 (n0) has stopped\n"
+                      "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
+                      "[  1000] node 1 (n1) has stopped\n"
+                      "[  1000] node 3 (n3) has stopped\n"
+                      "[  1000] round 1 is over: the next one begins in 0 ms\n"
+                      "[  1000]   n1 < restart after node_left, in 0 ms\n"
+                      "[  1000]   n2 < restart after node_left, in 0 ms\n"
+                      "[  1000]   n3 < restart after node_left, in 0 ms\n"
+                      "[  1000] node 1 (n1) is back\n"
+                      "[  1000] node 2 (n2) is back\n"
+                      "[  1000] node 3 (n3) is back\n"
+                      "[  1000]   keys of attempt 1\n"
+                      "[  1000] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
+                      "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
+                      "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
+}
+
+Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .fini = end)
+{
+    sim.join.max_restarts = 3;
+    rsim_join_all(&sim, 0, 1);
+    rsim_forget(&sim);
+    rsim_leave(&sim, 0, 2);
+    rsim_stopped(&sim, 0, 1);
+    rsim_stopped(&sim, 1, 1);
+    rsim_expect(&sim, "[     0] node 0 (n0) leaves its round: signal 2 from pid 77 (bash) of bob\n"
+                      "[     0] round 1 stops: node 0 (n0) was stopped by signal 2\n"
+                      "[     0]   n1 < stop round 1: node_left\n"
+                      "[     0] node 0 (n0) has stopped\n"
+                      "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
+                      "[     0] node 1 (n1) has stopped\n"
+                      "[     0] the job is over: node_left, no restart: stopped\n"
+                      "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
+}
+
+/* n1 is silent from 10.0 s on; its worker's peer on n0 gives up first, and is not the cause. */
+Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init = two_static, .fini = end)
+{
+    sim.join.node_timeout_ms = 3000;
+    rsim_join_all(&sim, 0, 1);
+    sim.beats[0] = sim.beats[1] = true;
+    rsim_at(&sim, 10000);
+    rsim_forget(&sim);
+    sim.beats[1] = false;
+    rsim_at(&sim, 11000);
+    rsim_fail(&sim, 0, 1, 0, -75);
+    rsim_stopped(&sim, 0, 1);
+    rsim_at(&sim, 20000);
+    rsim_expect(&sim, "[ 11000] round 1 stops: rank 0 on n0 ended with exit code 75\n"
+                      "[ 11000]   n0 < stop round 1: failed\n"
+                      "[ 11000]   n1 < stop round 1: failed\n"
+                      "[ 11000] node 0 (n0) has stopped\n"
+                      "[ 13000] node 1 (n1) is lost: silent for 3000 ms\n"
+                      "[ 13000] the job is over: node_lost\n"
+                      "[ 13000]   n0 < finish: node_lost, exit 125/125/125\n"
+                      "[ 13000]   n1 is dropped: silent for 3000 ms\n");
+}
+
+Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_static, .fini = end)
+{
+    sim.join.node_timeout_ms = 3000;
+    rsim_join_all(&sim, 0, 1);
+    sim.beats[0] = sim.beats[1] = true;
+    rsim_at(&sim, 10000);
+    rsim_forget(&sim);
+    rsim_freeze_until(&sim, 40000);
+    rsim_at(&sim, 41000);
+    rsim_expect(&sim, "");
+    sim.beats[0] = false;
+    rsim_at(&sim, 43999);
+    rsim_expect(&sim, "");
+    rsim_at(&sim, 44000);
+    rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3000 ms\n");
+}
+
+Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = end)
+{
+    rsim_join_all(&sim, 0, 1);
+    rsim_forget(&sim);
+    rsim_fail(&sim, 0, 1, 0, 11);
+    rsim_stopped(&sim, 0, 1);
+    rsim_at(&sim, 30000);
+    rsim_expect(&sim, "[     0] round 1 stops: rank 0 on n0 was killed by signal 11\n"
+                      "[     0]   n0 < stop round 1: failed\n"
+                      "[     0]   n1 < stop round 1: failed\n"
+                      "[     0] node 0 (n0) has stopped\n"
+                      "[ 15000] node 1 (n1) is lost: it has not stopped its workers in time\n"
+                      "[ 15000]   n1 is dropped: it has not stopped its workers in time\n"
+                      "[ 15000] the job is over: failed\n"
+                      "[ 15000]   n0 < finish: failed, exit 139/139/139\n");
+}
+
+/* A launcher of yesterday's job, one of a round that is over, one with a rank that is taken. */
+Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
+{
+    struct rdzv_join old = sim.join, twin = sim.join;
+    old.instance = "life-0";
+    twin.node_rank = sim.join.node_rank = 1;
+    twin.host = "n1";
+    rsim_join(&sim, 1);
+    rsim_join_as(&sim, 5, &old);
+    rsim_join_as(&sim, 6, &twin);
+    twin.host = "n6";
+    rsim_join_as(&sim, 6, &twin);
+    sim.join.node_rank = 0;
+    rsim_join(&sim, 0);
+    cr_assert_eq(rsim_fail(&sim, 0, 0, 0, 9), RDZV_STALE_ROUND);
+    cr_assert_eq(rsim_fail(&sim, 9, 1, 0, 9), RDZV_NO_MEMBER);
+    rsim_expect(
+        &sim, "[     0] node 1 (n1) joined (1 of 2)\n"
+              "[     0] refused (STALE_INSTANCE): n5 knew an earlier life of job 'j' (instance life-0, this "
+              "is life-1): the job was ended and begun again since; start this ddprun again\n"
+              "[     0] refused (NODE_RANK_TAKEN): n1 (pid 106) says --node_rank=1, which n1 (pid 101) has "
+              "already: ddprun was started twice on this host; give every node a --node_rank of its own; end "
+              "the other ddprun if it is a stray one\n"
+              "[     0] refused (NODE_RANK_TAKEN): n6 (pid 106) says --node_rank=1, which n1 (pid 101) has "
+              "already; give every node a --node_rank of its own; end the other ddprun if it is a stray one\n"
+              "[     0] node 0 (n0) joined (2 of 2)\n"
+              "[     0]   keys of attempt 0\n"
+              "[     0] round 1 begins: 2 nodes, 4 ranks\n"
+              "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
+              "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
+              "[     0] node 0 (n0) speaks of round 0, this is round 1: not listened to\n");
+}
+
+Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)
+{
+    sim.join.node_rank = 0;
+    rsim_join(&sim, 0);
+    rsim_at(&sim, 1000000);
+    rsim_expect(&sim, "[     0] node 0 (n0) joined (1 of 2)\n"
+                      "[   250]   n0 < gathering: 1 of 2, missing 1\n"
+                      "[900000] too few nodes: 1 of 2 within 900000 ms\n"
+                      "[900000] the job is over: timeout, no restart: too_few_nodes\n"
+                      "[900000]   n0 < finish: timeout, exit 125/125/125, too_few_nodes\n");
+}
+
+Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = end)
+{
+    sim.join.max_restarts = 1;
+    rsim_join_all(&sim, 0, 1);
+    rsim_forget(&sim);
+    rsim_at(&sim, 1000);
+    rsim_lost(&sim, 1);
+    rsim_stopped(&sim, 0, 1);
+    rsim_rejoin(&sim, 0);
+    rsim_at(&sim, 20000);
+    rsim_join(&sim, 8);
+    rsim_expect(&sim, "[  1000] node 1 (n1) is lost: its connection was closed\n"
+                      "[  1000] round 1 stops: node 1 (n1) is lost: its connection was closed\n"
+                      "[  1000]   n0 < stop round 1: node_lost\n"
+                      "[  1000] node 0 (n0) has stopped\n"
+                      "[  1000] round 1 is over: the next one begins in 1000 ms\n"
+                      "[  1000]   n0 < restart after node_lost, in 1000 ms\n"
+                      "[  1000] node 0 (n0) is back\n"
+                      "[  1250]   n0 < backing off: 1 of 2, missing 1\n"
+                      "[ 20000] node n8 joined (2 of 2)\n"
+                      "[ 20000]   keys of attempt 1\n"
+                      "[ 20000] round 2 begins: 2 nodes, 4 ranks\n"
+                      "[ 20000]   n0 < round 2: node 0 of 2, ranks from 0 of 4\n"
+                      "[ 20000]   n8 < round 2: node 1 of 2, ranks from 2 of 4\n");
+}

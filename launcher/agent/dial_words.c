@@ -141,11 +141,17 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
+static bool put_advice(struct buf *out, const struct dial *d)
+{
+    const char *note = d->options.note;
+    return buf_printf(out, "\n  try      ") && fill_in(out, d, rows[d->finding].advice) &&
+           (note == NULL || note[0] == '\0' || buf_printf(out, "\n  place    %s", note)) &&
+           buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+}
+
 static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
-    return put_short(out, d, now_ms) && buf_printf(out, "\n  try      ") &&
-           fill_in(out, d, rows[d->finding].advice) &&
-           buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+    return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
@@ -233,8 +239,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
               buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
               buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d);
     if (d->finding != DIAL_NO_FINDING)
-        ok = ok && buf_printf(out, "\n  try      ") && fill_in(out, d, rows[d->finding].advice) &&
-             buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+        ok = ok && put_advice(out, d);
     for (int stage = 0; stage < DIAL_STAGES; stage++)
         ok = ok && put_stage(out, d, (enum dial_stage)stage);
     return ok && put_history(out, d);

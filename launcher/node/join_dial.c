@@ -429,6 +429,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                                        .who = j->who,
                                        .here = options->this_host,
                                        .knob = options->knob,
+                                       .note = options->note,
                                        .budget_ms = options->budget_ms,
                                        .seed = seed };
     dial_begin(&j->plan, &plan, clock_ms());

@@ -1,31 +1,259 @@
 /* store_host.c -- see store_host.h.
  *
- * The store listens on the master address alone. With one node that is 127.0.0.1, so nobody outside
- * can reach it. */
+ *     find -> literal --> decide -> listen -> found
+ *          '-> name: look it up -> known: decide ...
+ *                    ^   '-> not known: say so after 2 s, and every 30 s; wait 1 s
+ *                    '-----------------------------------------------------'      until the budget is used up
+ *
+ * A name may appear later (a pod's), so only the budget ends the search for it. What was decided needs no second try. */
 #include "node/store_host.h"
 
+#include "agent/dial_words.h"
+#include "base/clock.h"
+#include "node/name_lookup.h"
+#include "node/own_addresses.h"
+
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RETRY_MS = 1000 };
+
+struct store_host {
+    struct store_host_options options;
+    struct dial
+        waiting; /* of which only the name's part is used: when to say what about a name that is not known */
+    struct name_lookup *lookup;
+    uv_timer_t timer;
+    bool closing;
+};
+
+/* --- listening ------------------------------------------------------------------------------------------ */
+
+static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
+                            struct ddp_err *err)
+{
+    const struct store_server_options options = {
+        .host = host, .port = port, .limits = HUB_LIMITS_DEFAULT, .log_peers = plan->cli->verbose
+    };
+    ddp_status status = store_server_start(&options, out, err);
+    if (status == DDP_OK)
+        plan->master_port = store_server_port(*out);
+    return status;
+}
 
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err)
 {
-    struct store_server_options options = { .host = plan->master_addr,
-                                            .port = plan->master_port,
-                                            .limits = HUB_LIMITS_DEFAULT,
-                                            .log_peers = plan->cli->verbose };
+    const int port = plan->master_port;
     note[0] = '\0';
-    ddp_status status = store_server_start(&options, out, err);
-    if (status == DDP_ERR_IO && plan->meeting.port_may_change && options.port != 0) {
+    ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
+    if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        options.port = 0;
         /* Another port does not cure every error; then the first one is what the user should read. */
-        if (store_server_start(&options, out, &second) == DDP_OK) {
+        if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
-            snprintf(note, NOTE_MAX, "using port %d instead of %d: %.300s", store_server_port(*out),
-                     plan->master_port, err->msg);
+            snprintf(note, NOTE_MAX, "using port %d instead of %d: %.600s", plan->master_port, port,
+                     err->msg);
         }
     }
-    if (status == DDP_OK)
-        plan->master_port = store_server_port(*out);
     return status;
+}
+
+/* --- what was decided ----------------------------------------------------------------------------------- */
+
+static void fail(const struct store_host_options *o, const char *code, const char *words)
+{
+    o->failed(o->user, code, words);
+}
+
+/* A port in use ends it for who must have the store; who only may joins what is there. */
+static void host(const struct store_host_options *o, const struct hosting *decided)
+{
+    struct ddp_err err;
+    struct store_place place = { .here = true };
+    ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
+    if (status != DDP_OK && decided->choice == HOSTING_HOST) {
+        char words[NOTE_MAX];
+        snprintf(words, sizeof(words), "%.600s%s", err.msg,
+                 o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "");
+        fail(o, "PORT_IN_USE", words);
+        return;
+    }
+    place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
+    snprintf(place.host, sizeof(place.host), "%s", decided->dial);
+    if (status != DDP_OK) {
+        snprintf(place.note, sizeof(place.note), "joining the store that is there: %.600s", err.msg);
+    } else if (decided->code != NULL) {
+        snprintf(place.note, sizeof(place.note), "%.699s", decided->words);
+    }
+    o->found(o->user, &place);
+}
+
+static void join(const struct store_host_options *o, const struct hosting *decided)
+{
+    struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
+    snprintf(place.host, sizeof(place.host), "%s", o->plan->meeting.host);
+    snprintf(place.report_note, sizeof(place.report_note), "%s", decided->words);
+    o->found(o->user, &place);
+}
+
+static void decide(const struct store_host_options *o, const struct name_found *name)
+{
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const char *resolved[LOOKUP_MAX];
+    struct hosting decided;
+    for (int i = 0; i < name->n; i++)
+        resolved[i] = name->addresses[i];
+    const struct hosting_facts facts = { .meeting = &o->plan->meeting,
+                                         .here = o->plan->facts->host,
+                                         .resolved = resolved,
+                                         .n_resolved = name->n,
+                                         .own = own,
+                                         .n_own = own_addresses(own) };
+    hosting_decide(&facts, &decided);
+    if (decided.choice == HOSTING_ERROR)
+        fail(o, decided.code, decided.words);
+    else if (decided.choice == HOSTING_JOIN)
+        join(o, &decided);
+    else
+        host(o, &decided);
+}
+
+/* --- one node ------------------------------------------------------------------------------------------- */
+
+static void find_alone(const struct store_host_options *o)
+{
+    struct ddp_err err;
+    struct endpoint at;
+    struct store_place place = { .here = true };
+    if (store_host_start(o->plan, &place.server, place.note, &err) != DDP_OK) {
+        fail(o, "PORT_IN_USE", err.msg);
+        return;
+    }
+    place.port = o->plan->master_port;
+    if (endpoint_parse(store_server_address(place.server), 0, &at, &err) == DDP_OK)
+        snprintf(place.host, sizeof(place.host), "%s", at.host);
+    o->found(o->user, &place);
+}
+
+/* --- names ---------------------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+void store_host_close(struct store_host *h)
+{
+    if (h == NULL || h->closing)
+        return;
+    h->closing = true;
+    name_lookup_end(h->lookup);
+    uv_close((uv_handle_t *)&h->timer, on_closed);
+}
+
+static void pump(struct store_host *h);
+
+static void on_timer(uv_timer_t *timer)
+{
+    pump(timer->data);
+}
+
+static void on_looked_up(void *user, const struct name_found *name)
+{
+    struct store_host *h = user;
+    name_lookup_end(h->lookup);
+    h->lookup = NULL;
+    if (name->error != 0) {
+        dial_unresolved(&h->waiting, name->error, clock_ms());
+        pump(h);
+        return;
+    }
+    h->waiting.phase = DIAL_ARRIVED;
+    uv_timer_stop(&h->timer);
+    decide(&h->options, name);
+}
+
+static void give_up(struct store_host *h)
+{
+    struct buf report = { 0 };
+    const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
+    fail(&h->options, dial_code(h->waiting.finding),
+         ok ? (const char *)report.data : "the name is not known");
+    buf_free(&report);
+}
+
+static void say(struct store_host *h)
+{
+    struct buf words = { 0 };
+    if (dial_say(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
+        h->options.say(h->options.user, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* The dial's plan asks for nothing but look-ups as long as there is no address. */
+static void pump(struct store_host *h)
+{
+    struct dial_wish wish = dial_next(&h->waiting, clock_ms());
+    if (wish.what == DIAL_LOOK_UP) {
+        h->lookup = name_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
+        if (h->lookup == NULL)
+            dial_unresolved(&h->waiting, EAI_MEMORY, clock_ms());
+        wish = dial_next(&h->waiting, clock_ms());
+    }
+    if (wish.what == DIAL_GIVE_UP) {
+        give_up(h);
+        return;
+    }
+    say(h);
+    if (!h->closing)
+        uv_timer_start(&h->timer, on_timer, RETRY_MS, 0);
+}
+
+static struct store_host *host_new(const struct store_host_options *o)
+{
+    struct store_host *h = calloc(1, sizeof(*h));
+    const struct plan_meeting *m = &o->plan->meeting;
+    const struct dial_options name = { .host = m->host,
+                                       .port = m->port,
+                                       .who = "the store",
+                                       .here = o->plan->facts->host,
+                                       .knob = m->join_knob,
+                                       .budget_ms = m->join_ms };
+    if (h == NULL)
+        return NULL;
+    h->options = *o;
+    uv_timer_init(o->loop, &h->timer);
+    h->timer.data = h;
+    dial_begin(&h->waiting, &name, clock_ms());
+    return h;
+}
+
+/* Who only joins needs no address here: join_dial looks names up itself, and tells more about them. */
+static bool only_joins(const struct plan_meeting *m)
+{
+    return m->host_store == HOST_STORE_NO ||
+           (!m->elastic && m->node_rank != 0 && m->host_store == HOST_STORE_AUTO);
+}
+
+ddp_status store_host_find(const struct store_host_options *o, struct store_host **out, struct ddp_err *err)
+{
+    const struct plan_meeting *m = &o->plan->meeting;
+    struct name_found literal = { 0 };
+    *out = NULL;
+    if (!m->elsewhere) {
+        find_alone(o);
+        return DDP_OK;
+    }
+    name_look_up(m->host, true, &literal);
+    if (literal.error == 0 || only_joins(m)) {
+        decide(o, &literal);
+        return DDP_OK;
+    }
+    *out = host_new(o);
+    if (*out == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to look for the store");
+    pump(*out);
+    return DDP_OK;
 }

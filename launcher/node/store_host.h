@@ -1,15 +1,51 @@
-/* store_host.h -- start the store of a job inside the launcher: which address, which port. */
+/* store_host.h -- find out whether this node has the store of the job, and start it here if so.
+ *
+ * With one node the store listens on 127.0.0.1 (or where --master_addr says), with several on the endpoint's address
+ * alone: hosting.h decides. A name is looked up first, again and again while it is not known and the budget lasts. */
 #ifndef LAUNCHER_STORE_HOST_H
 #define LAUNCHER_STORE_HOST_H
 
-#include "plan/plan.h"
+#include "plan/hosting.h"
 #include "server/store_server.h"
 
-enum { NOTE_MAX = 400 };
+#include <uv.h>
 
-/* Start the store that the plan asks for and write its real port into the plan. When the default
- * port is in use on a job of one node, any free one is taken; `note` then says so (else it is "").
- * DDP_OK: *out is yours. */
+enum { NOTE_MAX = 700 };
+
+/* Where the store is: what join_dial needs, and MASTER_PORT. */
+struct store_place {
+    struct store_server *server;  /* yours, to be stopped; NULL = somebody else's */
+    char host[ENDPOINT_HOST_MAX]; /* to dial: a literal when it was started here */
+    int port;
+    bool here;                           /* it is, or is to be, on this machine */
+    char note[NOTE_MAX];                 /* a sentence for the user, or "" */
+    char report_note[HOSTING_WORDS_MAX]; /* a line for the report when the store is not found, or "" */
+};
+
+struct store_host;
+
+struct store_host_options {
+    uv_loop_t *loop;
+    struct plan *plan; /* borrowed; its port becomes the real one */
+    /* One of the two is called, once, perhaps before store_host_find returns: at once when there is no name to look
+     * up. Then the search has ended. */
+    void (*found)(void *user, const struct store_place *place);
+    /* It can never work. `code` names the finding; borrowed until the return. */
+    void (*failed)(void *user, const char *code, const char *words);
+    /* Words for the user while a name is not known. */
+    void (*say)(void *user, const char *words);
+    void *user;
+};
+
+/* DDP_OK: *out is yours, end it with store_host_close; NULL when it has ended already. */
+ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
+                           struct ddp_err *err);
+
+/* NULL is allowed; from `found` and `failed`, too. A server that was found is not its business any more. */
+void store_host_close(struct store_host *host);
+
+/* The same for a job of one node, at once; `note` says when the default port is in use and any free one is taken (else it
+ * is ""). DDP_OK: *out is yours. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 

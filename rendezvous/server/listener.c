@@ -68,7 +68,7 @@ static int listen_everywhere(int port)
 /* What went wrong, and what to do about it. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
-    char at[ENDPOINT_TEXT_MAX], who[160];
+    char at[ENDPOINT_TEXT_MAX], who[400];
     struct port_holder holder = { 0 };
     endpoint_print(host[0] != '\0' ? host : "*", port, at);
     if (error == EADDRINUSE && port != 0) {

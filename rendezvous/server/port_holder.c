@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,67 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
+/* Whose it is; the number stays when there is no name. */
+static void name_user(struct port_holder *out)
+{
+    char space[1024];
+    struct passwd entry, *found = NULL;
+    if (getpwuid_r(out->uid, &entry, space, sizeof(space), &found) == 0 && found != NULL)
+        snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
+}
+
+/* Words of the command line end with a NUL each. */
+static void put_command(struct port_holder *out)
+{
+    char path[64];
+    struct buf text = { 0 };
+    size_t n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", out->pid);
+    if (read_file(path, &text))
+        for (; n + 2 < text.len && n + 1 < sizeof(out->command); n++)
+            out->command[n] = (char)(text.data[n] == '\0'         ? ' '
+                                     : isprint(text.data[n]) != 0 ? text.data[n]
+                                                                  : '?');
+    out->command[n] = '\0';
+    buf_free(&text);
+}
+
+/* A worker that has outlived its launcher tells by its environment whose it was. */
+static void put_job(struct port_holder *out)
+{
+    static const char name[] = "DDPRUN_JOB=";
+    char path[64];
+    struct buf text = { 0 };
+    snprintf(path, sizeof(path), "/proc/%d/environ", out->pid);
+    bool ok = read_file(path, &text);
+    for (size_t at = 0; ok && at < text.len; at += strlen((char *)text.data + at) + 1)
+        if (strncmp((char *)text.data + at, name, sizeof(name) - 1) == 0)
+            snprintf(out->job, sizeof(out->job), "%.63s", (char *)text.data + at + sizeof(name) - 1);
+    for (char *p = out->job; *p != '\0'; p++)
+        if (isprint((unsigned char)*p) == 0)
+            *p = '?';
+    buf_free(&text);
+}
+
+/* Behind the name, which may hold anything, "start" is the 20th field; in ticks since the machine came up. */
+static void put_age(struct port_holder *out)
+{
+    char path[64];
+    struct buf stat = { 0 }, uptime = { 0 };
+    unsigned long long start = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", out->pid);
+    if (read_file(path, &stat) && read_file("/proc/uptime", &uptime)) {
+        const char *fields = strrchr((char *)stat.data, ')');
+        if (fields != NULL && sscanf(fields,
+                                     ") %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                                     "%*s %*s %*s %llu",
+                                     &start) == 1)
+            out->age_s = atol((char *)uptime.data) - (long)(start / (unsigned long long)sysconf(_SC_CLK_TCK));
+    }
+    buf_free(&stat);
+    buf_free(&uptime);
+}
+
 /* Slow (every descriptor of every process), but it is done once, on the way to an error message. */
 static void find_process(struct port_holder *out)
 {
@@ -78,8 +140,13 @@ static void find_process(struct port_holder *out)
             out->pid = atoi(entry->d_name);
     if (proc != NULL)
         closedir(proc);
-    if (out->pid > 0)
-        name_process(out);
+    name_user(out);
+    if (out->pid <= 0)
+        return;
+    name_process(out);
+    put_command(out);
+    put_job(out);
+    put_age(out);
 }
 
 /* A socket for IPv6 may block the port for IPv4 as well, and stands in the other table only. */

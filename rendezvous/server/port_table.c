@@ -46,11 +46,34 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
     return out->inode != 0;
 }
 
+/* ", for 45 s", ", for 12 min", ", for 3 h"; nothing when it is not known. */
+static int put_age(char *text, size_t size, long age_s)
+{
+    if (age_s <= 0)
+        return 0;
+    if (age_s < 120)
+        return snprintf(text, size, ", for %ld s", age_s);
+    return age_s < 7200 ? snprintf(text, size, ", for %ld min", age_s / 60)
+                        : snprintf(text, size, ", for %ld h", age_s / 3600);
+}
+
+/* "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" */
+static void put_process(const struct port_holder *h, char *text, size_t size)
+{
+    char age[40] = "";
+    put_age(age, sizeof(age), h->age_s);
+    snprintf(text, size, "%s (pid %d%s%s%s%s%s%s%s)", h->name, h->pid, h->user[0] != '\0' ? ", user " : "",
+             h->user, age, h->job[0] != '\0' ? ", a worker of ddprun job " : "", h->job,
+             h->command[0] != '\0' ? ": " : "", h->command);
+}
+
 /* The best that is known comes first; each line is one grade less certain. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
-        snprintf(text, size, "%s (pid %d)", holder->name, holder->pid);
+        put_process(holder, text, size);
+    else if (holder->inode != 0 && holder->user[0] != '\0')
+        snprintf(text, size, "a process of user %s (its pid cannot be seen by this user)", holder->user);
     else if (holder->inode != 0)
         snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
     else if (holder->leftover)

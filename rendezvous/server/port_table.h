@@ -11,14 +11,18 @@ struct port_holder {
     int pid;             /* 0 = not visible to us (another user's, another namespace's) */
     char name[64];       /* of the program; "" when pid is 0 */
     bool leftover;       /* only old connections were found, which no process owns any more */
+    char user[32];       /* name of `uid`; "" = not known */
+    long age_s;          /* of the process; 0 = not known */
+    char job[64];        /* the ddprun job that it is a worker of; "" = of none, or not to be seen */
+    char command[80];    /* its command line, printable, cut; "" = not known */
 };
 
 /* Look `port` up in `table`, the text of /proc/net/tcp or tcp6. A listening socket wins over others. Fills
  * inode and uid; false when nobody owns the port (but see `leftover`). Lines that make no sense are skipped. */
 bool port_table_find(const char *table, int port, struct port_holder *out);
 
-/* "redis-server (pid 812)", "a process of user id 1001 ...", "a process that cannot be seen from here";
- * returns `text`. */
+/* "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)", "a process of user id 1001 ...", "a process that
+ * cannot be seen from here"; returns `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
 #endif

@@ -97,7 +97,7 @@ Test(rendezvous_daemon, names_who_holds_a_port_in_use)
     char at[32], holder[64];
     snprintf(at, sizeof(at), "127.0.0.1:%d", d.port);
     struct run_result r = run_with("--listen", at);
-    snprintf(holder, sizeof(holder), "in use by ddp-rendezvous (pid %d)", (int)run_pid(d.process));
+    snprintf(holder, sizeof(holder), "in use by ddp-rendezvous (pid %d", (int)run_pid(d.process));
     cr_assert_eq(r.exit_code, 1);
     cr_assert_str_eq(r.out, "");
     cr_assert_not_null(strstr(r.err, at), "%s", r.err);

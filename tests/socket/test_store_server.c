@@ -354,7 +354,7 @@ Test(store_server, a_port_in_use_is_refused_with_the_holder_s_name)
     const struct store_server_options options = { .host = "127.0.0.1",
                                                   .port = served_port(),
                                                   .limits = HUB_LIMITS_DEFAULT };
-    snprintf(pid, sizeof(pid), "(pid %d)", (int)getpid());
+    snprintf(pid, sizeof(pid), "(pid %d", (int)getpid());
     cr_assert_eq(store_server_start(&options, &second, &err), DDP_ERR_IO);
     cr_assert_not_null(strstr(err.msg, "in use by"), "%s", err.msg);
     cr_assert_not_null(strstr(err.msg, pid), "%s", err.msg);

@@ -2,6 +2,7 @@
 #include "server/port_table.h"
 
 #include <criterion/criterion.h>
+#include <string.h>
 
 /* From a real machine, shortened: a listener on 127.0.0.1:29400, a client's connection to it from port 40000,
  * the listener's end of it, and a TIME_WAIT leftover of port 1234. */
@@ -64,10 +65,19 @@ Test(port_table, nonsense_in_the_table_is_skipped)
 
 Test(port_table, says_as_much_as_is_known)
 {
-    char text[160];
+    char text[400];
+    struct port_holder h = { .inode = 1, .uid = 1000, .pid = 812, .name = "redis-server" };
+    cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)), "redis-server (pid 812)");
+    strcpy(h.user, "bob");
+    strcpy(h.command, "redis-server *:6379");
+    h.age_s = 3 * 3600 + 5;
+    cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)),
+                     "redis-server (pid 812, user bob, for 3 h: redis-server *:6379)");
+    strcpy(h.job, "gpt");
+    h.age_s = 119;
     cr_assert_str_eq(
-        port_holder_words(&(struct port_holder){ 1, 1000, 812, "redis-server", false }, text, sizeof(text)),
-        "redis-server (pid 812)");
+        port_holder_words(&h, text, sizeof(text)),
+        "redis-server (pid 812, user bob, for 119 s, a worker of ddprun job gpt: redis-server *:6379)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
                      "a process of user id 1001 (its pid cannot be seen by this user)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),

@@ -1,0 +1,12 @@
+/* own_addresses.h -- the addresses of this machine. */
+#ifndef LAUNCHER_OWN_ADDRESSES_H
+#define LAUNCHER_OWN_ADDRESSES_H
+
+#include "plan/hosting.h"
+
+enum { OWN_ADDRESSES_MAX = 64 };
+
+/* Of interfaces that are up; how many were found. */
+int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
+
+#endif

@@ -1,0 +1,209 @@
+/* hosting.c -- see hosting.h.
+ *
+ *     mode       who                             the endpoint's address is ...
+ *                                                ours     ours, loopback of a name   not ours
+ *     static     node 0, or --host_store=yes     HOST     ERROR                      ERROR (yes: HOST everywhere)
+ *     static     the others, --host_store=no     JOIN     JOIN                       JOIN
+ *     elastic    all                             TRY      ERROR                      JOIN
+ *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
+ *
+ * A name that means 127.0.1.1 on the machine that has it (Debian's installer writes such a line) would make every node
+ * its own host, or the host deaf to the others; an address of a container bridge exists on many machines. Both look like
+ * a firewall later, so they are told now. */
+#include "plan/hosting.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* All of 127/8 is this machine's, though only 127.0.0.1 is listed. A scope ("fe80::1%eth0") is part of both texts. */
+static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
+{
+    static const struct own_address loopback = { .interface = "lo" };
+    for (int i = 0; i < f->n_own; i++)
+        if (strcmp(f->own[i].text, address) == 0)
+            return &f->own[i];
+    return is_loopback(address) ? &loopback : NULL;
+}
+
+/* The address of ours that the endpoint has; one that others can reach before a loopback one. */
+static const char *ours(const struct hosting_facts *f, const struct own_address **which)
+{
+    const char *found = NULL;
+    for (int i = 0; i < f->n_resolved; i++) {
+        const struct own_address *own = own_of(f, f->resolved[i]);
+        if (own == NULL || (found != NULL && !is_loopback(found)))
+            continue;
+        if (found == NULL || !is_loopback(f->resolved[i])) {
+            found = f->resolved[i];
+            *which = own;
+        }
+    }
+    return found;
+}
+
+/* As many as fit, other machines' first choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
+static void list_own(const struct hosting_facts *f, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < f->n_own && used < size; i++)
+            if (is_loopback(f->own[i].text) == (loopback == 1))
+                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                         f->own[i].text, f->own[i].interface);
+    if (used >= size)
+        snprintf(text + size - 4, 4, "...");
+}
+
+/* The first that others could use; NULL when there is none. */
+static const char *reachable(const struct hosting_facts *f)
+{
+    for (int i = 0; i < f->n_own; i++)
+        if (!is_loopback(f->own[i].text) && strncmp(f->own[i].text, "fe80:", 5) != 0)
+            return f->own[i].text;
+    return NULL;
+}
+
+/* The same for advice. */
+static const char *such_as(const struct hosting_facts *f)
+{
+    const char *address = reachable(f);
+    return address != NULL ? address : "ADDRESS";
+}
+
+/* Interfaces of containers and virtual machines: the same address is on many machines. */
+static bool is_bridge(const char *interface)
+{
+    static const char *const fronts[] = {
+        "docker", "veth", "br-", "virbr", "cni", "flannel", "lxc", "podman"
+    };
+    for (size_t i = 0; i < sizeof(fronts) / sizeof(fronts[0]); i++)
+        if (strncmp(interface, fronts[i], strlen(fronts[i])) == 0)
+            return true;
+    return false;
+}
+
+static void say(struct hosting *out, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(struct hosting *out, const char *code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out->words, sizeof(out->words), fmt, ap);
+    va_end(ap);
+    out->code = code;
+}
+
+/* On every address: then this node, too, takes one that others know it by. */
+static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
+                    const char *address)
+{
+    const char *other = reachable(f);
+    const char *dial = address[0] != '\0' ? address : other != NULL ? other : "127.0.0.1";
+    out->choice = choice;
+    out->here = true;
+    snprintf(out->address, sizeof(out->address), "%s", address);
+    snprintf(out->dial, sizeof(out->dial), "%s", dial);
+}
+
+/* --- the cases ------------------------------------------------------------------------------------------ */
+
+static bool is_literal(const struct hosting_facts *f)
+{
+    return f->n_resolved == 1 && strcmp(f->resolved[0], f->meeting->host) == 0;
+}
+
+/* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine. */
+static bool is_deaf(const struct hosting_facts *f, const char *address)
+{
+    return f->meeting->nnodes_max > 1 && is_loopback(address) && !is_literal(f) &&
+           strcmp(f->meeting->host, "localhost") != 0;
+}
+
+static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
+{
+    out->choice = HOSTING_ERROR;
+    say(out, "MASTER_NAME_IS_LOOPBACK",
+        "on %s the name '%s' means %s, where no other node can reach the store\n"
+        "  try      remove the name from that line of /etc/hosts on %s, or give the address as a number on "
+        "all "
+        "nodes: %s",
+        f->here, f->meeting->host, address, f->here, such_as(f));
+}
+
+/* Node 0 of a static job whose address belongs to somebody else: nobody would ever serve. */
+static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
+{
+    char own[300];
+    list_own(f, own, sizeof(own));
+    out->choice = HOSTING_ERROR;
+    say(out, "NOBODY_HOSTS",
+        "this is node 0, which has the store, but '%s' is %s, and that is none of the addresses of %s: %s\n"
+        "  try      --master_addr=%s on all nodes; behind a service address or NAT --host_store=yes here, "
+        "which "
+        "listens on every address",
+        f->meeting->host, f->n_resolved > 0 ? f->resolved[0] : "unknown", f->here, own, such_as(f));
+}
+
+static void join(const struct hosting_facts *f, struct hosting *out)
+{
+    char own[300];
+    out->choice = HOSTING_JOIN;
+    if (!f->meeting->elastic || f->n_resolved == 0)
+        return;
+    list_own(f, own, sizeof(own));
+    say(out, "NOBODY_HOSTS",
+        "%s is none of the addresses of %s, %s: another node of the job, or a ddp-rendezvous, must have the "
+        "store "
+        "there; --host_store=yes would make it this node",
+        f->resolved[0], f->here, own);
+}
+
+/* It is on this machine: on that address alone. */
+static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
+                      struct hosting *out)
+{
+    const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
+    host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
+    if (f->meeting->nnodes_max > 1 && is_bridge(which->interface))
+        say(out, "BRIDGE_ADDRESS",
+            "%s is the address of %s on %s, which other machines are likely to have as well; the nodes can "
+            "only "
+            "meet on an address that all of them reach, as %s",
+            address, which->interface, f->here, such_as(f));
+}
+
+/* Must or may this node have it? */
+static bool is_candidate(const struct plan_meeting *m)
+{
+    if (m->host_store != HOST_STORE_AUTO)
+        return m->host_store == HOST_STORE_YES;
+    return m->elastic || m->node_rank == 0;
+}
+
+void hosting_decide(const struct hosting_facts *f, struct hosting *out)
+{
+    const struct plan_meeting *m = f->meeting;
+    const struct own_address *which = NULL;
+    const char *address = ours(f, &which);
+    const bool forced = m->host_store == HOST_STORE_YES;
+    *out = (struct hosting){ .here = address != NULL };
+    if (!is_candidate(m))
+        join(f, out);
+    else if (forced && (address == NULL || is_deaf(f, address)))
+        host_on(f, out, HOSTING_HOST, "");
+    else if (address != NULL && is_deaf(f, address))
+        refuse_loopback(f, address, out);
+    else if (address != NULL)
+        host_ours(f, address, which, out);
+    else if (m->elastic)
+        join(f, out);
+    else
+        refuse_foreign(f, out);
+}

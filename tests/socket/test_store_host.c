@@ -1,0 +1,165 @@
+/* test_store_host.c -- does this node start the store, or join one? With a plan as the command line makes it. */
+#include "node/store_host.h"
+
+#include "rude.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+TestSuite(store_host, .timeout = 30);
+
+static uv_loop_t loop;
+static struct cli cli;
+static struct plan plan;
+static struct store_host *host;
+static struct store_place place;
+static int found, failed, said;
+static char code[64], words[4096];
+
+static void on_found(void *user, const struct store_place *p)
+{
+    (void)user;
+    found++;
+    place = *p;
+    store_host_close(host);
+}
+
+static void on_failed(void *user, const char *finding, const char *text)
+{
+    (void)user;
+    failed++;
+    snprintf(code, sizeof(code), "%s", finding);
+    snprintf(words, sizeof(words), "%s", text);
+    store_host_close(host);
+}
+
+static void on_say(void *user, const char *text)
+{
+    (void)user;
+    said++;
+    snprintf(words, sizeof(words), "%s", text);
+}
+
+static void find(char *const *argv)
+{
+    static char *const nothing[] = { NULL };
+    static const struct plan_facts facts = { .environ_block = nothing,
+                                             .cpus = 1,
+                                             .host = "n1",
+                                             .nonce = "k3x9",
+                                             .tmp_dir = "/tmp",
+                                             .start_time = "" };
+    const struct store_host_options options = {
+        .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .say = on_say
+    };
+    struct ddp_err err;
+    int argc = 0;
+    while (argv[argc] != NULL)
+        argc++;
+    cr_assert_eq(cli_parse(&cli, argc, argv, nothing, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
+    uv_loop_init(&loop);
+    cr_assert_eq(store_host_find(&options, &host, &err), DDP_OK, "%s", err.msg);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_assert_eq(uv_loop_close(&loop), 0);
+    cr_assert_eq(found + failed, 1);
+}
+
+#define FIND(...) find((char *[]){ "ddprun", __VA_ARGS__, "prog", NULL })
+
+/* With several nodes the port must be said: one that is free now. */
+static const char *free_port(const char *option)
+{
+    static char text[64];
+    struct store_server *server;
+    const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    cr_assert_eq(store_server_start(&options, &server, NULL), DDP_OK);
+    snprintf(text, sizeof(text), "%s%d", option, store_server_port(server));
+    store_server_stop(server);
+    return text;
+}
+
+static void tear_down(void)
+{
+    store_server_stop(place.server);
+    plan_free(&plan);
+    cli_free(&cli);
+}
+
+Test(store_host, one_node_has_its_own_store_on_loopback, .fini = tear_down)
+{
+    FIND("--standalone");
+    cr_assert_eq(found, 1);
+    cr_assert_not_null(place.server);
+    cr_assert_str_eq(place.host, "127.0.0.1");
+    cr_assert_eq(place.port, plan.master_port);
+}
+
+Test(store_host, node_0_listens_on_the_master_address, .fini = tear_down)
+{
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.5", (char *)free_port("--master_port="));
+    cr_assert_eq(found, 1, "%s", words);
+    cr_assert(strncmp(store_server_address(place.server), "127.0.0.5:", 10) == 0);
+    cr_assert_str_eq(place.host, "127.0.0.5");
+}
+
+Test(store_host, node_1_joins_without_a_look_up, .fini = tear_down)
+{
+    FIND("--nnodes=2", "--node_rank=1", "--master_addr=some-name");
+    cr_assert_eq(found, 1);
+    cr_assert_null(place.server);
+    cr_assert_str_eq(place.host, "some-name");
+    cr_assert_eq(place.port, 29500);
+}
+
+Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
+{
+    char port[32];
+    snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port);
+    cr_assert_eq(failed, 1);
+    cr_assert_str_eq(code, "PORT_IN_USE");
+    cr_assert(strstr(words, "is in use by test_store_host (pid ") != NULL, "%s", words);
+    cr_assert(strstr(words, "--host_store=no joins a ddp-rendezvous") != NULL, "%s", words);
+}
+
+Test(store_host, an_elastic_node_joins_who_has_the_port_on_its_address, .fini = tear_down)
+{
+    char endpoint[64];
+    const int port = rude_start(RUDE_SILENT);
+    snprintf(endpoint, sizeof(endpoint), "--rdzv_endpoint=127.0.0.1:%d", port);
+    FIND("--nnodes=1:2", endpoint);
+    cr_assert_eq(found, 1, "%s", words);
+    cr_assert_null(place.server);
+    cr_assert_eq(place.port, port);
+    cr_assert(strstr(place.note, "joining the store that is there") != NULL);
+}
+
+Test(store_host, an_address_of_nobody_is_told_at_node_0, .fini = tear_down)
+{
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=192.0.2.1");
+    cr_assert_str_eq(code, "NOBODY_HOSTS");
+    cr_assert(strstr(words, "'192.0.2.1' is 192.0.2.1, and that is none of the addresses of n1") != NULL,
+              "%s", words);
+}
+
+Test(store_host, a_name_that_nobody_knows_uses_the_budget_up, .fini = tear_down)
+{
+    rude_own_mounts();
+    rude_replace("/etc/nsswitch.conf", "hosts: files\n");
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=pod-0.svc", "--timeout=2500ms");
+    cr_assert_str_eq(code, "NAME_UNKNOWN");
+    cr_assert_geq(said, 1);
+    cr_assert(strstr(words, "gives up after") != NULL, "%s", words);
+}
+
+Test(store_host, a_name_of_our_own_that_is_loopback_is_refused, .fini = tear_down)
+{
+    rude_own_mounts();
+    rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 n1\n");
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=n1");
+    cr_assert_str_eq(code, "MASTER_NAME_IS_LOOPBACK");
+}

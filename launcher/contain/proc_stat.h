@@ -10,16 +10,18 @@ struct proc_stat {
     int parent; /* 0 = outside this PID namespace */
     int group;
     int foreground;       /* the group that its terminal listens to; -1 = it has no terminal */
+    int threads;          /* that have not ended; of a zombie, itself included */
     uint64_t start_ticks; /* clock ticks from boot to its start: with the pid they name a process */
 };
 
 /* False when `text` is not such a line. */
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 
-/* Has it ended? A zombie only waits to be reaped. */
+/* Has it ended? A zombie only waits to be reaped, unless other threads of it still run: its first thread has ended then, and
+ * that alone is what the state tells. */
 static inline bool proc_stat_is_dead(const struct proc_stat *s)
 {
-    return s->state == 'Z' || s->state == 'X';
+    return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';
 }
 
 #endif

@@ -148,7 +148,10 @@ static bool read_record(int dir, const char *name, struct record *r)
     return (size_t)n == strlen(text) && record_parse(text, r) && strcmp(r->cookie, name) == 0;
 }
 
-/* A zombie holds its pid and start time, and starts nobody any more. */
+/* A zombie holds its pid and start time, and starts nobody any more. That holds when its last thread has ended, not before:
+ * while the agent is dying thread by thread, a worker that it has just cloned takes a thread that is left for its parent,
+ * and runs on, with the agent's environment and without the cookie until its execve. Whoever looked then would find
+ * nobody, and take the record away. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;

@@ -1,15 +1,21 @@
 /* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, whom it touches. The
  * big matrix of workers and faults is tests/survivors. */
 #include "contain/cgroup.h"
+#include "contain/record.h"
 #include "job.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TestSuite(ddprun_contain, .timeout = 60);
@@ -195,6 +201,80 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
 {
     skip_without("--contain=cgroup");
     next_start_cleans_up("--contain=cgroup");
+}
+
+/* --- an agent that dies thread by thread ------------------------------------------------------------------------- */
+
+#define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
+
+/* Its second thread; the end of the pipe is the end of the process. */
+static void *outlast(void *end)
+{
+    char byte;
+    while (read(*(const int *)end, &byte, 1) > 0)
+        continue;
+    _exit(0);
+}
+
+/* Writes a record as an agent would, then its first thread ends. */
+_Noreturn static void be_dying_agent(int ends[2])
+{
+    static int end;
+    struct ddp_err err;
+    pthread_t thread;
+    close(ends[1]);
+    end = ends[0];
+    setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
+    if (record_write("dying", DYING_COOKIE, "", &err) != DDP_OK ||
+        pthread_create(&thread, NULL, outlast, &end) != 0)
+        _exit(1);
+    pthread_exit(NULL);
+}
+
+/* Its guardian has ended. Returns the end of the pipe that holds it. */
+static int start_dying_agent(pid_t *agent)
+{
+    int ends[2], told[2];
+    cr_assert(pipe2(ends, O_CLOEXEC) == 0 && pipe2(told, O_CLOEXEC) == 0);
+    const pid_t guardian = fork();
+    if (guardian == 0) {
+        *agent = fork();
+        if (*agent == 0)
+            be_dying_agent(ends);
+        const bool ok = write(told[1], agent, sizeof(*agent)) == (ssize_t)sizeof(*agent);
+        _exit(ok && job_until_state(*agent, 'Z') ? 0 : 1);
+    }
+    int status;
+    cr_assert_eq(read(told[0], agent, sizeof(*agent)), (ssize_t)sizeof(*agent));
+    cr_assert(waitpid(guardian, &status, 0) == guardian && status == 0);
+    close(ends[0]);
+    close(told[0]);
+    close(told[1]);
+    return ends[1];
+}
+
+/* Until then a worker that it has just cloned may not have the cookie yet, and would be missed. */
+Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init = set_up, .fini = tear_down)
+{
+    pid_t agent;
+    const int hold = start_dying_agent(&agent);
+    const struct run_options marked = { .env = (const char *const[]){ "DDPRUN_COOKIE=" DYING_COOKIE, NULL } };
+    struct run_process *worker = run_start((const char *const[]){ "sleep", "60", NULL }, &marked);
+    struct run_result r = RUN("--contain=plain", "true");
+    cr_expect_null(strstr(r.err, "was left without ddprun"), "%s", r.err);
+    cr_expect_eq(records(), 1, "the record was taken away");
+    run_free(&r);
+    const int pidfd = pidfd_open(agent, 0);
+    close(hold);
+    cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, 20000), pidfd >= 0);
+    close(pidfd);
+    r = RUN("--contain=plain", "true");
+    expect_words(r.err, "job 'dying' was left without ddprun");
+    cr_expect_eq(records(), 0);
+    run_free(&r);
+    r = run_wait(worker);
+    cr_expect_eq(r.signal, SIGKILL);
+    run_free(&r);
 }
 
 /* A record is a file; nobody's pids in one are a reason to kill. */

@@ -36,6 +36,15 @@ Test(proc_stat, zombies_are_dead)
     cr_expect_eq(s.start_ticks, 77);
 }
 
+/* A killed process dies thread by thread, and the first one may be the first to go. */
+Test(proc_stat, a_zombie_whose_other_threads_run_is_not_dead)
+{
+    struct proc_stat s;
+    cr_assert(proc_stat_parse("9 (x) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0 77 0 0", &s));
+    cr_expect_eq(s.threads, 2);
+    cr_expect_not(proc_stat_is_dead(&s));
+}
+
 Test(proc_stat, a_line_that_ends_too_early_is_none)
 {
     struct proc_stat s;

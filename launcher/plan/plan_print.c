@@ -12,6 +12,7 @@
  * too, so that a dry run cannot drift away from the real one. Inherited variables are left out. */
 #include "plan/plan.h"
 
+#include "base/text.h"
 #include "text/json_text.h"
 
 #include <cjson/cJSON.h>
@@ -47,18 +48,39 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* With port 0 no worker will ever see this value: the store finds a free port, and the start puts that in. */
-static bool is_open_port(const char *entry)
+/* Will the rendezvous give out ranks? Those of a static job follow from its node ranks. */
+static bool has_open_ranks(const struct plan *plan)
 {
-    return strcmp(entry, "MASTER_PORT=0") == 0;
+    return !plan->settled && plan->meeting.elastic;
+}
+
+static bool is_variable(const char *entry, const char *name)
+{
+    const size_t len = strlen(name);
+    return strncmp(entry, name, len) == 0 && entry[len] == '=';
+}
+
+/* What no worker will ever see as it stands here, and what it stands for; NULL when it is what it says. */
+static const char *stands_for(const struct plan *plan, const char *entry)
+{
+    static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
+                                         "ROLE_RANK", "ROLE_WORLD_SIZE" };
+    if (strcmp(entry, "MASTER_PORT=0") == 0)
+        return "the free port that is found at the start";
+    if (plan->meeting.elsewhere && is_variable(entry, "MASTER_ADDR"))
+        return "the numeric address at which this node reaches the store";
+    for (size_t i = 0; has_open_ranks(plan) && i < sizeof(ranks) / sizeof(ranks[0]); i++)
+        if (is_variable(entry, ranks[i]))
+            return "what the rendezvous decides";
+    return NULL;
 }
 
 /* A shell comment, so that pasting still works. */
-static bool print_variable(struct buf *out, const char *entry)
+static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
+    const char *meaning = stands_for(plan, entry);
     return buf_printf(out, "        ") && shell_word(out, entry) &&
-           buf_printf(out, is_open_port(entry) ? "  # stands for the free port that is found at the start\n"
-                                               : "\n");
+           (meaning != NULL ? buf_printf(out, "  # stands for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
 /* Only what we set: the inherited rest is the user's own and long. */
@@ -69,17 +91,31 @@ static bool print_environment(struct buf *out, const struct plan *plan, int loca
         return false;
     bool ok = buf_printf(out, "    environment:\n");
     for (size_t i = 0; i < env.n_ours; i++)
-        ok = ok && print_variable(out, env.block[i]);
+        ok = ok && print_variable(out, plan, env.block[i]);
     worker_env_free(&env);
     return ok;
 }
 
 static bool print_worker(struct buf *out, const struct plan *plan, const struct plan_worker *w)
 {
-    return buf_printf(out, "rank %d: local rank %d, GPU %s\n", w->rank, w->local_rank,
-                      w->gpu != NULL ? w->gpu : "none") &&
+    const bool ok =
+        has_open_ranks(plan) ? buf_printf(out, "rank ?: ") : buf_printf(out, "rank %d: ", w->rank);
+    return ok &&
+           buf_printf(out, "local rank %d, GPU %s\n", w->local_rank, w->gpu != NULL ? w->gpu : "none") &&
            print_command(out, w->argv) && print_stream(out, "stdout", &w->out) &&
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
+}
+
+/* "nodes: static, this is node 1 of 2; 15 min to come together (--timeout)" */
+static bool print_nodes(struct buf *out, const struct plan *plan)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    if (m->nnodes_max == 1)
+        return true;
+    bool ok = m->elastic
+                  ? buf_printf(out, "nodes: elastic, %d to %d; ", m->nnodes_min, m->nnodes_max)
+                  : buf_printf(out, "nodes: static, this is node %d of %d; ", m->node_rank, m->nnodes_max);
+    return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to come together (%s)\n", m->join_knob);
 }
 
 /* What the workers have in common. A port of 0 is not known before the store listens. */
@@ -89,6 +125,7 @@ static bool print_head(struct buf *out, const struct plan *plan)
                          plan->nproc == 1 ? "" : "s", plan->facts->host, plan->master_addr);
     ok = ok && (plan->master_port != 0 ? buf_printf(out, "%d\n", plan->master_port)
                                        : buf_printf(out, "any free port\n"));
+    ok = ok && print_nodes(out, plan);
     ok = ok && buf_printf(out, "GPUs: %d visible of %d\n", plan->gpus->n, plan->gpus->physical);
     if (plan->contained_by != NULL)
         ok = ok && buf_printf(out, "contained by: %s\n", plan->contained_by);
@@ -136,12 +173,13 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
 }
 
 /* One "KEY=VALUE" as a member; null where the value is not known yet. */
-static bool add_variable(cJSON *object, const char *entry)
+static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
     struct buf name = { 0 };
     bool ok = utf8_clean(&name, slice_of(entry, len)) && buf_append(&name, "", 1) &&
-              json_add_text(object, (const char *)name.data, is_open_port(entry) ? NULL : entry + len + 1);
+              json_add_text(object, (const char *)name.data,
+                            stands_for(plan, entry) != NULL ? NULL : entry + len + 1);
     buf_free(&name);
     return ok;
 }
@@ -154,15 +192,21 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
         return false;
     bool ok = true;
     for (size_t i = 0; i < env.n_ours; i++)
-        ok = ok && add_variable(o, env.block[i]);
+        ok = ok && add_variable(o, plan, env.block[i]);
     worker_env_free(&env);
     return ok;
+}
+
+/* null = the rendezvous decides. */
+static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
+{
+    return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
 static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_worker *w)
 {
     cJSON *o = json_add_object(array);
-    bool ok = o != NULL && json_add_number(o, "rank", w->rank) &&
+    bool ok = o != NULL && add_rank(o, plan, "rank", w->rank) &&
               json_add_number(o, "local_rank", w->local_rank) && json_add_text(o, "gpu", w->gpu);
     cJSON *command = below(o, "command", cJSON_CreateArray());
     for (char *const *arg = w->argv; *arg != NULL; arg++)
@@ -177,12 +221,19 @@ static bool add_port(cJSON *o, int port)
     return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
 }
 
+static bool add_nodes(cJSON *o, const struct plan_meeting *m)
+{
+    return json_add_bool(o, "elastic", m->elastic) && json_add_number(o, "nnodes_min", m->nnodes_min) &&
+           json_add_number(o, "nnodes_max", m->nnodes_max) &&
+           json_add_number(o, "join_timeout_ms", (double)m->join_ms);
+}
+
 static bool add_job(cJSON *o, const struct plan *plan)
 {
     return json_add_text(o, "job", plan->job) && json_add_text(o, "host", plan->facts->host) &&
            json_add_text(o, "master_addr", plan->master_addr) && add_port(o, plan->master_port) &&
-           json_add_number(o, "world_size", plan->world_size) && json_add_number(o, "nnodes", plan->nnodes) &&
-           json_add_number(o, "node_rank", plan->node_rank) &&
+           add_rank(o, plan, "world_size", plan->world_size) && add_rank(o, plan, "nnodes", plan->nnodes) &&
+           add_rank(o, plan, "node_rank", plan->node_rank) && add_nodes(o, &plan->meeting) &&
            json_add_number(o, "gpus_visible", plan->gpus->n) &&
            json_add_number(o, "gpus_physical", plan->gpus->physical) &&
            json_add_text(o, "contained_by", plan->contained_by) &&

@@ -99,9 +99,10 @@ static struct member *read_rank(struct hub *hub, struct session *s, const cJSON 
 /* Also takes back an exit: a rank may be started again within an attempt by hand. */
 static bool call_worker_started(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)answer;
     int64_t rank, pid;
     const char *host = NULL;
+    if (control_is_stale(hub, s, request, answer))
+        return false;
     struct member *member = read_rank(hub, s, request, &rank);
     if (member == NULL || !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_text_or(request, "host", MEMBER_TEXT_MAX - 1, &host, &hub->err))
@@ -114,8 +115,9 @@ static bool call_worker_started(struct hub *hub, struct session *s, const cJSON 
 /* A report about another pid than the one that was started last is about a process of the past. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
-    (void)answer;
     int64_t rank, pid = 0, exit_code = 0, signal = 0;
+    if (control_is_stale(hub, s, request, answer))
+        return false;
     struct member *member = read_rank(hub, s, request, &rank);
     if (member == NULL || !json_integer_or(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_integer_or(request, "exit_code", INT32_MIN, INT32_MAX, &exit_code, &hub->err) ||
@@ -130,13 +132,6 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const cJSON *
     member->exit_code = (int)exit_code;
     member->signal = (int)signal;
     barriers_member_ended(&s->job->barriers, (uint32_t)rank, hub->now_ms);
-    return true;
-}
-
-/* Its bytes have been noted already, as those of every request. */
-static bool call_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
-{
-    (void)hub, (void)s, (void)request, (void)answer;
     return true;
 }
 
@@ -163,7 +158,13 @@ static const struct {
     { "job", true, call_job },
     { "worker_started", true, call_worker_started },
     { "worker_exited", true, call_worker_exited },
-    { "heartbeat", true, call_heartbeat },
+    { "heartbeat", true, control_heartbeat },
+    { "join", true, control_join },
+    { "failed", true, control_failed },
+    { "cause", true, control_cause },
+    { "done", true, control_done },
+    { "stopped", true, control_stopped },
+    { "leave", true, control_leave },
     { "barrier_cancel", false, call_barrier_cancel },
     { "jobs", false, control_jobs },
     { "status", false, control_status },
@@ -172,7 +173,7 @@ static const struct {
     { "barriers", false, control_barriers },
 };
 
-/* A dozen rows: looking at each is faster than anything cleverer. */
+/* Few rows: looking at each is faster than anything cleverer. */
 static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     const char *op;

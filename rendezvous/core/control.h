@@ -13,6 +13,24 @@ char *control_answer(struct hub *hub, struct session *s, struct slice request);
 /* A call fills `answer`, or returns false and hub->err says why not. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
+/* control_rdzv.c: a node joins, and what it says from then on. */
+bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+/* It names a round that is over; the answer says so already. */
+bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);
+
+struct rdzv_round;
+struct rdzv_cause;
+/* control_push.c: the list of a round's nodes as JSON text that is yours (free); NULL when memory is short. */
+char *control_round_nodes(const struct rdzv_round *world);
+/* "cause": what is known of it, or null. */
+void control_add_cause(cJSON *o, const struct rdzv_cause *cause);
+
 /* The job that a call is about; NULL, with hub->err, when that is not clear. */
 struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
 

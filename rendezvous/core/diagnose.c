@@ -131,6 +131,16 @@ bool diagnose_sentence(const struct rank_facts *facts, struct buf *out)
     return ok;
 }
 
+/* What its agent saw of the process. */
+static void add_look(cJSON *o, const struct rank_facts *f)
+{
+    cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
+    if (f->cpu_percent >= 0)
+        cJSON_AddNumberToObject(o, "cpu", f->cpu_percent);
+    if (f->wchan != NULL)
+        cJSON_AddStringToObject(o, "wchan", f->wchan);
+}
+
 /* Fields that are not known are left out; cJSON's functions let a NULL object pass, so memory that is
  * short shows only at the end. */
 cJSON *diagnose_json(const struct rank_facts *f)
@@ -148,5 +158,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
         cJSON_AddStringToObject(o, "waits_for", f->waits_for);
     if (f->exited)
         cJSON_AddNumberToObject(o, f->signal ? "signal" : "exit_code", f->signal ? f->signal : f->exit_code);
+    else if (f->proc_state != '\0')
+        add_look(o, f);
     return o;
 }

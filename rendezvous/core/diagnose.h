@@ -36,6 +36,9 @@ struct rank_facts {
     bool connected;   /* ... and a connection of it is open */
     bool exited;      /* an agent has seen its process end, with: */
     int exit_code, signal;
+    char proc_state;       /* of its process as its agent saw it last ('T' = stopped); 0 = not seen, or: */
+    int cpu_percent;       /* -1 = not known */
+    const char *wchan;     /* the kernel function it sleeps in; NULL = none */
     uint64_t silent_ms;    /* since its last byte, if `met` */
     const char *waits_for; /* "key '/x'", "barrier 'y'"; NULL = nothing */
 };

@@ -3,10 +3,12 @@
  *
  * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
-#include "core/session.h"
+#include "core/job_rdzv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { STOOD_STILL_MS = 500 }; /* a tick so late was not only busy */
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
@@ -16,12 +18,22 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms)
+void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
     hub->now_ms = now_ms;
     if (s != NULL)
-        session_free(hub, s);
+        session_free(hub, s, why);
+}
+
+/* By the rendezvous, in the middle of its own request. */
+static bool was_dropped(struct hub *hub)
+{
+    if (hub->drop_fed.msg[0] == '\0')
+        return false;
+    hub->err = hub->drop_fed;
+    hub->drop_fed.msg[0] = '\0';
+    return true;
 }
 
 /* An id that is not known is one we closed ourselves, whose last bytes were under way. */
@@ -32,7 +44,8 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         return;
     hub->now_ms = s->heard_ms = now_ms;
     hub->feeding = s;
-    bool ok = dispatch_bytes(hub, s, bytes);
+    job_node_heard(s);
+    bool ok = dispatch_bytes(hub, s, bytes) && !was_dropped(hub);
     hub_flush(hub);
     hub->feeding = NULL;
     if (s->job != NULL)
@@ -74,8 +87,19 @@ static void drop_oldest(struct hub *hub, int spoken)
     session_drop(hub, s, why);
 }
 
+/* This process stood still, and perhaps its whole machine did: nobody could be heard, and each node gets its full time
+ * again. */
+static void jobs_pardon(struct hub *hub, uint64_t now_ms)
+{
+    hub->now_ms = now_ms;
+    EACH_NODE(node, &hub->jobs)
+    job_pardon(TABLE_ENTRY(node, struct job, node));
+}
+
 void hub_tick(struct hub *hub, uint64_t now_ms)
 {
+    if (hub->jobs_deadline_ms < UINT64_MAX && now_ms > hub->jobs_deadline_ms + STOOD_STILL_MS)
+        jobs_pardon(hub, now_ms);
     hub->now_ms = now_ms;
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
@@ -118,8 +142,9 @@ void hub_free(struct hub *hub)
         TABLE_ENTRY(node, struct job, node)->store); /* so that nobody is woken by the others' leaving */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
+        TABLE_ENTRY(node, struct session, node)->is_node = false; /* nobody hears how the store ends */
         next = table_next(&hub->sessions, node);
-        session_free(hub, TABLE_ENTRY(node, struct session, node));
+        session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));

@@ -26,14 +26,15 @@ struct hub_limits {
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                            * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
-    bool many_jobs;            /* serve any number of jobs by name, ddp-rendezvous; else one */
-    bool dialect_b;            /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
+    const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
+    bool many_jobs;       /* serve any number of jobs by name, ddp-rendezvous; else one */
+    bool dialect_b;       /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
-#define HUB_LIMITS_DEFAULT                                                       \
-    (struct hub_limits)                                                          \
-    {                                                                            \
-        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000 \
+#define HUB_LIMITS_DEFAULT                                                                       \
+    (struct hub_limits)                                                                          \
+    {                                                                                            \
+        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000, .instance = "" \
     }
 
 struct hub_sink {
@@ -59,8 +60,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Bytes have come in. They are consumed completely (a half command is kept inside). */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* The peer is gone (EOF, reset, cut off by the shell). Its waits end, barriers hear of it. */
-void hub_disconnect(struct hub *hub, conn_id conn, uint64_t now_ms);
+/* The peer is gone; `why` says how ("closed by the peer", "connection reset"). Its waits end, barriers hear of it. */
+void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after
  * every call above. */

@@ -12,6 +12,7 @@
 
 #include "core/encode.h"
 
+#include <cjson/cJSON.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -37,6 +38,21 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
     if (s == hub->feeding)
         hub_flush(hub);
     hub->sink.send(hub->sink.user, s->id, bytes);
+}
+
+/* Memory that is short costs this push, never half of it. */
+void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
+{
+    struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
+    char *text = o != NULL ? cJSON_PrintUnformatted(o) : NULL;
+    size_t before = out->len;
+    bool ok = text != NULL && put_blob(out, slice_str(text));
+    if (!ok)
+        out->len = before;
+    else if (s != hub->feeding)
+        hub_send(hub, s, buf_slice(&direct));
+    cJSON_free(text);
+    buf_free(&direct);
 }
 
 bool hub_reply_blob(struct hub *hub, struct slice value)

@@ -2,13 +2,14 @@
  *
  * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
  * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
-#include "core/session.h"
+#include "core/job_rdzv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Long enough for nodes that come back to a job within its time to come together (900 s). */
-enum { FORGET_MS = 30 * 60 * 1000 };
+/* Long enough for nodes that come back to a job within its time to come together (900 s); one that is over is kept
+ * for those who ask how it ended. */
+enum { FORGET_MS = 30 * 60 * 1000, FORGET_OVER_MS = 60 * 1000 };
 
 /* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
  * can make a second. */
@@ -63,6 +64,8 @@ void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
     table_remove(&hub->jobs, &job->node);
+    rdzv_free(job->rdzv);
+    free(job->round_nodes);
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);
@@ -123,13 +126,19 @@ static bool is_blank(const struct job *job)
 static uint64_t forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
-    return stays ? UINT64_MAX : job->left_ms + FORGET_MS;
+    bool is_over = job->rdzv != NULL && rdzv_is_over(job->rdzv);
+    return stays ? UINT64_MAX : job->left_ms + (is_over ? FORGET_OVER_MS : FORGET_MS);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 static uint64_t job_deadline(const struct job *job)
 {
-    uint64_t forget = forget_at(job), barriers = barriers_deadline(&job->barriers);
-    return forget < barriers ? forget : barriers;
+    uint64_t others = earlier(forget_at(job), barriers_deadline(&job->barriers));
+    return job->rdzv != NULL ? earlier(others, rdzv_deadline(job->rdzv)) : others;
 }
 
 void job_touch(struct job *job)
@@ -143,33 +152,37 @@ void job_touch(struct job *job)
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
-    hub_log(hub, "job '%s' is forgotten: nobody has been connected for %d minutes", job->name,
-            FORGET_MS / 60000);
+    hub_log(hub, "job '%s' is forgotten: nobody has been connected for %d s", job->name,
+            (int)((hub->now_ms - job->left_ms) / 1000));
     if (hub->jobs.count > 1) {
         job_free(job);
         return;
     }
     attempt_end(job);
+    rdzv_free(job->rdzv);
+    job->rdzv = NULL;
     job_rename(job, "");
 }
 
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
+    if (job->rdzv != NULL && rdzv_deadline(job->rdzv) <= job->hub->now_ms)
+        rdzv_tick(job->rdzv, job->hub->now_ms);
     if (forget_at(job) <= job->hub->now_ms)
         forget(job);
-    else
-        job_touch(job);
 }
 
 /* All of them: that is rare, since requests touch only the job they are for. The successor is fetched before a job
- * may be freed. */
+ * may be freed, and the next deadline is looked for when nothing changes any more. */
 void jobs_tick(struct hub *hub)
 {
-    hub->jobs_deadline_ms = UINT64_MAX;
     struct table_node *node = table_next(&hub->jobs, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         next = table_next(&hub->jobs, node);
         tick(TABLE_ENTRY(node, struct job, node));
     }
+    hub->jobs_deadline_ms = UINT64_MAX;
+    EACH_NODE(at, &hub->jobs)
+    job_touch(TABLE_ENTRY(at, struct job, node));
 }

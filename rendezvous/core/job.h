@@ -17,6 +17,7 @@
 #include "core/store.h"
 
 struct hub;
+struct rdzv;
 
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
@@ -25,9 +26,12 @@ struct job {
     struct store *store;        /* owned */
     struct barriers barriers;
     struct members members;
-    struct list sessions; /* the connections that belong to it (session.in_job) */
-    uint32_t era;         /* the hub's when its attempt began: older connections must not touch the keys */
-    uint64_t left_ms;     /* when the last of its connections went */
+    struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
+    char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
+    uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
+    struct list sessions;    /* the connections that belong to it (session.in_job) */
+    uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms;        /* when the last of its connections went */
 };
 
 /* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */

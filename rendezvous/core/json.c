@@ -22,9 +22,11 @@ void json_append(cJSON *array, cJSON *item)
         cJSON_Delete(item);
 }
 
+/* null says the same as nothing. */
 static const cJSON *field(const cJSON *o, const char *name)
 {
-    return cJSON_GetObjectItemCaseSensitive(o, name);
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+    return cJSON_IsNull(item) ? NULL : item;
 }
 
 static bool missing(const char *name, struct ddp_err *err)

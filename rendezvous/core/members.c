@@ -5,6 +5,7 @@
  * bytes is 2 MB, which is less than the code that would share them is worth. */
 #include "core/members.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,14 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
+void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
+{
+    member->proc_state = proc_state;
+    member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);
+    snprintf(member->wchan, sizeof(member->wchan), "%s", wchan != NULL ? wchan : "");
+    member->looked_ms = now_ms;
+}
+
 /* What the table alone knows; facts.c adds what the open connections show. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
@@ -80,5 +89,8 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
         .exited = member->exited,
         .exit_code = member->exit_code,
         .signal = member->signal,
+        .proc_state = member->proc_state,
+        .cpu_percent = member->cpu_percent,
+        .wchan = member->wchan[0] ? member->wchan : NULL,
     };
 }

@@ -12,7 +12,10 @@
 
 #include <stdint.h>
 
-enum { MEMBER_TEXT_MAX = 256 }; /* bytes of a job id or a host name, with the NUL */
+enum {
+    MEMBER_TEXT_MAX = 256, /* bytes of a job id or a host name, with the NUL */
+    MEMBER_WCHAN_MAX = 24, /* of the name of a kernel function; the end of a long one is cut */
+};
 
 struct member {
     struct list sessions; /* its open connections (session.by_rank) */
@@ -21,7 +24,11 @@ struct member {
     int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
     bool met, exited;
     int exit_code, signal;
-    uint64_t heard_ms; /* last byte of connections that are closed by now */
+    char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
+    int16_t cpu_percent; /* -1 = not known */
+    char wchan[MEMBER_WCHAN_MAX];
+    uint64_t looked_ms; /* when that was told */
+    uint64_t heard_ms;  /* last byte of connections that are closed by now */
 };
 
 struct members {
@@ -51,6 +58,9 @@ struct member *members_at(const struct members *m, uint32_t rank);
 /* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is
  * short. */
 bool member_place(struct member *member, const char *host, int pid);
+
+/* What its agent has just seen of its process; `wchan` NULL = nothing. */
+void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
 
 /* Facts without those that only its connections know (connected, silent_ms, waits_for). */
 struct rank_facts member_facts(const struct members *m, uint32_t rank);

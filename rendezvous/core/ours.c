@@ -3,7 +3,7 @@
  *
  * Here a wrong request is told so in words, other than in requests.c: these answers have room for them,
  * and the caller is our own code, whose user should read what to do. */
-#include "core/session.h"
+#include "core/job_rdzv.h"
 
 #include "core/barrier_report.h"
 #include "core/control.h"
@@ -201,7 +201,7 @@ static void barrier_log(void *user, const char *line)
 }
 
 /* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} */
-static char *left_waiting_json(const struct barrier *barrier, uint32_t rank)
+static cJSON *left_waiting_json(const struct barrier *barrier, uint32_t rank)
 {
     struct buf name = { 0 };
     cJSON *o = cJSON_CreateObject();
@@ -216,9 +216,7 @@ static char *left_waiting_json(const struct barrier *barrier, uint32_t rank)
             json_append(waiting, cJSON_CreateNumber(r));
             n++;
         }
-    char *text = cJSON_PrintUnformatted(o);
-    cJSON_Delete(o);
-    return text;
+    return o;
 }
 
 /* A rank that fails is told of by its agent. One that ends with 0 looks like a success, and only here is known
@@ -227,20 +225,16 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
 {
     struct job *job = user;
     const struct member *member = members_at(&job->members, rank);
-    uint8_t length[8];
     if (!member->exited || member->signal != 0 || member->exit_code != 0)
         return;
-    char *text = left_waiting_json(barrier, rank);
-    write_le(length, text != NULL ? strlen(text) : 0, 8);
+    cJSON *o = left_waiting_json(barrier, rank);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->role != ROLE_AGENT || text == NULL)
-            continue;
-        hub_send(job->hub, s, slice_of(length, sizeof(length)));
-        hub_send(job->hub, s, slice_str(text));
+        if (s->role == ROLE_AGENT)
+            hub_push(job->hub, s, o);
     }
-    cJSON_free(text);
+    cJSON_Delete(o);
 }
 
 struct barrier_env ours_barrier_env(struct job *job)
@@ -255,11 +249,14 @@ struct barrier_env ours_barrier_env(struct job *job)
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* What is in the JSON is control.c's business; here it is bytes in and bytes out. */
+/* What is in the JSON is control.c's business; here it is bytes in and bytes out. What follows from a node's call is
+ * told behind the answer to it. */
 bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     char *answer = control_answer(hub, s, req->blob[0]);
     bool ok = answer != NULL && put_blob(&hub->out, slice_str(answer));
     cJSON_free(answer);
+    if (ok && s->is_node)
+        rdzv_settle(s->job->rdzv, hub->now_ms);
     return ok;
 }

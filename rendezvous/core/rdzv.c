@@ -225,8 +225,8 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     if (!rdzv_is_member(r, node) || node->state == RDZV_NODE_DONE)
         return leaves(r, node, e);
     note_leave(r, node, e, " its round");
-    snprintf(words, sizeof(words), "%.300s was stopped by signal %d", rdzv_name(node, name, sizeof(name)),
-             e->signal);
+    snprintf(words, sizeof(words), "%.300s was stopped by signal %d%s%.150s",
+             rdzv_name(node, name, sizeof(name)), e->signal, e->words[0] ? " from " : "", e->words);
     rdzv_set_cause(r, RDZV_WHY_NODE_LEFT, node, e->signal, words);
     node->leaving = true;
     node->leave_signal = e->signal;

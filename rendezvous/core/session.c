@@ -5,7 +5,7 @@
  * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
  * has to ask whether a session that it holds still lives. Who calls these is above: hub.c for connections
  * that come and go, the handlers for waits and ranks. */
-#include "core/session.h"
+#include "core/job_rdzv.h"
 
 #include <stdlib.h>
 
@@ -67,11 +67,12 @@ void session_detach(struct session *s)
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-static void leave_job(struct session *s)
+static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
     if (job == NULL)
         return;
+    job_node_gone(s, how);
     session_leave_wait(s);
     store_acted(job->store, &s->waiter);
     session_detach(s);
@@ -85,7 +86,7 @@ void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
         return;
-    leave_job(s);
+    leave_job(s, "it joined another job");
     s->job = job;
     list_insert(&job->sessions, &s->in_job);
 }
@@ -118,9 +119,9 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
 }
 
 /* The one place that frees a session; whoever else knows of it is told here. */
-void session_free(struct hub *hub, struct session *s)
+void session_free(struct hub *hub, struct session *s, const char *how)
 {
-    leave_job(s);
+    leave_job(s, how);
     list_remove(&s->midway);
     quota_give(&hub->quota, s->in.cap);
     buf_free(&s->in);
@@ -134,6 +135,6 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
 {
     conn_id conn = s->id;
     hub->closed_by_us++;
-    session_free(hub, s);
+    session_free(hub, s, why);
     hub->sink.close(hub->sink.user, conn, why);
 }

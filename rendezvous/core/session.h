@@ -53,6 +53,7 @@ struct session {
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
     uint64_t midway_since_ms;
     bool has_spoken; /* one whole request has come */
+    bool is_node;    /* in job->rdzv, under `id` */
     enum role role;
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
@@ -73,8 +74,10 @@ struct hub {
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
-    struct ddp_err err; /* why a handler gave up; no words = memory is short */
-    struct buf words;   /* holds facts_of_rank's texts until the next call */
+    struct ddp_err err;      /* why a handler gave up; no words = memory is short */
+    struct buf words;        /* holds facts_of_rank's texts until the next call */
+    struct ddp_err drop_fed; /* with words: the rendezvous has dropped the one being fed */
+    uint32_t lives;          /* of jobs' rendezvous, for their instances */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };
@@ -110,8 +113,8 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer);
 struct session *session_find(const struct hub *hub, conn_id conn);
 /* It belongs to this job from now on; whatever it had in another one ends. */
 void session_enter(struct session *s, struct job *job);
-/* The connection is gone already; its waits and its place in barriers end. */
-void session_free(struct hub *hub, struct session *s);
+/* The connection is gone already, `how` says why; its waits, its place in barriers and in a rendezvous end. */
+void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* The answer to `op` will come later. */
@@ -129,6 +132,9 @@ static inline bool session_is_operator(const struct session *s)
 
 /* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
+struct cJSON;
+/* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
+void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 /* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value);
 /* What has gathered in hub->out goes to the session being fed. */

@@ -104,19 +104,24 @@ static void on_end(struct conn *conn, const char *why)
     struct client *c = (struct client *)conn;
     log_peer(c, why);
     start_ending(c);
-    hub_disconnect(c->clients->hub, c->id, now_ms(c->clients));
+    hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
     c->clients->stepped(c->clients->user);
 }
+
+static const char *const trouble_words[] = {
+    [CONN_SLOW] = "it does not read its replies, too many are queued",
+    [CONN_GONE] = "closed by the peer before its reply",
+    [CONN_BROKEN] = "its replies cannot be written",
+};
 
 /* A client that died is no more than one that went: a warning would be the first line that a user reads of a job whose
  * worker was killed, and lead away from the cause. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
-        log_peer(c, "closed by the peer before its reply");
+        log_peer(c, trouble_words[c->trouble]);
     else
-        log_dropped(c, c->trouble == CONN_SLOW ? "it does not read its replies, too many are queued"
-                                               : "its replies cannot be written");
+        log_dropped(c, trouble_words[c->trouble]);
 }
 
 /* Without a farewell: flushing is just what failed. */
@@ -128,7 +133,7 @@ static void cut_off(struct client *c)
     log_trouble(c);
     move_to(c, SERVED);
     conn_abort(&c->conn);
-    hub_disconnect(hub, c->id, now_ms(c->clients));
+    hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
 void clients_settle(struct clients *clients)

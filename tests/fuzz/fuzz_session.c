@@ -71,7 +71,7 @@ static void do_step(uint8_t what, struct slice bytes)
         open_conn(conn);
     } else if (action == 7) {
         is_open[conn] = false;
-        hub_disconnect(hub, conn, now_ms);
+        hub_disconnect(hub, conn, "closed by the peer", now_ms);
     } else if (action == 6) {
         take_time(bytes.len * 100);
     }

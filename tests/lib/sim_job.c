@@ -81,14 +81,19 @@ int sim_identify(struct sim *sim, conn_id conn, const char *json, struct buf *te
     return answer->data[0];
 }
 
-const char *sim_control(struct sim *sim, conn_id conn, const char *json)
+void sim_say(struct sim *sim, conn_id conn, const char *json)
 {
     struct buf out;
-    struct buf *answer = &sim->conn[conn].out;
-    answer->len = 0;
     begin(&out, OP_CONTROL);
     cr_assert(put_blob(&out, slice_str(json)));
     feed_and_free(sim, conn, &out);
+}
+
+const char *sim_control(struct sim *sim, conn_id conn, const char *json)
+{
+    struct buf *answer = &sim->conn[conn].out;
+    answer->len = 0;
+    sim_say(sim, conn, json);
     cr_assert(answer->len >= 8 && answer->len == 8 + get_u64(answer->data), "no answer to %s", json);
     cr_assert(buf_append(answer, "", 1));
     answer->len = 0;

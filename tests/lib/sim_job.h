@@ -29,6 +29,8 @@ void sim_later(struct sim *sim, uint64_t now_ms);
 
 /* CONTROL from any connection; the answer's JSON text is valid until the next call. */
 const char *sim_control(struct sim *sim, conn_id conn, const char *json);
+/* The same without looking at what comes back. */
+void sim_say(struct sim *sim, conn_id conn, const char *json);
 /* Connect and greet in dialect C. */
 void sim_client(struct sim *sim, conn_id conn);
 /* IDENTIFY with any JSON; returns the status byte, `text` (may be NULL) gets the words. */

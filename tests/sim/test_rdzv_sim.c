@@ -204,7 +204,7 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 3);
     rsim_expect(&sim, "[  1000] node 0 (n0) leaves its round: signal 15 from pid 77 (bash) of bob\n"
-                      "[  1000] round 1 stops: node 0 (n0) was stopped by signal 15\n"
+                      "[  1000] round 1 stops: node 0 (n0) was stopped by signal 15 from pid 77 (bash) of bob\n"
                       "[  1000]   n1 < stop round 1: node_left\n"
                       "[  1000]   n2 < stop round 1: node_left\n"
                       "[  1000]   n3 < stop round 1: node_left\n"
@@ -236,7 +236,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
     rsim_stopped(&sim, 0, 1);
     rsim_stopped(&sim, 1, 1);
     rsim_expect(&sim, "[     0] node 0 (n0) leaves its round: signal 2 from pid 77 (bash) of bob\n"
-                      "[     0] round 1 stops: node 0 (n0) was stopped by signal 2\n"
+                      "[     0] round 1 stops: node 0 (n0) was stopped by signal 2 from pid 77 (bash) of bob\n"
                       "[     0]   n1 < stop round 1: node_left\n"
                       "[     0] node 0 (n0) has stopped\n"
                       "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"

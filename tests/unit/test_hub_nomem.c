@@ -188,7 +188,7 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
     if (step->kind == CONNECT)
         hub_connect(hub, step->conn, "peer", now_ms);
     else if (step->kind == LEAVE)
-        hub_disconnect(hub, step->conn, now_ms);
+        hub_disconnect(hub, step->conn, "closed by the peer", now_ms);
     else if (step->kind == TICK)
         hub_tick(hub, now_ms);
     if (step->kind != FEED)

@@ -1,0 +1,173 @@
+/* control_push.c -- what a rendezvous tells its nodes, as JSON.
+ *
+ * A round is told to thousands of nodes at once, and its list of nodes is the same for all: it is printed once, when
+ * the round begins, and put into each node's message as it is. */
+#include "core/control.h"
+
+#include "core/job_rdzv.h"
+#include "core/json.h"
+
+#include <stdlib.h>
+
+/* --- pieces ----------------------------------------------------------------------------------------------- */
+
+static void add_number(cJSON *o, const char *name, uint64_t value)
+{
+    cJSON_AddNumberToObject(o, name, (double)value);
+}
+
+/* UINT64_MAX stands for "never". */
+static void add_ms(cJSON *o, const char *name, uint64_t ms)
+{
+    if (ms == UINT64_MAX)
+        cJSON_AddNullToObject(o, name);
+    else
+        add_number(o, name, ms);
+}
+
+char *control_round_nodes(const struct rdzv_round *world)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (uint32_t i = 0; i < world->nnodes && i < RDZV_LIST_MAX; i++) {
+        const struct rdzv_seat *seat = &world->seats[i];
+        cJSON *row = cJSON_CreateObject();
+        add_number(row, "node_rank", seat->node_rank);
+        cJSON_AddStringToObject(row, "host", seat->host);
+        add_number(row, "nproc", seat->nproc);
+        cJSON_AddStringToObject(row, "addr", seat->addr);
+        json_append(array, row);
+    }
+    char *text = cJSON_PrintUnformatted(array);
+    cJSON_Delete(array);
+    return text;
+}
+
+/* How the worker ended, by the one of the three that says it. */
+static void add_end(cJSON *o, const struct rdzv_cause *cause)
+{
+    if (cause->error != 0)
+        cJSON_AddNumberToObject(o, "error", cause->error);
+    else if (cause->signal != 0)
+        cJSON_AddNumberToObject(o, "signal", cause->signal);
+    else
+        cJSON_AddNumberToObject(o, "exit_code", cause->exit_code);
+}
+
+static void add_worker(cJSON *o, const struct rdzv_cause *cause)
+{
+    cJSON_AddNumberToObject(o, "rank", cause->rank);
+    cJSON_AddNumberToObject(o, "local_rank", cause->local_rank);
+    cJSON_AddNumberToObject(o, "pid", cause->pid);
+    add_end(o, cause);
+    cJSON_AddStringToObject(o, "no_retry", rdzv_no_restart_word(cause->no_retry));
+    cJSON_AddBoolToObject(o, "victim", cause->is_victim);
+    if (cause->log[0] != '\0')
+        cJSON_AddStringToObject(o, "log", cause->log);
+}
+
+static void add_lines(cJSON *o, const struct rdzv_cause *cause)
+{
+    cJSON *lines = cJSON_AddArrayToObject(o, "stderr");
+    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+        json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
+}
+
+void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
+{
+    if (cause == NULL) {
+        cJSON_AddNullToObject(o, "cause");
+        return;
+    }
+    cJSON *c = cJSON_AddObjectToObject(o, "cause");
+    cJSON_AddStringToObject(c, "why", rdzv_why_word(cause->why));
+    cJSON_AddNumberToObject(c, "node_rank", cause->node_rank);
+    cJSON_AddStringToObject(c, "host", cause->host);
+    add_number(c, "after_ms", cause->after_ms);
+    cJSON_AddStringToObject(c, "words", cause->words);
+    if (cause->rank >= 0)
+        add_worker(c, cause);
+    add_lines(c, cause);
+}
+
+/* --- the four kinds --------------------------------------------------------------------------------------- */
+
+static void fill_round(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
+{
+    const struct rdzv_round *world = tell->world;
+    add_number(o, "round", world->round);
+    add_number(o, "attempt", world->attempt);
+    add_number(o, "restarts", world->restarts);
+    add_number(o, "node_rank", tell->node_rank);
+    add_number(o, "nnodes", world->nnodes);
+    add_number(o, "first_rank", tell->first_rank);
+    add_number(o, "world_size", world->world_size);
+    cJSON_AddRawToObject(o, "nodes", job->round_nodes);
+}
+
+static void fill_waiting(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
+{
+    (void)job;
+    const struct rdzv_waiting *w = tell->waiting;
+    cJSON_AddStringToObject(o, "state", rdzv_state_word(w->state));
+    add_number(o, "joined", w->joined);
+    add_number(o, "min", w->min);
+    add_number(o, "max", w->max);
+    add_number(o, "spare", w->spare);
+    add_number(o, "returning", w->returning);
+    add_ms(o, "left_ms", w->left_ms);
+    add_ms(o, "last_call_ms", w->last_call_ms);
+    add_number(o, "backoff_ms", w->backoff_ms);
+    cJSON *nodes = cJSON_AddArrayToObject(o, "nodes");
+    for (uint32_t i = 0; i < w->n_hosts; i++)
+        json_append(nodes, cJSON_CreateString(w->hosts[i]));
+    cJSON *missing = cJSON_AddArrayToObject(o, "missing");
+    for (uint32_t i = 0; i < w->n_missing_listed; i++)
+        json_append(missing, cJSON_CreateNumber(w->missing[i]));
+    add_number(o, "missing_count", w->n_missing);
+}
+
+static void fill_stop(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
+{
+    (void)job;
+    add_number(o, "round", tell->round);
+    cJSON_AddStringToObject(o, "why", rdzv_why_word(tell->why));
+    control_add_cause(o, tell->cause);
+}
+
+static void fill_verdict(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
+{
+    fill_stop(job, tell, o);
+    cJSON_AddStringToObject(o, "next", tell->restart ? "restart" : "finish");
+    add_number(o, "attempt", tell->attempt);
+    add_number(o, "backoff_ms", tell->backoff_ms);
+    cJSON_AddStringToObject(o, "no_restart", rdzv_no_restart_word(tell->no_restart));
+    cJSON *codes = cJSON_AddObjectToObject(o, "exit");
+    cJSON_AddNumberToObject(codes, "first", tell->exit.first);
+    cJSON_AddNumberToObject(codes, "max", tell->exit.max);
+    cJSON_AddNumberToObject(codes, "rank0", tell->exit.rank0);
+}
+
+/* --- out -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *kind;
+    void (*fill)(const struct job *job, const struct rdzv_tell *tell, cJSON *o);
+} kinds[] = {
+    [RDZV_TELL_ROUND] = { "round", fill_round },
+    [RDZV_TELL_WAITING] = { "waiting", fill_waiting },
+    [RDZV_TELL_STOP] = { "stop", fill_stop },
+    [RDZV_TELL_VERDICT] = { "verdict", fill_verdict },
+};
+
+void control_push(void *user, uint64_t node, const struct rdzv_tell *tell)
+{
+    struct job *job = user;
+    struct session *s = session_find(job->hub, node);
+    if (s == NULL)
+        return;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", kinds[tell->kind].kind);
+    kinds[tell->kind].fill(job, tell, o);
+    hub_push(job->hub, s, o);
+    cJSON_Delete(o);
+}

@@ -1,0 +1,376 @@
+/* control_rdzv.c -- what agents say about their node, from JSON to rdzv.h.
+ *
+ * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off
+ * for a while speaks of a round that is over, and must hear that before it disturbs the next one. Texts and numbers
+ * are compared with their limits here; what they mean together is the rendezvous' business. */
+#include "core/control.h"
+
+#include "base/endpoint.h"
+#include "core/job_rdzv.h"
+#include "core/json.h"
+
+#include <stddef.h>
+
+/* --- join ------------------------------------------------------------------------------------------------- */
+
+/* Fields that are copied as they are. What is missing stays 0 or "". */
+enum field_kind { TEXT, WHOLE, FLAG };
+
+struct join_field {
+    const char *name;
+    size_t at, size; /* in struct rdzv_join */
+    enum field_kind kind;
+    bool needed;
+    int64_t min, max;
+};
+
+/* Milliseconds: a year is as good as for ever, and sums of a few cannot overflow. */
+#define MS_MAX (366ll * 24 * 3600 * 1000)
+
+#define AT(member) offsetof(struct rdzv_join, member), sizeof(((struct rdzv_join *)0)->member)
+static const struct join_field fields[] = {
+    { "job", AT(job), TEXT, true, 0, 0 },
+    { "instance", AT(instance), TEXT, false, 0, 0 },
+    { "version", AT(version), TEXT, true, 0, 0 },
+    { "host", AT(host), TEXT, true, 0, 0 },
+    { "boot_id", AT(boot_id), TEXT, false, 0, 0 },
+    { "addr", AT(addr), TEXT, false, 0, 0 },
+    { "command", AT(command), TEXT, false, 0, 0 },
+    { "pid", AT(pid), WHOLE, true, 1, INT32_MAX },
+    { "pid_start", AT(pid_start), WHOLE, false, 0, 1ll << 52 },
+    { "nnodes_min", AT(nnodes_min), WHOLE, true, 1, INT32_MAX },
+    { "nnodes_max", AT(nnodes_max), WHOLE, true, 1, INT32_MAX },
+    { "node_rank", AT(node_rank), WHOLE, false, -1, INT32_MAX },
+    { "nproc", AT(nproc), WHOLE, true, 1, INT32_MAX },
+    { "nproc_given", AT(nproc_given), FLAG, false, 0, 0 },
+    { "uneven", AT(uneven), FLAG, false, 0, 0 },
+    { "max_restarts", AT(max_restarts), WHOLE, false, 0, INT32_MAX },
+    { "max_no_progress", AT(max_no_progress), WHOLE, false, 0, INT32_MAX },
+    { "backoff_ms", AT(backoff_ms), WHOLE, false, 0, MS_MAX },
+    { "backoff_cap_ms", AT(backoff_cap_ms), WHOLE, false, 0, MS_MAX },
+    { "last_call_ms", AT(last_call_ms), WHOLE, false, 0, MS_MAX },
+    { "join_timeout_ms", AT(join_timeout_ms), WHOLE, false, 0, MS_MAX },
+    { "node_timeout_ms", AT(node_timeout_ms), WHOLE, false, 0, MS_MAX },
+    { "grace_ms", AT(grace_ms), WHOLE, false, 0, MS_MAX },
+};
+
+/* A number of 4 or 8 bytes; -1 is the same in both. */
+static void put_whole(void *at, size_t size, int64_t value)
+{
+    int32_t small = (int32_t)value;
+    memcpy(at, size == sizeof(small) ? (void *)&small : (void *)&value, size);
+}
+
+static bool read_text(const cJSON *request, const struct join_field *f, const char **at, struct ddp_err *err)
+{
+    *at = "";
+    return f->needed ? json_text(request, f->name, RDZV_TEXT_MAX - 1, at, err)
+                     : json_text_or(request, f->name, RDZV_TEXT_MAX - 1, at, err);
+}
+
+static bool read_whole(const cJSON *request, const struct join_field *f, void *at, struct ddp_err *err)
+{
+    int64_t value = f->min > 0 ? f->min : f->min < 0 ? -1 : 0;
+    if (f->needed ? !json_integer(request, f->name, f->min, f->max, &value, err)
+                  : !json_integer_or(request, f->name, f->min, f->max, &value, err))
+        return false;
+    put_whole(at, f->size, value);
+    return true;
+}
+
+static bool read_field(const cJSON *request, const struct join_field *f, struct rdzv_join *join,
+                       struct ddp_err *err)
+{
+    void *at = (char *)join + f->at;
+    switch (f->kind) {
+    case TEXT:
+        return read_text(request, f, at, err);
+    case WHOLE:
+        return read_whole(request, f, at, err);
+    case FLAG:
+        break;
+    }
+    *(bool *)at = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, f->name));
+    return true;
+}
+
+/* The index of a word, or the first one's when it is missing. */
+static bool read_word(const cJSON *request, const char *name, const char *const words[], int n, int *which,
+                      struct ddp_err *err)
+{
+    const char *word = words[0];
+    if (!json_text_or(request, name, 16, &word, err))
+        return false;
+    for (*which = 0; *which < n; ++*which)
+        if (strcmp(word, words[*which]) == 0)
+            return true;
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\" \"%s\" is not known", name, word);
+    return false;
+}
+
+static bool read_join(const cJSON *request, struct rdzv_join *join, struct ddp_err *err)
+{
+    static const char *const modes[] = { "static", "elastic" };
+    static const char *const grows[] = {
+        [RDZV_GROW_AGREED] = "agreed", [RDZV_GROW_NOW] = "now", [RDZV_GROW_NEVER] = "never"
+    };
+    int elastic, grow;
+    *join = (struct rdzv_join){ .node_rank = -1 };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (!read_field(request, &fields[i], join, err))
+            return false;
+    if (!read_word(request, "mode", modes, 2, &elastic, err) ||
+        !read_word(request, "grow", grows, 3, &grow, err))
+        return false;
+    join->elastic = elastic == 1;
+    join->grow = (enum rdzv_grow)grow;
+    return true;
+}
+
+static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char *advice)
+{
+    cJSON_AddStringToObject(answer, "code", code);
+    if (advice != NULL)
+        cJSON_AddStringToObject(answer, "advice", advice);
+    if (hub->err.msg[0] == '\0')
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "refused: %s", code);
+    return false;
+}
+
+/* The job whose rendezvous a node that says `join` means. NULL: refused. */
+static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
+{
+    struct job *job = s->is_node ? s->job : job_claim(hub, join->job);
+    if (job != NULL && job->name[0] == '\0')
+        job_rename(job, join->job);
+    if (job == NULL || job_rdzv(job) == NULL) {
+        ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no room for job '%s'", join->job);
+        refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
+               rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
+        return NULL;
+    }
+    return job;
+}
+
+/* "10.0.0.2" of "10.0.0.2:41234": the address that the store sees is one that others may try. */
+static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
+{
+    if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
+        join->addr = peer->host;
+}
+
+static bool welcome(struct session *s, struct job *job, cJSON *answer)
+{
+    session_enter(s, job);
+    job_node_joined(s);
+    cJSON_AddStringToObject(answer, "job", job->name);
+    cJSON_AddStringToObject(answer, "instance", rdzv_instance(job->rdzv));
+    cJSON_AddStringToObject(answer, "state", rdzv_is_spare(job->rdzv, s->id) ? "spare" : "waiting");
+    return true;
+}
+
+/* What follows from it is told behind the answer: see on_control. */
+bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct rdzv_join join;
+    struct rdzv_refusal refusal = { .code = RDZV_WELCOME };
+    struct endpoint peer;
+    if (!read_join(request, &join, &hub->err))
+        return refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+    struct job *job = joined_job(hub, s, &join, answer);
+    if (job == NULL)
+        return false;
+    fill_address(&join, s, &peer);
+    if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
+        return welcome(s, job, answer);
+    job_touch(job);
+    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
+    return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
+}
+
+/* --- about a round ---------------------------------------------------------------------------------------- */
+
+/* The round that a node speaks of; NULL when it is none. */
+static struct rdzv *read_round(struct hub *hub, struct session *s, const cJSON *request, uint32_t *round)
+{
+    int64_t value;
+    if (!s->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        return NULL;
+    }
+    if (!json_integer(request, "round", 0, UINT32_MAX, &value, &hub->err))
+        return NULL;
+    *round = (uint32_t)value;
+    return s->job->rdzv;
+}
+
+/* True when it was acted on. */
+static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    if (how == RDZV_OK)
+        return true;
+    rdzv_facts(r, &facts);
+    if (how == RDZV_STALE_ROUND)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, now is round %u", round, facts.round);
+    else
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
+    return refuse(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
+}
+
+/* "" and whatever we do not know allow another attempt: a newer agent's reason is no reason for us. */
+static enum rdzv_no_restart read_no_retry(const cJSON *request)
+{
+    const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(request, "no_retry"));
+    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE };
+    for (size_t i = 0; word != NULL && i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
+            return known[i];
+    return RDZV_NO_RESTART_NONE;
+}
+
+/* `lines` is the caller's, with room for RDZV_STDERR_MAX; what is beyond that, or no text, is left out. */
+static void read_lines(const cJSON *request, struct rdzv_failure *f, const char *lines[])
+{
+    const cJSON *line;
+    f->stderr_lines = lines;
+    cJSON_ArrayForEach(line, cJSON_GetObjectItemCaseSensitive(request, "stderr"))
+    {
+        if (f->n_stderr_lines < RDZV_STDERR_MAX && cJSON_IsString(line))
+            lines[f->n_stderr_lines++] = line->valuestring;
+    }
+}
+
+static bool read_failure(const cJSON *request, struct rdzv_failure *f, const char *lines[],
+                         struct ddp_err *err)
+{
+    int64_t rank, local_rank = -1, pid = 0, code = 0, signal = 0, error = 0;
+    *f = (struct rdzv_failure){ .words = "", .log = "" };
+    if (!json_integer(request, "rank", 0, WIRE_MAX_RANKS, &rank, err) ||
+        !json_integer_or(request, "local_rank", -1, WIRE_MAX_RANKS, &local_rank, err) ||
+        !json_integer_or(request, "pid", 0, INT32_MAX, &pid, err) ||
+        !json_integer_or(request, "exit_code", INT32_MIN, INT32_MAX, &code, err) ||
+        !json_integer_or(request, "signal", 0, 255, &signal, err) ||
+        !json_integer_or(request, "error", 0, 4095, &error, err) ||
+        !json_text_or(request, "words", 4096, &f->words, err) ||
+        !json_text_or(request, "log", 4096, &f->log, err))
+        return false;
+    f->rank = (int32_t)rank;
+    f->local_rank = (int32_t)local_rank;
+    f->pid = (int)pid;
+    f->exit_code = (int)code;
+    f->signal = (int)signal;
+    f->error = (int)error;
+    f->no_retry = read_no_retry(request);
+    read_lines(request, f, lines);
+    return true;
+}
+
+typedef enum rdzv_answer (*tell_failure)(struct rdzv *r, uint64_t node, uint32_t round,
+                                         const struct rdzv_failure *failure, uint64_t now_ms);
+
+static bool about_failure(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer,
+                          tell_failure tell)
+{
+    struct rdzv_failure failure;
+    const char *lines[RDZV_STDERR_MAX];
+    uint32_t round;
+    struct rdzv *r = read_round(hub, s, request, &round);
+    return r != NULL && read_failure(request, &failure, lines, &hub->err) &&
+           answered(hub, r, round, tell(r, s->id, round, &failure, hub->now_ms), answer);
+}
+
+bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    return about_failure(hub, s, request, answer, rdzv_failed);
+}
+
+bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    return about_failure(hub, s, request, answer, rdzv_explain);
+}
+
+bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    uint32_t round;
+    struct rdzv *r = read_round(hub, s, request, &round);
+    return r != NULL && answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
+}
+
+bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    uint32_t round;
+    int64_t max_code = 0, rank0 = INT64_MIN;
+    struct rdzv *r = read_round(hub, s, request, &round);
+    if (r == NULL || !json_integer_or(request, "max_code", INT32_MIN, INT32_MAX, &max_code, &hub->err) ||
+        !json_integer_or(request, "rank0_code", INT32_MIN, INT32_MAX, &rank0, &hub->err))
+        return false;
+    struct rdzv_stopped how = {
+        .unkillable = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "unkillable")),
+        .max_code = (int)max_code,
+        .has_rank0 = rank0 != INT64_MIN,
+        .rank0_code = rank0 != INT64_MIN ? (int)rank0 : 0,
+    };
+    return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
+}
+
+/* Allowed at any time: also a node that is in no round has a user who stops it. */
+bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)answer;
+    int64_t signal = 0;
+    const char *by = "";
+    if (!json_integer_or(request, "signal", 0, 255, &signal, &hub->err) ||
+        !json_text_or(request, "by", 4096, &by, &hub->err))
+        return false;
+    if (s->is_node)
+        rdzv_leave(s->job->rdzv, s->id, (int)signal, by, hub->now_ms);
+    return true;
+}
+
+bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    int64_t round = -1;
+    if (!s->is_node)
+        return false;
+    rdzv_facts(s->job->rdzv, &facts);
+    if (!json_integer_or(request, "round", 0, UINT32_MAX, &round, &hub->err) || round < 0 ||
+        round == facts.round)
+        return false;
+    answered(hub, s->job->rdzv, (uint32_t)round, RDZV_STALE_ROUND, answer);
+    return true;
+}
+
+/* --- heartbeat -------------------------------------------------------------------------------------------- */
+
+/* [local_rank, "D", percent, "wchan"] about a worker of this node; what is no such row is passed over. */
+static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
+{
+    const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
+    const char *letter = cJSON_GetStringValue(cJSON_GetArrayItem(row, 1));
+    const char *wchan = cJSON_GetStringValue(cJSON_GetArrayItem(row, 3));
+    if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc)
+        return;
+    struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
+    if (member != NULL)
+        member_look(member, letter != NULL ? letter[0] : '\0',
+                    cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+}
+
+/* That it lives has been noted with its bytes. */
+bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct rdzv_node_facts node;
+    const cJSON *row;
+    if (control_is_stale(hub, s, request, answer))
+        return false;
+    if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node))
+        return true;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(request, "workers"))
+    {
+        note_worker(s->job, &node, row);
+    }
+    job_look_at_grow_keys(s->job);
+    return true;
+}

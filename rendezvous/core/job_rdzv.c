@@ -1,0 +1,148 @@
+/* job_rdzv.c -- see job_rdzv.h. */
+#include "core/job_rdzv.h"
+
+#include "base/progress_key.h"
+#include "core/control.h"
+#include "core/decimal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Keys by which workers and the rendezvous speak of growth: how many nodes could be taken in, and one for each rank
+ * that agrees to be restarted for it. */
+#define WAITING_KEY "/ddprun/waiting_nodes"
+#define AGREED_KEY  "/ddprun/grow/"
+
+/* --- what the rendezvous asks for ------------------------------------------------------------------------- */
+
+/* The ranks' places are told by worker_started, as they come to life. */
+static bool begin(void *user, const struct rdzv_round *world)
+{
+    struct job *job = user;
+    struct job_name name = { .job = job->name, .attempt = world->attempt, .world_size = world->world_size };
+    char *nodes = control_round_nodes(world);
+    if (nodes == NULL || !attempt_begin(job, &name, true)) {
+        free(nodes);
+        return false;
+    }
+    free(job->round_nodes);
+    job->round_nodes = nodes;
+    job->agreed = 0;
+    return true;
+}
+
+/* The worker that came furthest counts: PyTorch programs tell one rank's step, ours every rank's. */
+static int64_t progress(void *user)
+{
+    const struct job *job = user;
+    const struct slot *at = NULL;
+    struct slice key, value, prefix = slice_str(PROGRESS_KEY);
+    int64_t best = -1, step;
+    while (store_next(job->store, &at, &key, &value))
+        if (key.len > prefix.len && slice_equal(slice_of(key.data, prefix.len), prefix) &&
+            decimal_parse(value, &step) && step > best)
+            best = step;
+    return best;
+}
+
+/* A full store keeps the old number: workers are asked a little later then. */
+static void waiting_nodes(void *user, uint32_t count)
+{
+    struct job *job = user;
+    char text[DECIMAL_MAX];
+    job->spares = count;
+    store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
+}
+
+/* Not a node any more, so that its end is not told to the rendezvous, which wants it. The one being fed is closed by
+ * hub_feed. */
+static void drop(void *user, uint64_t node, const char *why)
+{
+    struct hub *hub = ((struct job *)user)->hub;
+    struct session *s = session_find(hub, node);
+    if (s == NULL)
+        return;
+    s->is_node = false;
+    if (s == hub->feeding)
+        ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
+    else
+        session_drop(hub, s, why);
+}
+
+static void log_line_of(void *user, const char *line)
+{
+    hub_log(((struct job *)user)->hub, "%s", line);
+}
+
+/* --- its life --------------------------------------------------------------------------------------------- */
+
+/* The hub's nonce tells this store from one of yesterday on the same port, the number one life of the job from the
+ * next. */
+static struct rdzv *make(struct job *job)
+{
+    struct hub *hub = job->hub;
+    char instance[RDZV_TEXT_MAX];
+    struct rdzv_env env = { .user = job,
+                            .tell = control_push,
+                            .begin = begin,
+                            .progress = progress,
+                            .waiting_nodes = waiting_nodes,
+                            .drop = drop,
+                            .log = log_line_of };
+    snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
+    return rdzv_new(&env, &hub->quota, job->name, instance);
+}
+
+/* Where one job is served, its end is the end: who comes later is told so. */
+struct rdzv *job_rdzv(struct job *job)
+{
+    if (job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv)) {
+        attempt_end(job);
+        rdzv_free(job->rdzv);
+        job->rdzv = NULL;
+    }
+    if (job->rdzv == NULL)
+        job->rdzv = make(job);
+    return job->rdzv;
+}
+
+/* --- nodes ------------------------------------------------------------------------------------------------ */
+
+void job_node_joined(struct session *s)
+{
+    s->is_node = true;
+}
+
+void job_node_heard(struct session *s)
+{
+    if (s->is_node)
+        rdzv_heard(s->job->rdzv, s->id, s->job->hub->now_ms);
+}
+
+void job_node_gone(struct session *s, const char *how)
+{
+    if (!s->is_node)
+        return;
+    s->is_node = false;
+    rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
+}
+
+void job_pardon(struct job *job)
+{
+    for (uint64_t node = 0; job->rdzv != NULL && (node = rdzv_next_node(job->rdzv, node)) != 0;)
+        rdzv_heard(job->rdzv, node, job->hub->now_ms);
+}
+
+/* Looked at with the heartbeats, from the first rank on that had not agreed last time: a request for a key costs
+ * nothing, and a world of thousands is walked once. */
+void job_look_at_grow_keys(struct job *job)
+{
+    if (job->rdzv == NULL || job->spares == 0)
+        return;
+    for (char key[64]; job->agreed < job->members.world_size; job->agreed++) {
+        snprintf(key, sizeof(key), AGREED_KEY "%u", job->agreed);
+        if (store_get(job->store, slice_str(key)).len == 0)
+            return;
+    }
+    rdzv_grow_agreed(job->rdzv, job->hub->now_ms);
+}

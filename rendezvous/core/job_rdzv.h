@@ -1,0 +1,32 @@
+/* job_rdzv.h -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
+ * key spaces and JSON. The decisions are rdzv.h's; here is only the wiring.
+ *
+ *     agent's call -> control_rdzv.c -> rdzv -> job_rdzv.c (begin an attempt, drop a node, log)
+ *                                            -> control_push.c (round, waiting, stop, verdict as JSON) */
+#ifndef RENDEZVOUS_JOB_RDZV_H
+#define RENDEZVOUS_JOB_RDZV_H
+
+#include "core/rdzv.h"
+#include "core/session.h"
+
+/* The rendezvous of the job, made when it has none, or when its last one is over and another may begin. NULL when
+ * memory is short. */
+struct rdzv *job_rdzv(struct job *job);
+
+/* This session is a node from now on. */
+void job_node_joined(struct session *s);
+/* Bytes have come from it. */
+void job_node_heard(struct session *s);
+/* It is none any more: its connection is gone, `how` says what happened to it. */
+void job_node_gone(struct session *s, const char *how);
+
+/* Have all ranks agreed to a bigger world? Then the next round begins. */
+void job_look_at_grow_keys(struct job *job);
+
+/* Everybody gets another full time to be heard of: it was we who stood still. */
+void job_pardon(struct job *job);
+
+/* control_push.c: env.tell. */
+void control_push(void *job, uint64_t node, const struct rdzv_tell *tell);
+
+#endif

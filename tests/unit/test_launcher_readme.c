@@ -1,4 +1,5 @@
 /* launcher/README.md says what the tables say. */
+#include "tables/dial_findings.h"
 #include "tables/exit_codes.h"
 #include "text/prefix.h"
 #include "tables/signals.h"
@@ -54,5 +55,15 @@ Test(launcher_readme, has_every_signal, .init = read_it)
 #define X(name, act, may_stop, guardian, agent, worker) \
     expect_row("\n| SIG" #name " | " guardian " | " agent " | " worker " |\n");
     SIGNAL_LIST(X)
+#undef X
+}
+
+Test(launcher_readme, has_every_finding_and_marks_what_is_told_at_once, .init = read_it)
+{
+#define X(code, stage, error, least_ms, sure, sentence, advice) \
+    expect_row(#code);                                          \
+    if (sure)                                                   \
+        expect_row(#code " *");
+    DIAL_FINDINGS(X)
 #undef X
 }

@@ -21,11 +21,14 @@
 #include "server/listener.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20 };
+enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, NONCE_BYTES = 8 };
 
 struct store_server {
     uv_loop_t loop;
@@ -41,6 +44,7 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     uv_thread_t thread;
+    char instance[2 * NONCE_BYTES + 1]; /* the hub's */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -232,6 +236,16 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
+/* A store that is started again on the same port must not be taken for the one before. Without random bytes the
+ * clock and the pid have to do: two lives differ in one of them. */
+static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
+{
+    uint64_t nonce;
+    if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
+        nonce = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
+}
+
 /* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
  * server's inside. */
 static struct store_server *server_new(const struct store_server_options *o)
@@ -241,7 +255,10 @@ static struct store_server *server_new(const struct store_server_options *o)
     if (s == NULL)
         return NULL;
     clients_init(&s->clients);
-    s->hub = hub_new(&o->limits, &sink);
+    struct hub_limits limits = o->limits;
+    limits.instance = s->instance;
+    make_nonce(s->instance);
+    s->hub = hub_new(&limits, &sink);
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);

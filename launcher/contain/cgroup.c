@@ -43,15 +43,14 @@ static const char *read_file(const char *dir, const char *name, struct buf *text
 
 /* --- find ------------------------------------------------------------------------------------------------ */
 
-static bool locate(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+static bool locate(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
-    struct buf groups = { 0 }, mounts = { 0 };
+    struct buf groups = { 0 };
     const char *reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
-    bool found = procfs_read("/proc/self/cgroup", &groups) && procfs_read("/proc/self/mountinfo", &mounts) &&
-                 cgroup_locate((const char *)groups.data, (const char *)mounts.data, dir, &reason);
+    bool found = procfs_read("/proc/self/cgroup", &groups) && mounts[0] != '\0' &&
+                 cgroup_locate((const char *)groups.data, mounts, dir, &reason);
     snprintf(why, CGROUP_WHY_MAX, "%s", found ? "" : reason);
     buf_free(&groups);
-    buf_free(&mounts);
     return found;
 }
 
@@ -67,9 +66,9 @@ static bool is_threaded(const char *dir)
 
 /* To move a process between two groups one must be able to write to the cgroup.procs of both and of their common
  * parent, which here is our own. */
-bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+bool cgroup_find(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
-    if (!locate(dir, why))
+    if (!locate(mounts, dir, why))
         return false;
     const char *problem = NULL;
     if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0 || !may_write(dir, "cgroup.procs"))
@@ -88,7 +87,7 @@ bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
  * Open, as a child is born into a descriptor (birth.c). */
 int cgroup_make(const char *dir)
 {
-    if (mkdir(dir, 0755) != 0 && errno != EEXIST)
+    if (mkdir(dir, 0755) != 0)
         return -1;
     if (!may_write(dir, "cgroup.kill")) {
         int error = errno == ENOENT ? ENOSYS : errno;

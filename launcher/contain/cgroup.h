@@ -12,11 +12,12 @@
 
 enum { CGROUP_WHY_MAX = 160 };
 
-/* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. */
-bool cgroup_find(char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
+/* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. `mounts` is
+ * the text of /proc/self/mountinfo, "" = it cannot be read. */
+bool cgroup_find(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
-/* Make the group and return a descriptor of its directory, which the caller closes; -1: errno. ENOSYS: the kernel is
- * older than 5.14 and cannot kill a group at once. */
+/* Make the group and return a descriptor of its directory, which the caller closes; -1: errno. EEXIST: one of that name
+ * is left, and may have been killed. ENOSYS: the kernel is older than 5.14 and cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
 /* SIGKILL to everybody in the group and below, as one act. False when it is gone. */

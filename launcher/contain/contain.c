@@ -13,6 +13,7 @@
 
 #include "contain/cgroup.h"
 #include "contain/pidns.h"
+#include "contain/procfs.h"
 #include "contain/record.h"
 
 #include "base/log.h"
@@ -34,11 +35,11 @@ struct contain {
     enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
     bool may_fall_back;     /* nobody asked for this layer */
     bool recorded;
-    char *job, *cookie;           /* owned; cookie "" = none */
-    char group[CGROUP_PATH_MAX];  /* of the job, below our own; "" = none */
-    char inside[CGROUP_PATH_MAX]; /* of the attempt; "" = none yet */
-    int group_fd;                 /* the directory of `inside` */
-    int host_proc;                /* with pidns: the host's /proc */
+    char *job, *cookie;          /* owned; cookie "" = none */
+    struct buf mounts;           /* text of /proc/self/mountinfo */
+    char group[CGROUP_PATH_MAX]; /* below our own; "" = none */
+    int group_fd;                /* its directory, while an attempt has it; -1 = none */
+    int host_proc;               /* with pidns: the host's /proc */
     char words[WORDS_MAX];
 };
 
@@ -90,7 +91,7 @@ static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_e
         snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (nothing is stronger)");
         return pidns_probe(err);
     }
-    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && cgroup_find(own, why))
+    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && cgroup_find(contain_mounts(c), own, why))
         choose_cgroup(c, own);
     else
         choose_plain(c, why);
@@ -106,6 +107,7 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
     if (c == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     c->group_fd = c->host_proc = -1;
+    procfs_read("/proc/self/mountinfo", &c->mounts);
     c->job = strdup(options->job);
     c->cookie = strdup(options->cookie != NULL ? options->cookie : "");
     ddp_status status = c->job != NULL && c->cookie != NULL ? choose(c, options->kind, err)
@@ -126,6 +128,7 @@ void contain_close(struct contain *c)
         close(c->group_fd);
     if (c->host_proc >= 0)
         close(c->host_proc);
+    buf_free(&c->mounts);
     free(c->job);
     free(c->cookie);
     free(c);
@@ -134,6 +137,11 @@ void contain_close(struct contain *c)
 const char *contain_words(const struct contain *c)
 {
     return c->words;
+}
+
+const char *contain_mounts(const struct contain *c)
+{
+    return c->mounts.data != NULL ? (const char *)c->mounts.data : "";
 }
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
@@ -171,40 +179,28 @@ static void write_record(struct contain *c)
                  err.msg);
 }
 
-/* Of the attempt before. Somebody who cannot be killed may still be in it; then it stays, and the next one has
- * another name. */
+/* Of the attempt before: the next one's has the same name, by which the guardian knows it, and is another group. Who cannot
+ * be killed would hold it, but then there is no next attempt. */
 static void leave_group(struct contain *c)
 {
-    if (c->group_fd >= 0)
-        close(c->group_fd);
-    if (c->inside[0] != '\0')
-        cgroup_remove(c->inside, EMPTY_LIMIT_MS);
+    if (c->group_fd < 0)
+        return;
+    close(c->group_fd);
     c->group_fd = -1;
-    c->inside[0] = '\0';
-}
-
-/* The job's group, and the attempt's in it. */
-static bool make_group(struct contain *c, int attempt)
-{
-    int job_fd = cgroup_make(c->group);
-    if (job_fd < 0)
-        return false;
-    close(job_fd);
-    snprintf(c->inside, sizeof(c->inside), "%.4000s/attempt-%d", c->group, attempt);
-    c->group_fd = cgroup_make(c->inside);
-    return c->group_fd >= 0;
+    cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
 /* A group for each attempt, so that killing an attempt cannot hit the next one. When it cannot be made, and nobody
  * asked for groups, the plain way is taken. */
-ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err)
+ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
     write_record(c);
     if (c->kind != CONTAIN_CGROUP)
         return DDP_OK;
     leave_group(c);
-    if (make_group(c, attempt))
+    c->group_fd = cgroup_make(c->group);
+    if (c->group_fd >= 0)
         return DDP_OK;
     snprintf(why, sizeof(why), "cannot make %.80s: %s", c->group, strerror(errno));
     cgroup_remove(c->group, 0);
@@ -228,16 +224,15 @@ pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 
 /* --- end ------------------------------------------------------------------------------------------------- */
 
-/* The agent kills the attempt, and may make another; the guardian does not know which is the last, and kills all. */
 bool contain_kill(struct contain *c)
 {
-    return c->kind == CONTAIN_CGROUP && cgroup_kill(c->inside[0] != '\0' ? c->inside : c->group);
+    return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
 /* Mostly the last one has left them by now, and the guardian finds nothing to wait for. */
 void contain_leave(struct contain *c)
 {
-    if (c->inside[0] != '\0' && cgroup_remove(c->inside, 0))
+    if (c->group_fd >= 0)
         cgroup_remove(c->group, 0);
 }
 

@@ -38,6 +38,10 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * the stronger layers, for --verbose, --dry_run and the report. Borrowed. */
 const char *contain_words(const struct contain *c);
 
+/* The text of /proc/self/mountinfo; "" = it cannot be read. For others who need it, too: the kernel takes 0.1 ms to
+ * write it. Borrowed. */
+const char *contain_mounts(const struct contain *c);
+
 /* Fork the agent, as fork(2) does. */
 pid_t contain_fork(struct contain *c);
 
@@ -45,7 +49,7 @@ pid_t contain_fork(struct contain *c);
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
 /* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
-ddp_status contain_attempt(struct contain *c, int attempt, struct ddp_err *err);
+ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
 /* Where a worker is to be born: a descriptor of the attempt's control group; -1 = none. It stays `c`'s. */
 int contain_cgroup_fd(const struct contain *c);
@@ -57,7 +61,7 @@ pid_t contain_shown_pid(const struct contain *c, pid_t pid);
  * any case: it also reaps. */
 bool contain_kill(struct contain *c);
 
-/* In the agent at its end, when all that it started is gone: take the control groups away at once. What cannot
+/* In the agent at its end, when all that it started is gone: take the control group away at once. What cannot
  * be taken now is left to contain_remove. */
 void contain_leave(struct contain *c);
 

@@ -39,8 +39,7 @@ static bool who_is(pid_t pid, struct record_process *to)
     return true;
 }
 
-/* What pids are worth: this boot, this namespace. */
-static bool where_are_we(struct record *r)
+static bool look_where_we_are(struct record *r)
 {
     struct stat st;
     struct buf boot = { 0 };
@@ -53,6 +52,17 @@ static bool where_are_we(struct record *r)
     }
     buf_free(&boot);
     return ok;
+}
+
+/* What pids are worth: this boot, this namespace. Both are the same for our whole life, and the agent's. */
+static bool where_are_we(struct record *r)
+{
+    static struct record here;
+    if (here.boot[0] == '\0' && !look_where_we_are(&here))
+        return false;
+    memcpy(r->boot, here.boot, sizeof(r->boot));
+    r->pid_namespace = here.pid_namespace;
+    return true;
 }
 
 /* Under a name that no reader takes for a record, then renamed: nobody ever sees half of one. */

@@ -10,7 +10,9 @@
 #include "report/event_json.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 static uint64_t since_start(const struct announce *a)
@@ -27,6 +29,21 @@ static void put_event(const struct announce *a, bool made, struct buf *event)
     buf_free(event);
 }
 
+/* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is
+ * started by the first output, and a job without any needs none. */
+__attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (a->plan->cli->json)
+        output_note(a->output, "%s", text);
+    else
+        log_info("%s", text);
+}
+
 /* What stands in for what is missing, to those who ask; to all when it may matter to them. */
 static void announce_lacks(const struct announce *a)
 {
@@ -35,7 +52,7 @@ static void announce_lacks(const struct announce *a)
     const struct cli *cli = a->plan->cli;
     for (size_t i = 0; (words = lacks_words(i, !cli->verbose, &grave)) != NULL; i++)
         if (cli->verbose || !cli->quiet)
-            output_note(a->output, "%s%s", grave ? "warning: " : "", words);
+            note_before(a, "%s%s", grave ? "warning: " : "", words);
 }
 
 void announce_job(const struct announce *a, const char *note)
@@ -43,13 +60,13 @@ void announce_job(const struct announce *a, const char *note)
     const struct plan *plan = a->plan;
     struct buf event = { 0 };
     for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
-        output_note(a->output, "%s", plan->notes[i]);
+        note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
-        output_note(a->output, "%s", note);
+        note_before(a, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* ddpctl is given this address */
-        output_note(a->output, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
+        note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
-        output_note(a->output, "contained by: %s", plan->contained_by);
+        note_before(a, "contained by: %s", plan->contained_by);
     announce_lacks(a);
     if (plan->cli->json)
         put_event(a, event_started(&event, since_start(a), plan), &event);

@@ -93,7 +93,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* The offset of now, not of the start: a job that ran over a change of the clocks is read today. */
+/* The offset of now, not of the start: a job that ran over a change of the clocks is read today. The C library reads the
+ * time zone's file for it, so this is for a report that shows a time. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -170,7 +171,6 @@ void final_report(const struct final_facts *f)
                         .started_ms = f->started_ms,
                         .ended_ms = clock_ms(),
                         .ended_unix_ms = clock_unix_us() / 1000,
-                        .utc_offset_s = utc_offset_s(),
                         .colour = f->plan->facts->terminal && plan_wants_colour(f->plan),
                         .attempt_words = f->attempt_words,
                         .stuck = f->stuck,
@@ -181,6 +181,8 @@ void final_report(const struct final_facts *f)
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
     r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
+    if (report_needed(&r))
+        r.utc_offset_s = utc_offset_s();
     look_at_program(&r, &details, f->program);
     read_error_file(&r, &details);
     print_it(&r, output_is_midline(f->output));

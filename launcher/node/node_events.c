@@ -49,7 +49,7 @@ ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err)
     n->left_waiting[0] = '\0';
     n->spawner.failed = NULL;
     input_attempt(n->input);
-    ddp_status status = contain_attempt(n->contain, attempt, err);
+    ddp_status status = contain_attempt(n->contain, err);
     evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
     const struct plan_round round = plan_same_round(n->plan, attempt);
     return status == DDP_OK ? output_round(n->output, &round, err) : status;

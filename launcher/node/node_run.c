@@ -129,7 +129,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = store_host_start(n->plan, &n->store, n->port_note, err);
     if (status == DDP_OK)
         status = connect_store(n, err);
-    n->evidence = evidence_new();
+    n->evidence = evidence_new(contain_mounts(n->contain));
     if (status == DDP_OK)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;

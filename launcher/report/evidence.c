@@ -164,15 +164,12 @@ static void watch_own(struct evidence *e)
     buf_free(&groups);
 }
 
-static void find_mounts(struct evidence *e)
+static void find_mounts(struct evidence *e, const char *mounts)
 {
-    struct buf mounts = { 0 };
-    const bool read = procfs_read("/proc/self/mountinfo", &mounts);
-    for (int v2 = 0; v2 < 2 && read; v2++) {
-        const char *text = (const char *)mounts.data;
-        e->mounted[v2] = cgroup_next_mount(&text, v2, &e->mounts[v2]);
+    for (int v2 = 0; v2 < 2; v2++) {
+        const char *rest = mounts;
+        e->mounted[v2] = cgroup_next_mount(&rest, v2, &e->mounts[v2]);
     }
-    buf_free(&mounts);
 }
 
 /* The job's own group lies at a path that only its descriptor tells. */
@@ -317,12 +314,12 @@ static void look_at_signal(struct evidence *e, pid_t pid, int status, struct wor
 /* --- interface ------------------------------------------------------------------------------------------ */
 
 /* The mounts are found once: where the hierarchies lie does not change while a job runs. */
-struct evidence *evidence_new(void)
+struct evidence *evidence_new(const char *mounts)
 {
     struct evidence *e = calloc(1, sizeof(*e));
     if (e == NULL)
         return NULL;
-    find_mounts(e);
+    find_mounts(e, mounts);
     open_log(e);
     return e;
 }

@@ -15,8 +15,9 @@
 
 struct evidence;
 
-/* NULL when memory is short; every function below takes NULL, and then knows nothing. */
-struct evidence *evidence_new(void);
+/* `mounts` is the text of /proc/self/mountinfo, borrowed for the call. NULL when memory is short; every function below
+ * takes NULL, and then knows nothing. */
+struct evidence *evidence_new(const char *mounts);
 void evidence_free(struct evidence *e);
 
 /* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */

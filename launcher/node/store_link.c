@@ -20,6 +20,7 @@
 
 enum {
     HEARTBEAT_MS = 1000,
+    PATIENCE_MS = 3,
     READ_BYTES = 4096,
     LENGTH_BYTES = 8,
     WAITING_SHOWN = 60,
@@ -32,7 +33,7 @@ enum {
 struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
-    uv_timer_t heartbeat;
+    uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
     uv_connect_t connect;
     uv_write_t write;
@@ -42,6 +43,7 @@ struct store_link {
     char chunk[READ_BYTES];
     uint64_t asked, answered;           /* requests but IDENTIFY, and answers to them */
     uint64_t asked_job, asked_progress; /* numbers of the latest of their kind */
+    bool urgent;                        /* something in `out` is */
     bool connected, writing, welcome, closing;
     bool full, no_memory; /* a request could not be queued: told to the owner by the next turn of the loop */
     int open_handles;
@@ -67,6 +69,7 @@ void store_link_close(struct store_link *link)
     link->closing = true;
     uv_close((uv_handle_t *)&link->tcp, handle_closed);
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
+    uv_close((uv_handle_t *)&link->patience, handle_closed);
     uv_close((uv_handle_t *)&link->before_poll, handle_closed);
 }
 
@@ -87,15 +90,21 @@ static void lose(struct store_link *link, const char *why)
 
 static void on_written(uv_write_t *write, int status);
 
+static bool can_flush(const struct store_link *link)
+{
+    return link->connected && !link->writing && !link->closing && link->out.len > 0;
+}
+
 static void flush(struct store_link *link)
 {
-    if (!link->connected || link->writing || link->closing || link->out.len == 0)
+    if (!can_flush(link))
         return;
     struct buf empty = link->sending;
     link->sending = link->out;
     link->out = empty;
     uv_buf_t bytes = uv_buf_init((char *)link->sending.data, (unsigned)link->sending.len);
     link->writing = true;
+    link->urgent = false;
     int rc = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
     if (rc != 0)
         on_written(&link->write, rc);
@@ -121,8 +130,14 @@ static void lose_because_full(struct store_link *link)
     lose(link, why);
 }
 
-/* All that one turn of the loop had to tell goes out at once: to start 256 workers would otherwise wake the store 256
- * times, while they need the processor themselves. */
+static void on_patience_over(uv_timer_t *patience)
+{
+    flush(patience->data);
+}
+
+/* All that one turn of the loop had to tell goes out at once, and what is not urgent waits a moment for more of its kind:
+ * 256 workers that start, or end well, would otherwise wake the store 256 times while they need the processor
+ * themselves. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -130,8 +145,10 @@ static void on_before_poll(uv_prepare_t *prepare)
         lose_because_full(link);
     else if (link->no_memory)
         lose(link, "out of memory");
-    else
+    else if (link->urgent)
         flush(link);
+    else if (can_flush(link) && !uv_is_active((uv_handle_t *)&link->patience))
+        uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }
 
 /* Lengths are little-endian on the wire, whatever machine this is. */
@@ -151,9 +168,9 @@ static bool has_room(struct store_link *link, size_t bytes)
     return !link->full && !link->no_memory;
 }
 
-/* Queue one request that consists of a JSON object; `json` is freed. It leaves with the next turn of the loop. After a
- * loss nothing is queued: nobody would take it away. */
-static void request(struct store_link *link, enum op_id op, cJSON *json)
+/* Queue one request that consists of a JSON object; `json` is freed. After a loss nothing is queued: nobody would take
+ * it away. */
+static void put_request(struct store_link *link, enum op_id op, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
     const size_t len = text != NULL ? strlen(text) : 0;
@@ -167,6 +184,13 @@ static void request(struct store_link *link, enum op_id op, cJSON *json)
         link->asked += op == OP_CONTROL;
     }
     cJSON_free(text);
+}
+
+/* ... which leaves with the next turn of the loop, and what waits before it, too. */
+static void request(struct store_link *link, enum op_id op, cJSON *json)
+{
+    link->urgent = true;
+    put_request(link, op, json);
 }
 
 static cJSON *control(const char *op)
@@ -238,14 +262,15 @@ void store_link_started(struct store_link *link, int rank, int local_rank, int p
     cJSON *json = about_worker("worker_started", rank, pid);
     cJSON_AddStringToObject(json, "host", link->options.host);
     cJSON_AddNumberToObject(json, "local_rank", local_rank);
-    request(link, OP_CONTROL, json);
+    put_request(link, OP_CONTROL, json);
 }
 
 void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal)
 {
     cJSON *json = about_worker("worker_exited", rank, pid);
     cJSON_AddNumberToObject(json, signal != 0 ? "signal" : "exit_code", signal != 0 ? signal : exit_code);
-    request(link, OP_CONTROL, json);
+    put_request(link, OP_CONTROL, json);
+    link->urgent = link->urgent || signal != 0 || exit_code != 0;
 }
 
 bool store_link_ask_status(struct store_link *link)
@@ -436,13 +461,14 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
     link->options = *options;
-    link->tcp.data = link->heartbeat.data = link->before_poll.data = link;
+    link->tcp.data = link->heartbeat.data = link->patience.data = link->before_poll.data = link;
     link->connect.data = link->write.data = link;
     uv_tcp_init(options->loop, &link->tcp);
     uv_timer_init(options->loop, &link->heartbeat);
+    uv_timer_init(options->loop, &link->patience);
     uv_prepare_init(options->loop, &link->before_poll);
     uv_prepare_start(&link->before_poll, on_before_poll);
-    link->open_handles = 3;
+    link->open_handles = 4;
     introduce(link);
     int rc = uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
     if (rc == 0) {

@@ -47,9 +47,11 @@ void store_link_attempt(struct store_link *link, int attempt);
 /* How far have the workers come? They say it under PROGRESS_KEY, as ddp_progress does. */
 void store_link_ask_progress(struct store_link *link);
 
+/* Told within a few milliseconds, together with others. */
 void store_link_started(struct store_link *link, int rank, int local_rank, int pid);
 
-/* `signal` not 0: it was killed by it, else it ended with `exit_code`. */
+/* `signal` not 0: it was killed by it, else it ended with `exit_code`. A failure is told at once, in the order of the calls;
+ * an end with 0 within a few milliseconds. */
 void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal);
 
 /* Ask what the store knows of each worker. False when it cannot be asked: it is not there yet, or lost. */

@@ -14,6 +14,8 @@
 
 #include <stdio.h>
 
+enum { RETURN_MS = 10000 }; /* for a node that was told to join again; it only has to say so */
+
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
 static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -83,14 +85,19 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* For those of the last round who are not back yet it is only a limit, and nothing to speak of. */
+/* For those of the last round who are not back yet it is only a limit, never shorter than RETURN_MS. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
-    r->call_until_ms = r->now_ms + r->rules.last_call_ms;
+    uint64_t call_ms = r->rules.last_call_ms;
+    if (r->n_resting > 0 && call_ms < RETURN_MS)
+        call_ms = RETURN_MS;
+    if (call_ms == 0)
+        return rdzv_begin_round(r);
+    r->call_until_ms = r->now_ms + call_ms;
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
                   "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): last call for %" PRIu64 " ms",
-                  rdzv_takes(r), r->rules.min, r->rules.max, r->rules.last_call_ms);
+                  rdzv_takes(r), r->rules.min, r->rules.max, call_ms);
     return RDZV_LAST_CALL;
 }
 
@@ -119,9 +126,11 @@ static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, RDZV_NO_RESTART_TOO_FEW_NODES);
 }
 
+/* Whoever of the last round is not back has lost its place to a spare. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
+    r->n_resting = 0;
     return rdzv_begin_round(r);
 }
 
@@ -336,9 +345,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
         struct node *late = r->member[i];
         if (late == NULL || late->state != RDZV_NODE_STOPPING)
             continue;
-        uint64_t id = late->id;
+        r->env.drop(r->env.user, late->id, how);
         lose(r, late, how);
-        r->env.drop(r->env.user, id, how);
     }
     return rdzv_judge_if_stopped(r);
 }

@@ -202,8 +202,9 @@ struct rdzv_env {
     int64_t (*progress)(void *user);
     /* So many nodes could be taken in by another round; set the key that workers ask. NULL = nobody asks. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* The node has been forgotten without its own doing (silent, or it never stopped): close its
-     * connection; rdzv_lost need not be called for it. `why` is a sentence. */
+    /* The node is given up without its own doing (silent, or it never stopped): close its connection now,
+     * before the others go on. Nothing more is told to it, and rdzv_lost need not be called for it. `why`
+     * ends a sentence. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */

@@ -150,15 +150,15 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier(earlier(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
+/* Dropped before its loss is acted on, so that it cannot speak any more when the others go on. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[64];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        uint64_t id = node->id, silent_ms = r->now_ms - node->heard_ms;
-        snprintf(how, sizeof(how), "silent for %" PRIu64 " ms", silent_ms);
+        snprintf(how, sizeof(how), "silent for %" PRIu64 " ms", r->now_ms - node->heard_ms);
+        r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how });
-        r->env.drop(r->env.user, id, how);
     }
 }
 
@@ -167,8 +167,10 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
-    if (now_ms >= rdzv_state_deadline(r))
-        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
     rdzv_settle(r, now_ms);
+    while (now_ms >= rdzv_state_deadline(r)) { /* each leads to another state, and to none twice */
+        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
+        rdzv_settle(r, now_ms);
+    }
     rdzv_say_if_due(r);
 }

@@ -134,7 +134,8 @@ static void told_verdict(struct agent *a, const struct rdzv_tell *t)
     for (int i = 0; all_done && i < AGENTS; i++)
         must(!is_open(&s.agent[i]) || s.agent[i].done, "the job is done, but somebody is not");
     a->phase = t->restart ? RESTING : FINISHED;
-    s.verdict_ms = s.now_ms;
+    if (t->restart)
+        s.verdict_ms = s.now_ms;
 }
 
 static void tell(void *user, uint64_t id, const struct rdzv_tell *t)

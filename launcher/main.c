@@ -7,6 +7,7 @@
 #include "contain/runtime_dir.h"
 #include "node/guardian.h"
 #include "node/node_run.h"
+#include "node/own_addresses.h"
 #include "node/ulimits.h"
 #include "plan/gpu_count.h"
 #include "plan/plan.h"
@@ -149,6 +150,8 @@ static int run(const struct cli *cli)
     struct ddp_err err;
     struct plan plan;
     const char *tmp_dir = getenv("TMPDIR");
+    if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
+        return cannot_begin(&err);
     gethostname(host, sizeof(host) - 1);
     make_nonce(nonce);
     make_cookie(cookie);

@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 
 static socklen_t size_of(const struct sockaddr *addr)
 {
@@ -31,4 +32,25 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     }
     freeifaddrs(list);
     return n;
+}
+
+static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
+{
+    char list[400] = "";
+    size_t used = 0;
+    for (int i = 0; i < n && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)", i > 0 ? ", " : "",
+                                 own[i].text, own[i].interface);
+    return ddp_fail(err, DDP_ERR_ARG, "--local_addr=%.64s is none of this machine's addresses, which are %s",
+                    address, list);
+}
+
+ddp_status own_address_check(const char *address, struct ddp_err *err)
+{
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const int n = own_addresses(own);
+    for (int i = 0; i < n; i++)
+        if (strcmp(own[i].text, address) == 0)
+            return DDP_OK;
+    return strncmp(address, "127.", 4) == 0 ? DDP_OK : refuse(address, own, n, err);
 }

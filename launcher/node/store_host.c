@@ -84,6 +84,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
     if (status != DDP_OK) {
         snprintf(place.note, sizeof(place.note), "joining the store that is there: %.600s", err.msg);
+        snprintf(place.report_note, sizeof(place.report_note), "%.800s", err.msg);
     } else if (decided->code != NULL) {
         snprintf(place.note, sizeof(place.note), "%.699s", decided->words);
     }

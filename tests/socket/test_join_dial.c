@@ -2,10 +2,12 @@
  * nowhere. Each failure is checked by its code and its sentence. */
 #include "node/join_dial.h"
 
+#include "daemon.h"
 #include "rude.h"
 #include "served.h"
 
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,7 +46,7 @@ static void on_say(void *user, const char *text)
 }
 
 /* From the start to the end, and nothing may be left on the loop. */
-static void dial_to(const char *host, int port, bool master, uint64_t budget_ms)
+static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
     const struct join_dial_options options = { .loop = &loop,
@@ -58,12 +60,17 @@ static void dial_to(const char *host, int port, bool master, uint64_t budget_ms)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .say = on_say };
-    uv_loop_init(&loop);
     ended = said = 0;
     cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK, "%s", err.msg);
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_assert_eq(uv_loop_close(&loop), 0);
     cr_assert_eq(ended, 1);
+}
+
+static void dial_to(const char *host, int port, bool master, uint64_t budget_ms)
+{
+    uv_loop_init(&loop);
+    dial_on_loop(host, port, master, budget_ms);
 }
 
 static void expect(const char *finding, const char *sentence)
@@ -184,6 +191,62 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     cr_assert(strstr(report, "/etc/hosts says \"127.0.1.1 master.cluster master # installer\"") != NULL, "%s",
               report);
     cr_assert_geq(said, 1);
+}
+
+/* SIGSTOP: the kernel still makes connections, the store does not answer them. */
+static void on_wake_store(uv_timer_t *timer)
+{
+    kill(*(pid_t *)timer->data, SIGCONT);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+/* Before the dial begins on that loop: something is done to the world while it goes on. */
+static void later(uv_timer_t *timer, uv_timer_cb what, void *data, uint64_t after_ms)
+{
+    uv_timer_init(&loop, timer);
+    timer->data = data;
+    uv_timer_start(timer, what, after_ms, 0);
+}
+
+Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    pid_t pid = run_pid(d.process);
+    uv_timer_t timer;
+    kill(pid, SIGSTOP);
+    uv_loop_init(&loop);
+    later(&timer, on_wake_store, &pid, 3500);
+    dial_on_loop("127.0.0.1", d.port, true, 20000);
+    cr_assert_geq(met.fd, 0, "%s", report);
+    cr_assert_geq(said, 1);
+    cr_assert(strstr(words, "127.0.0.1") != NULL);
+    close(met.fd);
+    daemon_stop(&d);
+}
+
+/* As a pod's record that appears after the pod. */
+static void on_name_appears(uv_timer_t *timer)
+{
+    FILE *file = fopen("/etc/hosts", "a");
+    cr_assert_not_null(file);
+    fputs("127.0.0.1 pod-0.svc\n", file);
+    fclose(file);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+Test(join_dial, a_name_that_appears_later_is_found, .init = serve, .fini = serve_end)
+{
+    uv_timer_t timer;
+    rude_own_mounts();
+    rude_replace("/etc/nsswitch.conf", "hosts: files\n");
+    rude_replace("/etc/hosts", "127.0.0.1 localhost\n");
+    uv_loop_init(&loop);
+    later(&timer, on_name_appears, NULL, 2300);
+    dial_on_loop("pod-0.svc", served_port(), true, 20000);
+    cr_assert_str_eq(met.address, "127.0.0.1", "%s", report);
+    cr_assert_eq(said, 1);
+    cr_assert(strstr(words, "n1 does not find the name 'pod-0.svc'") != NULL, "%s", words);
+    close(met.fd);
 }
 
 Test(join_dial, may_be_closed_at_any_time)

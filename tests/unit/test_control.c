@@ -129,6 +129,7 @@ Test(control, an_agent_is_held_to_its_job)
     expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":4,\"pid\":1}", "\\\"rank\\\" must be");
     expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":3}", "\\\"pid\\\" is missing");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"heartbeat\"}"), "{\"ok\":true}");
+    cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"hello\"}"), "{\"ok\":true}");
 }
 
 Test(control, another_job_waits_until_the_agents_of_the_first_are_gone)

@@ -175,6 +175,7 @@ static const struct {
     { "leave", true, control_leave },
     { "barrier_cancel", false, call_barrier_cancel },
     { "jobs", false, control_jobs },
+    { "rejects", false, control_rejects },
     { "status", false, control_status },
     { "keys", false, control_keys },
     { "waiters", false, control_waiters },

@@ -34,6 +34,7 @@ void control_add_cause(cJSON *o, const struct rdzv_cause *cause);
 /* The job that a call is about; NULL, with hub->err, when that is not clear. */
 struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
 
+bool control_rejects(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);

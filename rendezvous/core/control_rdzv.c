@@ -184,6 +184,7 @@ bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSO
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
         return welcome(s, job, answer);
     job_touch(job);
+    refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
     return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
 }

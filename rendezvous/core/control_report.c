@@ -123,6 +123,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
     cJSON *counters = cJSON_AddObjectToObject(answer, "counters");
     cJSON_AddNumberToObject(counters, "requests", (double)hub->requests);
     cJSON_AddNumberToObject(counters, "closed_by_us", (double)hub->closed_by_us);
+    cJSON_AddNumberToObject(counters, "rejected", (double)hub->rejects.total);
     for (int i = 0; i < HUB_COUNTERS; i++)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }

@@ -22,8 +22,20 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
 {
     struct session *s = session_find(hub, conn);
     hub->now_ms = now_ms;
-    if (s != NULL)
-        session_free(hub, s, why);
+    if (s == NULL)
+        return;
+    if (!s->has_spoken)
+        session_note_reject(hub, s, why);
+    session_free(hub, s, why);
+}
+
+/* Kept for the case that nothing comes of it. */
+static void note_first(struct session *s, struct slice bytes)
+{
+    size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
+    if (n > 0)
+        memcpy(s->first + s->n_first, bytes.data, n);
+    s->n_first = (uint8_t)(s->n_first + n);
 }
 
 /* By the rendezvous, in the middle of its own request. */
@@ -45,13 +57,15 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
     hub->now_ms = s->heard_ms = now_ms;
     hub->feeding = s;
     job_node_heard(s);
+    if (!s->has_spoken)
+        note_first(s, bytes);
     bool ok = dispatch_bytes(hub, s, bytes) && !was_dropped(hub);
     hub_flush(hub);
     hub->feeding = NULL;
     if (s->job != NULL)
         job_touch(s->job);
     if (!ok)
-        session_drop(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
+        session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
 /* --- time ----------------------------------------------------------------------------------------------- */
@@ -84,7 +98,7 @@ static void drop_oldest(struct hub *hub, int spoken)
     struct session *s = LIST_ENTRY(hub->midway[spoken].next, struct session, midway);
     snprintf(why, sizeof(why), "its %srequest is unfinished after %llu ms, with %zu bytes",
              spoken ? "" : "first ", (unsigned long long)(hub->now_ms - s->midway_since_ms), s->in.len);
-    session_drop(hub, s, why);
+    session_reject(hub, s, why);
 }
 
 /* This process stood still, and perhaps its whole machine did: nobody could be heard, and each node gets its full time

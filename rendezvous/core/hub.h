@@ -41,10 +41,10 @@ struct hub_sink {
     void *user;
     /* Send `bytes` to `conn`, in order. The bytes are valid during the call only. */
     void (*send)(void *user, conn_id conn, struct slice bytes);
-    /* Drop `conn` after what was sent before is out. `why` is one sentence for the log, valid during the
-     * call. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
+    /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
+     * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
      * again. */
-    void (*close)(void *user, conn_id conn, const char *why);
+    void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call.
      * NULL = no log. */
     void (*log)(void *user, const char *line);

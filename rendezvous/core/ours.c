@@ -11,6 +11,8 @@
 #include "core/json.h"
 #include "base/text.h"
 
+#include <stdio.h>
+
 /* Of a barrier's name, and of the ranks in it, so much is told to agents. */
 enum { PUSHED_NAME = 200, PUSHED_RANKS = 1024 };
 
@@ -117,9 +119,11 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
 /* Who is refused is told why, and closed: it must not go on as if it belonged here. */
 bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
-    struct introduction who;
+    struct introduction who = { .job.job = "" };
     cJSON *o = json_object(req->blob[0], &hub->err);
     bool ok = o != NULL && read_introduction(o, &who, &hub->err) && welcome(hub, s, &who);
+    if (!ok)
+        snprintf(hub->asked_job, sizeof(hub->asked_job), "%s", who.job.job);
     cJSON_Delete(o);
     if (ok)
         return put_u8(&hub->out, 0) && put_blob(&hub->out, slice_of("", 0));

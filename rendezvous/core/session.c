@@ -7,6 +7,7 @@
  * that come and go, the handlers for waits and ranks. */
 #include "core/job_rdzv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* --- by id ---------------------------------------------------------------------------------------------- */
@@ -131,10 +132,38 @@ void session_free(struct hub *hub, struct session *s, const char *how)
 }
 
 /* Forgotten first, closed after: the shell may reuse or free its side in the callback. */
-void session_drop(struct hub *hub, struct session *s, const char *why)
+static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     conn_id conn = s->id;
     hub->closed_by_us++;
     session_free(hub, s, why);
-    hub->sink.close(hub->sink.user, conn, why);
+    hub->sink.close(hub->sink.user, conn, why, is_news);
+}
+
+void session_drop(struct hub *hub, struct session *s, const char *why)
+{
+    drop(hub, s, why, true);
+}
+
+bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
+{
+    struct reject_facts facts = { .peer = s->peer,
+                                  .job = hub->asked_job[0] ? hub->asked_job : NULL,
+                                  .why = why,
+                                  .first = slice_of(s->first, s->n_first),
+                                  .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] };
+    bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
+    hub->asked_job[0] = '\0';
+    return is_news;
+}
+
+/* What a stranger speaks is said where the bytes tell it: somebody will look for the browser or the proxy. */
+void session_reject(struct hub *hub, struct session *s, const char *why)
+{
+    char words[512];
+    enum reject_kind kind = reject_kind_of(slice_of(s->first, s->n_first));
+    bool is_stranger = !s->has_spoken && kind >= REJECT_HTTP && kind <= REJECT_SSH;
+    bool is_news = session_note_reject(hub, s, why);
+    snprintf(words, sizeof(words), "%s (it speaks %s)", why, reject_kind_words(kind));
+    drop(hub, s, is_stranger ? words : why, is_news);
 }

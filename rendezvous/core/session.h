@@ -21,6 +21,8 @@
 #include "core/hub.h"
 #include "core/job.h"
 #include "core/quota.h"
+#include "core/refusals.h"
+#include "core/rejects.h"
 #include "core/table.h"
 #include "core/wire.h"
 
@@ -53,7 +55,9 @@ struct session {
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
     uint64_t midway_since_ms;
     bool has_spoken; /* one whole request has come */
-    bool is_node;    /* in job->rdzv, under `id` */
+    uint8_t n_first; /* its first bytes, until then */
+    uint8_t first[REJECT_FIRST_MAX];
+    bool is_node; /* in job->rdzv, under `id` */
     enum role role;
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
@@ -74,10 +78,13 @@ struct hub {
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
-    struct ddp_err err;      /* why a handler gave up; no words = memory is short */
-    struct buf words;        /* holds facts_of_rank's texts until the next call */
-    struct ddp_err drop_fed; /* with words: the rendezvous has dropped the one being fed */
-    uint32_t lives;          /* of jobs' rendezvous, for their instances */
+    struct ddp_err err; /* why a handler gave up; no words = memory is short */
+    struct buf words;   /* holds facts_of_rank's texts until the next call */
+    struct rejects rejects;
+    struct refusals refusals;
+    char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */
+    struct ddp_err drop_fed;         /* with words: the rendezvous has dropped the one being fed */
+    uint32_t lives;                  /* of jobs' rendezvous, for their instances */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };
@@ -117,6 +124,10 @@ void session_enter(struct session *s, struct job *job);
 void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
+/* The same for one that did not find what it came for: it is remembered, and told once a minute for each source. */
+void session_reject(struct hub *hub, struct session *s, const char *why);
+/* Only remembered. True when a line in the log is due. */
+bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
 /* Leave whatever it waits in, silently. */

@@ -194,12 +194,13 @@ void clients_send(struct clients *clients, conn_id id, struct slice bytes)
         move_to(c, DOOMED);
 }
 
-void clients_close(struct clients *clients, conn_id id, const char *why)
+void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news)
 {
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    log_dropped(c, why);
+    if (is_news || clients->log_peers)
+        log_dropped(c, why);
     start_ending(c);
     conn_finish(&c->conn, true);
 }

@@ -37,7 +37,7 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer);
 
 /* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes);
-void clients_close(struct clients *clients, conn_id id, const char *why);
+void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
 
 /* Cut off the doomed. Call it after each call of the hub. */
 void clients_settle(struct clients *clients);

@@ -112,10 +112,10 @@ static void on_send(void *user, conn_id id, struct slice bytes)
     clients_send(&s->clients, id, bytes);
 }
 
-static void on_close(void *user, conn_id id, const char *why)
+static void on_close(void *user, conn_id id, const char *why, bool is_news)
 {
     struct store_server *s = user;
-    clients_close(&s->clients, id, why);
+    clients_close(&s->clients, id, why, is_news);
 }
 
 static void on_log(void *user, const char *line)

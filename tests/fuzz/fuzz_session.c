@@ -22,9 +22,9 @@ static void check_send(void *user, conn_id conn, struct slice bytes)
     assert(is_open[conn] && bytes.len > 0);
 }
 
-static void note_close(void *user, conn_id conn, const char *why)
+static void note_close(void *user, conn_id conn, const char *why, bool is_news)
 {
-    (void)user;
+    (void)user, (void)is_news;
     assert(is_open[conn] && why[0] != '\0');
     is_open[conn] = false;
 }

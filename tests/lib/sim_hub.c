@@ -12,8 +12,9 @@ static void keep(void *user, conn_id conn, struct slice bytes)
     cr_assert(buf_append(&sim->conn[conn].out, bytes.data, bytes.len));
 }
 
-static void note_close(void *user, conn_id conn, const char *why)
+static void note_close(void *user, conn_id conn, const char *why, bool is_news)
 {
+    (void)is_news;
     struct sim *sim = user;
     cr_assert(sim->conn[conn].open, "connection %d is closed twice", (int)conn);
     sim->conn[conn].open = false;

@@ -175,9 +175,9 @@ static void send_nowhere(void *user, conn_id conn, struct slice bytes)
     (void)user, (void)conn, (void)bytes;
 }
 
-static void close_nowhere(void *user, conn_id conn, const char *why)
+static void close_nowhere(void *user, conn_id conn, const char *why, bool is_news)
 {
-    (void)user, (void)conn;
+    (void)user, (void)conn, (void)is_news;
     cr_assert(why[0] != '\0');
 }
 

@@ -1,0 +1,72 @@
+/* rejects.h -- connections that came to nothing: who, from where, and what their first bytes look like.
+ *
+ * A port that is open to a network hears more than its job: yesterday's launcher, a browser, a health check, a scanner.
+ * For a job that does not come together they are evidence ("n7 does connect, but speaks TLS"), so they are kept, a row
+ * for each source, kind and job. The oldest row gives way: a scanner costs 64 rows, not memory. */
+#ifndef RENDEZVOUS_REJECTS_H
+#define RENDEZVOUS_REJECTS_H
+
+#include "base/slice.h"
+
+#include <stdint.h>
+
+/* kind, its word in JSON, what a person calls it */
+#define REJECT_KINDS(X)                                              \
+    X(SILENT, "silent", "nothing")                                   \
+    X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
+    X(C10D_2, "c10d_2", "the store protocol of PyTorch from 2.2 on") \
+    X(OURS, "ddprun", "ddprun's protocol")                           \
+    X(HTTP, "http", "HTTP")                                          \
+    X(TLS, "tls", "TLS")                                             \
+    X(SSH, "ssh", "SSH")                                             \
+    X(OTHER, "other", "no protocol of a store")
+
+enum reject_kind {
+#define X(name, word, words) REJECT_##name,
+    REJECT_KINDS(X)
+#undef X
+        REJECT_KINDS_N
+};
+
+enum {
+    REJECTS_MAX = 64,
+    REJECT_FIRST_MAX = 8,
+    REJECT_SOURCE_MAX = 64,
+    REJECT_JOB_MAX = 64,
+    REJECT_WHY_MAX = 160
+};
+
+struct reject {
+    enum reject_kind kind;
+    char source[REJECT_SOURCE_MAX];           /* the address, without the port */
+    char job[REJECT_JOB_MAX];                 /* that it asked for, "" = none */
+    char why[REJECT_WHY_MAX];                 /* of the last time */
+    uint8_t first[REJECT_FIRST_MAX], n_first; /* its first bytes, of the last time */
+    uint32_t times;
+    uint64_t first_ms, last_ms;
+    uint64_t told_ms; /* when rejects_note said that it should be logged */
+};
+
+struct rejects {
+    struct reject row[REJECTS_MAX]; /* `count` of them, in no order */
+    uint32_t count;
+    uint64_t total;
+};
+
+/* What a connection that begins like this speaks. */
+enum reject_kind reject_kind_of(struct slice first);
+const char *reject_kind_word(enum reject_kind kind);
+const char *reject_kind_words(enum reject_kind kind);
+
+struct reject_facts {
+    const char *peer; /* "10.0.0.2:41234" */
+    const char *job;  /* NULL = none was named */
+    const char *why;
+    struct slice first;
+    bool is_ours; /* it has introduced itself as a part of ddprun */
+};
+
+/* Count it. True when a line in the log is due: one for each source and minute. */
+bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
+
+#endif

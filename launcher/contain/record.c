@@ -13,19 +13,23 @@
 #include "contain/record_text.h"
 #include "contain/runtime_dir.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-    RECORDS_MAX = 256 /* looked at; a user has fewer jobs on one host */
+    RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
+    TURN_MS = 5        /* between two looks whether it is our turn */
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -194,6 +198,28 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
+/* Only one start buries at a time: it takes a processor for itself (hurry.h), and with a second one of its kind nothing would be
+ * left for the dying to die on. Behind one that takes too long we go on all the same. */
+static void take_turn(int dir)
+{
+    const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
+    while (flock(dir, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && clock_ms() < end)
+        poll(NULL, 0, TURN_MS);
+}
+
+/* True when nothing is left of the job and its files, whoever was the first to see to that. */
+static bool bury_in_turn(int dir, struct record *r, bool quiet)
+{
+    char cookie[sizeof(r->cookie)];
+    memcpy(cookie, r->cookie, sizeof(cookie));
+    take_turn(dir);
+    const bool still_there = read_record(dir, cookie, r), buried = !still_there || bury(r, quiet);
+    if (still_there && buried)
+        remove_files(dir, cookie);
+    flock(dir, LOCK_UN);
+    return buried;
+}
+
 /* True when a record was taken away because its job was dead: then one of those it had started may be dead, too. */
 static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
 {
@@ -205,10 +231,9 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
         return false;
     }
     if (r.pid_namespace != here->pid_namespace || is_alive(&r.guardian) || is_alive(&r.agent) ||
-        leftovers_is_marked(0, r.cookie) || !bury(&r, quiet))
+        leftovers_is_marked(0, r.cookie))
         return false;
-    remove_files(dir, r.cookie);
-    return true;
+    return bury_in_turn(dir, &r, quiet);
 }
 
 /* How many jobs were buried? */

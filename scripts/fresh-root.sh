@@ -51,7 +51,7 @@ copy_settings() {
 # Deepest first; what is still busy is detached.
 unmount() {
     local point
-    awk -v r="$root/" 'index($2, r) == 1 { print $2 }' /proc/mounts | sort -r | while IFS= read -r point; do
+    awk -v r="$root" '$2 == r || index($2, r "/") == 1 { print $2 }' /proc/mounts | sort -r | while IFS= read -r point; do
         umount "$point" 2>/dev/null || umount -l "$point"
     done
 }
@@ -75,6 +75,8 @@ rm -rf --one-file-system "$root"
 cp -a "$base" "$root"
 copy_settings "$root"
 git clone -q . "$root/src"
+# A mount point of its own, as a root is: without that nothing in it could unshare its mounts.
+mount --bind "$root" "$root" && mount --make-private "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys" && mount --make-rslave "$root/sys"
 mount --rbind /dev "$root/dev" && mount --make-rslave "$root/dev"

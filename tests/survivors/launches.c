@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,13 +171,24 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
+/* How many workers the limit of descriptors lets a launch have: nine while it starts, and those of ddprun itself. */
+static uint64_t most_workers(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_max > 256 * 9 + 64)
+        return 256;
+    return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
+}
+
 /* The first launch has one worker and is traced: the measure. Then a few workers as often as a crowd: 2^0 to 2^8. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)
         return (struct launch){ .workers = 1, .traced = true };
     const uint64_t most = 1ULL << pick(random, 9);
-    return (struct launch){ .workers = (int)(1 + pick(random, most)), .traced = pick(random, 2) == 0 };
+    const uint64_t workers = 1 + pick(random, most), limit = most_workers();
+    return (struct launch){ .workers = (int)(workers < limit ? workers : limit),
+                            .traced = pick(random, 2) == 0 };
 }
 
 static void complain(const struct launch *l, const char *what)

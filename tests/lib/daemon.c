@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The test's own limit is what counts: with its end the daemon ends, too. */
+static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
+
 static struct daemon wait_ready(struct run_process *process)
 {
     struct daemon d = { .process = process };
@@ -21,7 +24,7 @@ static struct daemon wait_ready(struct run_process *process)
 struct daemon daemon_start(const char *listen, const char *option)
 {
     const char *argv[] = { bin("ddp-rendezvous"), "--listen", listen, option, NULL };
-    return wait_ready(run_start(argv, NULL));
+    return wait_ready(run_start(argv, &as_long_as_the_test));
 }
 
 struct daemon daemon_start_limited(int max_fds)
@@ -29,7 +32,7 @@ struct daemon daemon_start_limited(int max_fds)
     char command[64];
     snprintf(command, sizeof(command), "ulimit -n %d; exec \"$0\" --listen 127.0.0.1:0", max_fds);
     const char *argv[] = { "/bin/sh", "-c", command, bin("ddp-rendezvous"), NULL };
-    return wait_ready(run_start(argv, NULL));
+    return wait_ready(run_start(argv, &as_long_as_the_test));
 }
 
 void daemon_stop(struct daemon *d)

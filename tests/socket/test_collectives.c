@@ -256,38 +256,38 @@ static void expect_all_well(int world, rank_main main, unsigned flags)
     ranks_free(&ranks);
 }
 
-Test(collectives, two_ranks_agree_on_every_type_and_operation, .timeout = 60)
+Test(collectives, two_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
     expect_all_well(2, all_types_and_operations, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, three_ranks_agree_on_every_type_and_operation, .timeout = 60)
+Test(collectives, three_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
     expect_all_well(3, all_types_and_operations, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, four_ranks_agree_on_every_type_and_operation, .timeout = 60)
+Test(collectives, four_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
     expect_all_well(4, all_types_and_operations, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, seven_ranks_agree_on_every_type_and_operation, .timeout = 60)
+Test(collectives, seven_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
     expect_all_well(7, all_types_and_operations, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, a_world_of_one_needs_no_one, .timeout = 60)
+Test(collectives, a_world_of_one_needs_no_one, .timeout = 180)
 {
     expect_all_well(1, all_types_and_operations, RANKS_PLAIN_STORE);
     expect_all_well(1, large_counts, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, three_ranks_move_large_counts, .timeout = 60)
+Test(collectives, three_ranks_move_large_counts, .timeout = 180)
 {
     expect_all_well(3, large_counts, RANKS_PLAIN_STORE);
 }
 
-Test(collectives, four_ranks_move_large_counts, .timeout = 60)
+Test(collectives, four_ranks_move_large_counts, .timeout = 180)
 {
     expect_all_well(4, large_counts, RANKS_PLAIN_STORE);
 }
@@ -322,7 +322,7 @@ static void sum_noise(struct rank *me)
     close_room(&room);
 }
 
-Test(collectives, equal_runs_give_equal_bits_on_every_rank, .timeout = 60)
+Test(collectives, equal_runs_give_equal_bits_on_every_rank, .timeout = 180)
 {
     uint64_t first = 0;
     for (int run = 0; run < 3; run++) {
@@ -364,7 +364,7 @@ static void wrong_arguments(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-Test(collectives, wrong_arguments_are_refused_and_harm_nobody, .timeout = 60)
+Test(collectives, wrong_arguments_are_refused_and_harm_nobody, .timeout = 180)
 {
     expect_all_well(2, wrong_arguments, RANKS_PLAIN_STORE);
 }
@@ -382,7 +382,7 @@ static void work_handles(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 60)
+Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
 {
     expect_all_well(3, work_handles, RANKS_PLAIN_STORE);
 }

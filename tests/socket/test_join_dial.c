@@ -101,11 +101,11 @@ Test(join_dial, finds_a_store_by_name, .init = serve, .fini = serve_end)
 
 Test(join_dial, a_closed_port_refuses)
 {
-    dial_to("127.0.0.1", rude_closed_port(), true, 2500);
+    dial_to("127.0.0.1", rude_closed_port(), true, 4000);
     expect("CONNECT_REFUSED", "is up and refuses after");
-    cr_assert_eq(said, 1);
+    cr_assert_geq(said, 1);
     cr_assert(strstr(words, "waiting for the store at 127.0.0.1:") != NULL, "%s", words);
-    dial_to("127.0.0.1", rude_closed_port(), false, 300);
+    dial_to("127.0.0.1", rude_closed_port(), false, 600);
     expect("MASTER_IS_LOOPBACK", "is n1 itself, and nothing listens there");
 }
 
@@ -125,20 +125,20 @@ Test(join_dial, who_closes_at_our_hello_may_be_a_proxy)
 
 Test(join_dial, other_services_are_named)
 {
-    dial_to("127.0.0.1", rude_start(RUDE_HTTP), true, 300);
+    dial_to("127.0.0.1", rude_start(RUDE_HTTP), true, 600);
     expect("PORT_IS_HTTP", "it says \"HTTP/1.1 400 Bad Reques\"");
     cr_assert_eq(said, 1, "and at once");
-    dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 300);
+    dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 600);
     expect("PORT_IS_TLS", "speaks TLS and is not a store");
-    dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 300);
+    dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 600);
     expect("PORT_IS_SSH", "it says \"SSH-2.0-OpenSSH_9.2\"");
-    dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 300);
+    dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 600);
     expect("PORT_IS_FOREIGN", "it says \"220 mail.example ESMTP\"");
 }
 
 Test(join_dial, pytorchs_own_store_is_told_apart)
 {
-    dial_to("127.0.0.1", rude_start(RUDE_TORCH), true, 300);
+    dial_to("127.0.0.1", rude_start(RUDE_TORCH), true, 600);
     expect("PORT_IS_TORCH", "is a store of PyTorch's");
 }
 
@@ -151,13 +151,13 @@ Test(join_dial, a_full_queue_looks_like_dropped_packets)
 Test(join_dial, routes_that_lead_nowhere)
 {
     rude_own_network();
-    dial_to("10.9.0.1", 29500, false, 300);
+    dial_to("10.9.0.1", 29500, false, 600);
     expect("NO_ROUTE", "n1 has no route to 10.9.0.1");
     rude_ip("route add unreachable 10.9.1.0/24");
-    dial_to("10.9.1.1", 29500, false, 300);
+    dial_to("10.9.1.1", 29500, false, 600);
     expect("ROUTE_UNREACHABLE", "a route that declares 10.9.1.1 unreachable");
     rude_ip("route add prohibit 10.9.2.0/24");
-    dial_to("10.9.2.1", 29500, false, 300);
+    dial_to("10.9.2.1", 29500, false, 600);
     expect("ROUTE_PROHIBITED", "prohibits 10.9.2.1");
 }
 
@@ -177,7 +177,7 @@ Test(join_dial, a_name_that_nobody_knows)
     rude_own_mounts();
     rude_replace("/etc/nsswitch.conf", "hosts: files\n");
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n");
-    dial_to("node-that-is-not", 29500, false, 300);
+    dial_to("node-that-is-not", 29500, false, 600);
     expect("NAME_UNKNOWN", "n1 does not find the name 'node-that-is-not'");
     cr_assert(strstr(report, "connect  not reached") != NULL, "%s", report);
 }
@@ -186,7 +186,7 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
 {
     rude_own_mounts();
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1\tmaster.cluster master # installer\n");
-    dial_to("master", rude_closed_port(), false, 300);
+    dial_to("master", rude_closed_port(), false, 600);
     expect("NAME_IS_LOOPBACK", "on n1 the name 'master' means 127.0.1.1, which is n1 itself");
     cr_assert(strstr(report, "/etc/hosts says \"127.0.1.1 master.cluster master # installer\"") != NULL, "%s",
               report);
@@ -196,16 +196,18 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
 /* SIGSTOP: the kernel still makes connections, the store does not answer them. */
 static void on_wake_store(uv_timer_t *timer)
 {
+    if (said == 0)
+        return;
     kill(*(pid_t *)timer->data, SIGCONT);
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Before the dial begins on that loop: something is done to the world while it goes on. */
-static void later(uv_timer_t *timer, uv_timer_cb what, void *data, uint64_t after_ms)
+/* Before the dial begins on that loop: the world changes once the user has heard a word. */
+static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);
     timer->data = data;
-    uv_timer_start(timer, what, after_ms, 0);
+    uv_timer_start(timer, what, 20, 20);
 }
 
 Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
@@ -215,7 +217,7 @@ Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
     uv_timer_t timer;
     kill(pid, SIGSTOP);
     uv_loop_init(&loop);
-    later(&timer, on_wake_store, &pid, 3500);
+    when_said(&timer, on_wake_store, &pid);
     dial_on_loop("127.0.0.1", d.port, true, 20000);
     cr_assert_geq(met.fd, 0, "%s", report);
     cr_assert_geq(said, 1);
@@ -227,7 +229,9 @@ Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
 /* As a pod's record that appears after the pod. */
 static void on_name_appears(uv_timer_t *timer)
 {
-    FILE *file = fopen("/etc/hosts", "a");
+    FILE *file = said > 0 ? fopen("/etc/hosts", "a") : NULL;
+    if (said == 0)
+        return;
     cr_assert_not_null(file);
     fputs("127.0.0.1 pod-0.svc\n", file);
     fclose(file);
@@ -241,10 +245,9 @@ Test(join_dial, a_name_that_appears_later_is_found, .init = serve, .fini = serve
     rude_replace("/etc/nsswitch.conf", "hosts: files\n");
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n");
     uv_loop_init(&loop);
-    later(&timer, on_name_appears, NULL, 2300);
+    when_said(&timer, on_name_appears, NULL);
     dial_on_loop("pod-0.svc", served_port(), true, 20000);
     cr_assert_str_eq(met.address, "127.0.0.1", "%s", report);
-    cr_assert_eq(said, 1);
     cr_assert(strstr(words, "n1 does not find the name 'pod-0.svc'") != NULL, "%s", words);
     close(met.fd);
 }

@@ -221,7 +221,7 @@ const char *rdzv_instance(const struct rdzv *r);
 
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence[3 * RDZV_WORDS_MAX]; /* both values, both hosts, what to do */
+    char sentence[2 * RDZV_WORDS_MAX]; /* both values, both hosts; what to do says rdzv_refused_advice */
 };
 
 /* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or why not (`refusal` is filled).

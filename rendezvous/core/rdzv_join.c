@@ -218,12 +218,9 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
-    size_t len = strlen(c->refusal->sentence);
     c->refusal->code = code;
-    snprintf(c->refusal->sentence + len, sizeof(c->refusal->sentence) - len, "; %s",
-             rdzv_refused_advice(code));
-    rdzv_note(r, RDZV_RECORD_REFUSED, NULL, "refused (%s): %s", rdzv_refused_code(code),
-              c->refusal->sentence);
+    rdzv_note(r, RDZV_RECORD_REFUSED, NULL, "refused (%s): %s; %s", rdzv_refused_code(code),
+              c->refusal->sentence, rdzv_refused_advice(code));
     return code;
 }
 

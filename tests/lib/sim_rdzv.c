@@ -13,7 +13,7 @@ static void trace(struct sim_rdzv *sim, const char *format, ...)
 {
     char line[2048];
     va_list args;
-    if (sim->quiet)
+    if (sim->brief && format[0] == ' ')
         return;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
@@ -89,9 +89,12 @@ static void drop(void *user, uint64_t id, const char *why)
     trace(user, "  n%d is dropped: %s", (int)id - 1, why);
 }
 
-static void log_line(void *user, const char *line)
+static void record(void *user, const struct rdzv_record *record)
 {
-    trace(user, "%s", line);
+    struct sim_rdzv *sim = user;
+    cr_assert_eq(record->now_ms, sim->now_ms);
+    if (!sim->brief || record->node == 0)
+        trace(sim, "%s", record->words);
 }
 
 /* --- begin and end -------------------------------------------------------------------------------------- */
@@ -121,7 +124,7 @@ void rsim_init(struct sim_rdzv *sim)
                                   .progress = progress,
                                   .waiting_nodes = waiting_nodes,
                                   .drop = drop,
-                                  .log = log_line };
+                                  .record = record };
     sim->r = rdzv_new(&env, &sim->quota, "j", "life-1");
     cr_assert_not_null(sim->r);
 }

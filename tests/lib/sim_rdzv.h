@@ -5,7 +5,7 @@
  *
  *     [     0] n0 joined (1 of 2)                        a log line
  *     [     0]   keys of attempt 0                       the key space was emptied
- *     [     0]   n0 < round 1: node 0 of 2, ranks 0-1 of 4        what a node is told
+ *     [     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4     what a node is told
  */
 #ifndef TESTS_SIM_RDZV_H
 #define TESTS_SIM_RDZV_H
@@ -22,7 +22,7 @@ struct sim_rdzv {
     struct rdzv_join join; /* what every node says unless the test changes it */
     int64_t progress;      /* what the workers have told */
     bool no_memory;        /* for the next key space */
-    bool quiet;            /* only counts, no trace */
+    bool brief;            /* only what the log says of the whole job */
     uint32_t told[RDZV_TELL_VERDICT + 1];
     bool beats[SIM_NODES]; /* these nodes say something every second */
     struct buf trace;

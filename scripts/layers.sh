@@ -7,7 +7,7 @@
 #
 #     server -> core <- client (only the table of requests and the encoding)      ctl -> client
 #
-# and inside launcher/, where each directory may use those before it (see below()):
+# and inside launcher/, where all may use the table of core/findings.h, and each directory those before it (see below()):
 #
 #     text  tables  cli  plan  agent  lines  contain  report  output  node
 #
@@ -43,14 +43,15 @@ set_layer() {
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base' ;;
     rendezvous/core/ops.h | rendezvous/core/encode.h) layer=protocol allowed='rendezvous/base' ;;
-    rendezvous/core/*) layer=rendezvous/core allowed='include/ddp rendezvous/base protocol rendezvous/core cjson/cJSON.h' ;;
+    rendezvous/core/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
+    rendezvous/core/*) layer=rendezvous/core allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
         allowed='include/ddp rendezvous/base protocol rendezvous/core rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
-    launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
+    launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
     launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
     worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
     worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;

@@ -123,7 +123,7 @@ static void remember(struct dial *d, uint64_t now_ms)
 
 static void judge(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
-    const enum dial_finding finding = dial_finding_of(met);
+    const enum finding_code finding = dial_finding_of(met);
     d->verdict = *met;
     if (finding != d->finding)
         d->finding_since_ms = now_ms;

@@ -48,7 +48,7 @@ struct dial_met {
 
 /* One line of the history: the same, so often in a row. */
 struct dial_past {
-    enum dial_finding finding;
+    enum finding_code finding;
     uint64_t from_ms, to_ms; /* since the begin */
     unsigned times;
 };
@@ -81,13 +81,13 @@ struct dial {
     struct dial_met worst; /* of this round */
     bool round_met;
     struct dial_met verdict; /* of the last full round; stands when `finding` is one */
-    enum dial_finding finding;
+    enum finding_code finding;
     uint64_t finding_since_ms;
     struct dial_past history[DIAL_HISTORY_MAX];
     unsigned n_past, past_lost; /* lost: older ones that had to go, the first always stays */
     struct dial_said {
         uint64_t at_ms;
-        enum dial_finding finding;
+        enum finding_code finding;
         bool anything, in_full;
     } said;
 };

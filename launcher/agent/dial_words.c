@@ -1,4 +1,4 @@
-/* dial_words.c -- see dial_words.h. All sentences are rows of dial_findings.h; here they are filled in.
+/* dial_words.c -- see dial_words.h. All sentences are rows of findings.h; here they are filled in.
  *
  * When the user hears of it:
  *
@@ -14,18 +14,17 @@
 enum { FIRST_WORD_MS = 2000, STANDS_MS = 8000, AGAIN_MS = 30000, CHANGE_MS = 2000 };
 
 static const struct row {
-    const char *code;
+    enum finding_code finding;
     enum dial_stage stage;
     int error;
     uint64_t least_ms;
     bool sure;
-    const char *sentence, *advice;
-} rows[DIAL_FINDINGS_END] = {
-#define X(code, stage, error, least_ms, sure, sentence, advice) \
-    [FINDING_##code] = { #code, STAGE_##stage, error, least_ms, sure, sentence, advice },
+} rows[] = {
+#define X(code, stage, error, least_ms, sure) { FINDING_##code, STAGE_##stage, error, least_ms, sure },
     DIAL_FINDINGS(X)
 #undef X
 };
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 static const char *const stage_names[DIAL_STAGES] = {
 #define X(id, name) [STAGE_##id] = name,
@@ -34,23 +33,26 @@ static const char *const stage_names[DIAL_STAGES] = {
 };
 
 /* Each stage has a row for any error, so there is always one. */
-enum dial_finding dial_finding_of(const struct dial_met *met)
+enum finding_code dial_finding_of(const struct dial_met *met)
 {
-    for (int i = DIAL_NO_FINDING + 1; i < DIAL_FINDINGS_END; i++)
+    for (int i = 0; i < ROWS; i++)
         if (rows[i].stage == met->stage && (rows[i].error == 0 || rows[i].error == met->error) &&
             met->took_ms >= rows[i].least_ms)
-            return (enum dial_finding)i;
-    return DIAL_NO_FINDING;
+            return rows[i].finding;
+    return FINDING_NONE;
 }
 
-const char *dial_code(enum dial_finding finding)
+const char *dial_code(enum finding_code finding)
 {
-    return finding != DIAL_NO_FINDING ? rows[finding].code : "NO_ANSWER_YET";
+    return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-bool dial_is_sure(enum dial_finding finding)
+bool dial_is_sure(enum finding_code finding)
 {
-    return finding != DIAL_NO_FINDING && rows[finding].sure;
+    int i = 0;
+    while (i < ROWS && rows[i].finding != finding)
+        i++;
+    return i < ROWS && rows[i].sure;
 }
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
@@ -75,8 +77,9 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
-static bool put_value(struct buf *out, const struct dial *d, struct slice name)
+static bool put_value(void *user, struct slice name, struct buf *out)
 {
+    const struct dial *d = user;
     const struct dial_met *met = &d->verdict;
     if (is_name(name, "host"))
         return buf_printf(out, "%s", d->options.host);
@@ -98,18 +101,7 @@ static bool put_value(struct buf *out, const struct dial *d, struct slice name)
 
 static bool fill_in(struct buf *out, const struct dial *d, const char *text)
 {
-    bool ok = true;
-    while (ok && *text != '\0') {
-        const size_t plain = strcspn(text, "$");
-        ok = buf_append(out, text, plain);
-        text += plain;
-        if (*text == '$') {
-            const size_t len = strcspn(text + 2, "}");
-            ok = ok && put_value(out, d, slice_of(text + 2, len));
-            text += len + 3;
-        }
-    }
-    return ok;
+    return finding_fill(out, text, put_value, (void *)d);
 }
 
 /* Before any round has ended. */
@@ -123,8 +115,8 @@ static const char *meanwhile(const struct dial *d)
 
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
-    return d->finding == DIAL_NO_FINDING ? buf_printf(out, "%s", meanwhile(d))
-                                         : fill_in(out, d, rows[d->finding].sentence);
+    return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
+                                      : fill_in(out, d, finding_sentence(d->finding));
 }
 
 /* --- meanwhile ------------------------------------------------------------------------------------------ */
@@ -144,7 +136,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
-    return buf_printf(out, "\n  try      ") && fill_in(out, d, rows[d->finding].advice) &&
+    return buf_printf(out, "\n  try      ") && fill_in(out, d, finding_advice(d->finding)) &&
            (note == NULL || note[0] == '\0' || buf_printf(out, "\n  place    %s", note)) &&
            buf_printf(out, "\n  finding  %s", dial_code(d->finding));
 }
@@ -157,7 +149,7 @@ static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
-    return d->finding != DIAL_NO_FINDING && !was_said &&
+    return d->finding != FINDING_NONE && !was_said &&
            (dial_is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
@@ -187,7 +179,7 @@ uint64_t dial_say_at(const struct dial *d)
     const struct dial_said *said = &d->said;
     uint64_t at_ms = said->anything ? said->at_ms + AGAIN_MS : d->begun_ms + FIRST_WORD_MS;
     const uint64_t full_ms = d->finding_since_ms + STANDS_MS, change_ms = said->at_ms + CHANGE_MS;
-    if (d->finding == DIAL_NO_FINDING)
+    if (d->finding == FINDING_NONE)
         return at_ms;
     if (!(said->in_full && said->finding == d->finding) && full_ms < at_ms)
         at_ms = full_ms;
@@ -238,7 +230,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
               put_endpoint(out, d->options.host, d->options.port) &&
               buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
               buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d);
-    if (d->finding != DIAL_NO_FINDING)
+    if (d->finding != FINDING_NONE)
         ok = ok && put_advice(out, d);
     for (int stage = 0; stage < DIAL_STAGES; stage++)
         ok = ok && put_stage(out, d, (enum dial_stage)stage);

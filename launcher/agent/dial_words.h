@@ -5,13 +5,13 @@
 #include "agent/dial_plan.h"
 #include "base/text.h"
 
-enum dial_finding dial_finding_of(const struct dial_met *met);
+enum finding_code dial_finding_of(const struct dial_met *met);
 
 /* "CONNECT_REFUSED" */
-const char *dial_code(enum dial_finding finding);
+const char *dial_code(enum finding_code finding);
 
 /* Will waiting hardly cure it? */
-bool dial_is_sure(enum dial_finding finding);
+bool dial_is_sure(enum finding_code finding);
 
 /* Append what is to be said now, and remember that it was; false when there is nothing. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);

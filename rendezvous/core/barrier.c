@@ -160,14 +160,13 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
  * here. Its sentence becomes the first line, since it is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
-    char because[512];
-    struct buf words = { 0 };
+    char because[FINDING_TEXT_MAX + FINDING_SUBJECT_MAX];
+    struct finding finding;
     struct rank_facts facts;
     b->env.facts(b->env.user, rank, &facts);
-    bool ok = diagnose_sentence(&facts, &words) && buf_append(&words, "", 1);
-    snprintf(because, sizeof(because), "cannot complete: rank %" PRIu32 " %s", rank,
-             ok ? (const char *)words.data : "has ended");
-    buf_free(&words);
+    diagnose_rank(&facts, &finding);
+    snprintf(because, sizeof(because), "cannot complete: %s %s", finding.subject,
+             finding_predicate(&finding));
     barrier_strike_out(barrier, rank);
     if (b->env.lost != NULL)
         b->env.lost(b->env.user, barrier, rank);

@@ -21,7 +21,7 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* "  rank 3: never connected", one line for each. */
+/* "  rank 3: never connected", one line for each. What else is known of a rank is in the list of JSON. */
 static bool put_lines(const struct barrier *barrier, const struct barrier_env *env, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
@@ -30,8 +30,10 @@ static bool put_lines(const struct barrier *barrier, const struct barrier_env *e
     for (uint32_t rank = next_missing(barrier, 0); ok && rank < barrier->world_size && lines < LINES_MAX;
          rank = next_missing(barrier, rank + 1), lines++) {
         struct rank_facts facts;
+        struct finding finding;
         env->facts(env->user, rank, &facts);
-        ok = buf_printf(out, "\n  rank %" PRIu32 ": ", rank) && diagnose_sentence(&facts, out);
+        diagnose_rank(&facts, &finding);
+        ok = buf_printf(out, "\n  %s", finding.sentence);
     }
     if (missing > lines)
         ok = ok && buf_printf(out, "\n  and %" PRIu32 " more", missing - lines);
@@ -45,6 +47,14 @@ static bool put_message(const struct barrier *barrier, struct slice name, const 
            (barrier == NULL || put_lines(barrier, env, out)) && buf_append(out, "", 1);
 }
 
+/* What is known of the rank, and which finding it is. */
+static cJSON *missing_row(const struct rank_facts *facts)
+{
+    cJSON *row = diagnose_json(facts);
+    cJSON_AddStringToObject(row, "code", finding_code_name(diagnose_rank_code(facts)));
+    return row;
+}
+
 static void add_missing(cJSON *o, const struct barrier *barrier, const struct barrier_env *env)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "missing");
@@ -53,7 +63,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, const struct ba
          rank = next_missing(barrier, rank + 1), n++) {
         struct rank_facts facts;
         env->facts(env->user, rank, &facts);
-        json_append(array, diagnose_json(&facts));
+        json_append(array, missing_row(&facts));
     }
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }

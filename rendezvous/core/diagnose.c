@@ -1,39 +1,54 @@
-/* diagnose.c -- see diagnose.h.
- *
- * finding_of() decides which row of the table fits; everything else is printing. The words in braces are a
- * table too, so a new sentence is one row, and a new fact one field, one function and one row. */
+/* diagnose.c -- one rank: which finding fits, and what it says. See diagnose.h; diagnose_job.c has the whole job. */
 #include "core/diagnose.h"
 
 #include "base/text.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
+#include <stdio.h>
 
-enum rank_finding {
-#define X(name, state, text) RANK_##name,
-    RANK_FINDINGS(X)
-#undef X
-        RANK_FINDING_COUNT
+enum {
+    NAME_SHOWN = 120,    /* bytes of a key or barrier name in a sentence */
+    STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
+    BUSY_PERCENT = 50,   /* of one CPU */
+    RANK_WORD_MAX = 256, /* of one word of a sentence */
 };
 
-static const struct {
-    const char *state, *text;
-} finding_table[RANK_FINDING_COUNT] = {
-#define X(name, state, text) [RANK_##name] = { state, text },
-    RANK_FINDINGS(X)
-#undef X
-};
+static bool hangs_in_kernel(const struct rank_facts *f)
+{
+    return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
+}
 
 /* The end of a process outweighs everything else, then what it does now, then what it did. */
-static enum rank_finding finding_of(const struct rank_facts *f)
+enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
-        return f->signal ? RANK_KILLED : RANK_EXITED;
+        return f->signal ? FINDING_RANK_KILLED : FINDING_RANK_EXITED;
+    if (f->node_lost)
+        return FINDING_RANK_NODE_LOST;
+    if (f->proc_state == 'T' || f->proc_state == 't')
+        return FINDING_RANK_STOPPED;
+    if (hangs_in_kernel(f))
+        return FINDING_RANK_IN_KERNEL;
+    if (f->connected && f->waits.name.data != NULL)
+        return FINDING_RANK_WAITS_ELSEWHERE;
+    if (f->proc_state != 0 && f->cpu_percent >= BUSY_PERCENT)
+        return FINDING_RANK_BURNS_CPU;
     if (f->connected)
-        return f->waits_for ? RANK_WAITS_ELSEWHERE : RANK_CONNECTED;
+        return FINDING_RANK_HAS_NOT_COME;
     if (f->met)
-        return RANK_DISCONNECTED;
-    return f->started ? RANK_STARTED : RANK_UNKNOWN;
+        return FINDING_RANK_DISCONNECTED;
+    return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
+}
+
+/* The state in JSON is coarser: it is what the store itself has seen. */
+static const char *state_word(const struct rank_facts *f)
+{
+    if (f->exited)
+        return "exited";
+    if (f->connected)
+        return "connected";
+    return f->met ? "disconnected" : "never_connected";
 }
 
 /* "SIGKILL", or NULL for a signal that has no name of its own here. */
@@ -68,67 +83,113 @@ static const char *signal_name(int signal)
 
 /* --- the words that stand for facts --------------------------------------------------------------------- */
 
+typedef char rank_word[RANK_WORD_MAX];
+
+/* What `put` puts, as a text; what is too long is cut. */
+static const char *word_of(rank_word word, const struct buf *out)
+{
+    snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
+    return word;
+}
+
 /* " (n1, pid 77)" with as much of it as is known, or nothing at all. */
-static bool put_where(const struct rank_facts *f, struct buf *out)
+static const char *where_word(const struct rank_facts *f, rank_word word)
 {
-    if (f->host == NULL && f->pid == 0)
-        return true;
-    bool ok = buf_printf(out, " (%s", f->host ? f->host : "");
+    const char *host = f->host != NULL ? f->host : "";
+    word[0] = '\0';
     if (f->pid != 0)
-        ok = ok && buf_printf(out, "%spid %d", f->host ? ", " : "", f->pid);
-    return ok && buf_printf(out, ")");
+        snprintf(word, RANK_WORD_MAX, " (%s%spid %d)", host, f->host != NULL ? ", " : "", f->pid);
+    else if (f->host != NULL)
+        snprintf(word, RANK_WORD_MAX, " (%s)", host);
+    return word;
 }
 
-static bool put_silent(const struct rank_facts *f, struct buf *out)
+static const char *time_word(uint64_t ms, rank_word word)
 {
-    return text_put_ms(out, f->silent_ms);
+    struct buf out = { 0 };
+    text_put_ms(&out, ms);
+    word_of(word, &out);
+    buf_free(&out);
+    return word;
 }
 
-static bool put_waits(const struct rank_facts *f, struct buf *out)
+/* "last heard 1.2 s ago" */
+static const char *heard_word(const struct rank_facts *f, rank_word word)
 {
-    return buf_printf(out, "%s", f->waits_for);
+    rank_word silent;
+    if (!f->met)
+        return "it has never connected";
+    snprintf(word, RANK_WORD_MAX, "last heard %.32s ago", time_word(f->silent_ms, silent));
+    return word;
 }
 
-static bool put_code(const struct rank_facts *f, struct buf *out)
+/* " since 12.3 s" */
+static const char *since_word(const struct rank_facts *f, rank_word word)
 {
-    return buf_printf(out, "%d", f->exit_code);
+    rank_word since;
+    if (f->state_ms == 0)
+        return "";
+    snprintf(word, RANK_WORD_MAX, " since %.32s", time_word(f->state_ms, since));
+    return word;
 }
 
-static bool put_signal(const struct rank_facts *f, struct buf *out)
+static const char *waits_word(const struct rank_facts *f, rank_word word)
+{
+    struct buf out = { 0 };
+    diagnose_put_wait(&f->waits, &out);
+    word_of(word, &out);
+    buf_free(&out);
+    return word;
+}
+
+static const char *signal_word(const struct rank_facts *f, rank_word word)
 {
     const char *name = signal_name(f->signal);
-    return name ? buf_printf(out, "%d, %s", f->signal, name) : buf_printf(out, "%d", f->signal);
+    snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", " : "", name != NULL ? name : "");
+    return word;
 }
 
-static const struct {
-    const char *word;
-    bool (*put)(const struct rank_facts *f, struct buf *out);
-} word_table[] = {
-    { "{where}", put_where }, { "{silent}", put_silent }, { "{waits}", put_waits },
-    { "{code}", put_code },   { "{signal}", put_signal },
-};
-
-/* Append what stands at `text`, a word of the table or a plain character; returns how much of it is done. */
-static size_t put_next(const struct rank_facts *f, const char *text, struct buf *out, bool *ok)
+static const char *number_word(int n, rank_word word)
 {
-    for (size_t i = 0; *text == '{' && i < sizeof(word_table) / sizeof(word_table[0]); i++) {
-        size_t len = strlen(word_table[i].word);
-        if (strncmp(text, word_table[i].word, len) == 0) {
-            *ok = word_table[i].put(f, out);
-            return len;
-        }
-    }
-    *ok = buf_append(out, text, 1);
-    return 1;
+    snprintf(word, RANK_WORD_MAX, "%d", n);
+    return word;
 }
 
-/* A brace that begins no known word is printed as it is: a typing error in the table is seen, not hidden. */
-bool diagnose_sentence(const struct rank_facts *facts, struct buf *out)
+static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
-    bool ok = true;
-    for (const char *text = finding_table[finding_of(facts)].text; ok && *text;)
-        text += put_next(facts, text, out, &ok);
-    return ok;
+    snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
+             f->wchan != NULL ? f->wchan : "");
+    return word;
+}
+
+void diagnose_rank(const struct rank_facts *f, struct finding *finding)
+{
+    rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, pid;
+    snprintf(subject, sizeof(subject), "rank %u", f->rank);
+    finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
+                 time_word(f->silent_ms, silent), "heard", heard_word(f, heard), "since",
+                 since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
+                 "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
+                 wchan_word(f, wchan), "pid", number_word(f->pid, pid), NULL);
+}
+
+bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out)
+{
+    if (wait->name.data == NULL)
+        return true;
+    bool ok = buf_printf(out, wait->in_barrier ? "barrier '" : "key '") &&
+              text_put(out, wait->name, NAME_SHOWN) && buf_printf(out, "'");
+    return ok && (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
+}
+
+/* --- as JSON -------------------------------------------------------------------------------------------- */
+
+static void add_wait(cJSON *o, const struct rank_facts *f)
+{
+    struct buf text = { 0 };
+    if (f->waits.name.data != NULL && diagnose_put_wait(&f->waits, &text) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, "waits_for", (const char *)text.data);
+    buf_free(&text);
 }
 
 /* What its agent saw of the process. */
@@ -147,15 +208,14 @@ cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "rank", f->rank);
-    cJSON_AddStringToObject(o, "state", finding_table[finding_of(f)].state);
+    cJSON_AddStringToObject(o, "state", state_word(f));
     if (f->host != NULL)
         cJSON_AddStringToObject(o, "host", f->host);
     if (f->pid != 0)
         cJSON_AddNumberToObject(o, "pid", f->pid);
     if (f->met)
         cJSON_AddNumberToObject(o, "silent_ms", (double)f->silent_ms);
-    if (f->waits_for != NULL)
-        cJSON_AddStringToObject(o, "waits_for", f->waits_for);
+    add_wait(o, f);
     if (f->exited)
         cJSON_AddNumberToObject(o, f->signal ? "signal" : "exit_code", f->signal ? f->signal : f->exit_code);
     else if (f->proc_state != '\0')

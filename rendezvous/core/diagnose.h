@@ -1,30 +1,24 @@
-/* diagnose.h -- from what is known of a rank to a sentence a person can act on. Pure: facts in, words
- * out.
+/* diagnose.h -- from what is known to findings. Pure: facts in, words out.
  *
- * Every sentence is a row of RANK_FINDINGS; the JSON state of the protocol comes from the same row.
- * {where}, {silent}, {waits}, {code} and {signal} stand for the facts. */
+ *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
+ *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
 #ifndef RENDEZVOUS_DIAGNOSE_H
 #define RENDEZVOUS_DIAGNOSE_H
 
-#include "base/buf.h"
+#include "core/findings.h"
 
 #include <stdint.h>
 
 struct cJSON;
+struct snapshot;
 
-/* clang-format off */
-#define RANK_FINDINGS(X)                                                                                     \
-    /* finding         state in JSON       what a person reads behind "rank 3: " */                          \
-    X(UNKNOWN,         "never_connected",  "never connected")                                                \
-    X(STARTED,         "never_connected",  "never connected; its process was started{where}")                \
-    X(CONNECTED,       "connected",        "connected{where}, but has not come; last heard {silent} ago")    \
-    X(WAITS_ELSEWHERE, "connected",                                                                          \
-      "connected{where}, but waits for {waits}; last heard {silent} ago")                                    \
-    X(DISCONNECTED,    "disconnected",                                                                       \
-      "was connected{where}, but has closed its connection; last heard {silent} ago")                        \
-    X(EXITED,          "exited",           "has exited with code {code}{where}")                             \
-    X(KILLED,          "exited",           "was killed by signal {signal}{where}")
-/* clang-format on */
+/* What a rank waits for. */
+struct rank_wait {
+    struct slice name; /* of a key or a barrier, borrowed; data NULL = it does not wait */
+    bool in_barrier;
+    uint32_t more; /* keys besides that one */
+    uint64_t for_ms;
+};
 
 /* What is known of one rank. Strings are borrowed. */
 struct rank_facts {
@@ -36,18 +30,38 @@ struct rank_facts {
     bool connected;   /* ... and a connection of it is open */
     bool exited;      /* an agent has seen its process end, with: */
     int exit_code, signal;
-    char proc_state;       /* of its process as its agent saw it last ('T' = stopped); 0 = not seen, or: */
-    int cpu_percent;       /* -1 = not known */
-    const char *wchan;     /* the kernel function it sleeps in; NULL = none */
-    uint64_t silent_ms;    /* since its last byte, if `met` */
-    const char *waits_for; /* "key '/x'", "barrier 'y'"; NULL = nothing */
+    uint64_t silent_ms; /* since its last byte, if `met` */
+    struct rank_wait waits;
+    bool node_lost;    /* nobody can say any more what it does */
+    char proc_state;   /* of its process as its agent saw it last ('T' = stopped); 0 = not seen, or: */
+    int cpu_percent;   /* -1 = not known */
+    const char *wchan; /* the kernel function it sleeps in; NULL = none */
+    uint64_t state_ms; /* for how long it has been in that state */
 };
 
-/* Append the sentence, without "rank N: ". False when memory is short. */
-bool diagnose_sentence(const struct rank_facts *facts, struct buf *out);
+/* Why it does not come. */
+enum finding_code diagnose_rank_code(const struct rank_facts *facts);
+void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
+
+/* "key '/x' and 2 more", "barrier 'y'"; nothing when it does not wait. False when memory is short. */
+bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out);
+
+enum {
+    DIAGNOSIS_MAX = 12, /* findings in a report: it must fit a screen */
+    DIAGNOSIS_SAME = 4, /* of one code */
+};
+
+struct diagnosis {
+    uint32_t n;
+    uint32_t left_out; /* findings for which there was no room, besides those counted in finding.more */
+    struct finding list[DIAGNOSIS_MAX];
+};
+
+/* Overwrites `out`. */
+void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);
 
 #endif

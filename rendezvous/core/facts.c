@@ -2,12 +2,8 @@
  *
  * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
  * to know. That is rare (a time-out, an operator), and requests are not. */
+#include "core/rdzv.h"
 #include "core/session.h"
-#include "base/text.h"
-
-#include <inttypes.h>
-
-enum { NAME_SHOWN = 120 }; /* bytes of a key or barrier name in a sentence */
 
 /* A barrier counts as the one thing that is awaited. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
@@ -21,18 +17,26 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
     return in_barrier || n < keys;
 }
 
-/* "key '/x' and 2 more", "barrier 'y'" */
-static bool put_wait(const struct session *s, struct buf *out)
+static struct rank_wait wait_of(const struct session *s)
 {
-    struct slice name;
-    uint32_t keys = store_awaited_count(&s->waiter);
-    if (!facts_awaited(s, 0, &name))
+    struct rank_wait wait = { .in_barrier = s->seat.barrier != NULL };
+    const uint32_t keys = store_awaited_count(&s->waiter);
+    if (s->waits_in == NULL || !facts_awaited(s, 0, &wait.name))
+        return (struct rank_wait){ 0 };
+    wait.more = keys > 1 ? keys - 1 : 0;
+    wait.for_ms = s->job->hub->now_ms - s->waits_since_ms;
+    return wait;
+}
+
+/* While a round runs every rank has a node, unless that is gone. */
+static bool node_is_lost(const struct job *job, uint32_t rank)
+{
+    struct rdzv_facts facts;
+    if (job->rdzv == NULL)
         return false;
-    bool ok = buf_printf(out, s->seat.barrier ? "barrier '" : "key '") && text_put(out, name, NAME_SHOWN) &&
-              buf_printf(out, "'");
-    if (keys > 1)
-        ok = ok && buf_printf(out, " and %" PRIu32 " more", keys - 1);
-    return ok && buf_append(out, "", 1);
+    rdzv_facts(job->rdzv, &facts);
+    return (facts.state == RDZV_RUNNING || facts.state == RDZV_STOPPING) && rank < facts.world_size &&
+           rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
 /* A rank may have several connections: the youngest byte of any counts, and the first wait that is found. */
@@ -43,13 +47,14 @@ void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
     uint64_t heard_ms = member->heard_ms;
     *facts = member_facts(&job->members, rank);
     facts->connected = !list_is_empty(&member->sessions);
-    hub->words.len = 0;
     LIST_EACH(node, &member->sessions)
     {
         const struct session *s = LIST_ENTRY(node, struct session, by_rank);
         heard_ms = s->heard_ms > heard_ms ? s->heard_ms : heard_ms;
-        if (s->waits_in != NULL && facts->waits_for == NULL && put_wait(s, &hub->words))
-            facts->waits_for = (const char *)hub->words.data;
+        if (facts->waits.name.data == NULL)
+            facts->waits = wait_of(s);
     }
     facts->silent_ms = hub->now_ms - heard_ms;
+    facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
+    facts->node_lost = node_is_lost(job, rank);
 }

@@ -165,6 +165,5 @@ void hub_free(struct hub *hub)
     table_free(&hub->sessions);
     table_free(&hub->jobs);
     buf_free(&hub->out);
-    buf_free(&hub->words);
     free(hub);
 }

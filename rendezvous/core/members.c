@@ -70,6 +70,8 @@ bool member_place(struct member *member, const char *host, int pid)
 
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
 {
+    if (member->proc_state != proc_state)
+        member->state_since_ms = now_ms;
     member->proc_state = proc_state;
     member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);
     snprintf(member->wchan, sizeof(member->wchan), "%s", wchan != NULL ? wchan : "");

@@ -27,8 +27,9 @@ struct member {
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];
-    uint64_t looked_ms; /* when that was told */
-    uint64_t heard_ms;  /* last byte of connections that are closed by now */
+    uint64_t looked_ms;      /* when that was told */
+    uint64_t state_since_ms; /* since when it is in that state */
+    uint64_t heard_ms;       /* last byte of connections that are closed by now */
 };
 
 struct members {

@@ -79,7 +79,6 @@ struct hub {
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
     struct ddp_err err; /* why a handler gave up; no words = memory is short */
-    struct buf words;   /* holds facts_of_rank's texts until the next call */
     struct rejects rejects;
     struct refusals refusals;
     char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */

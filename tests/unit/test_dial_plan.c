@@ -235,8 +235,10 @@ Test(dial_plan, every_observation_has_its_finding)
                                       .took_ms = cases[i].took_ms };
         cr_expect_str_eq(dial_code(dial_finding_of(&met)), cases[i].code);
     }
-    cr_assert_eq(sizeof(cases) / sizeof(cases[0]), DIAL_FINDINGS_END - 1,
+#define ONE(...) +1
+    cr_assert_eq(sizeof(cases) / sizeof(cases[0]), 0 DIAL_FINDINGS(ONE),
                  "a row of the table has no case here");
+#undef ONE
 }
 
 Test(dial_plan, no_answer_is_dropped_after_five_seconds_and_told, .fini = tear_down)

@@ -1,0 +1,389 @@
+/* diagnose_job.c -- the whole job: what a snapshot shows, as findings. See diagnose.h.
+ *
+ * Each function below looks for one kind of trouble and says it through add(). They need not be called in any order:
+ * add() keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
+ * explains something better takes its place: a rank of a lost node is not told when the node is. */
+#include "core/diagnose_words.h"
+
+#include <stdio.h>
+
+enum {
+    SETTLED_MS = 3000, /* what has not come within so long is worth a word */
+    WAITS_MS = 10000,  /* so long a wait is worth one while nobody has asked */
+    STOP_MS = 15000,
+};
+
+/* --- the list ------------------------------------------------------------------------------------------- */
+
+static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->list[i].code != code)
+            continue;
+        *last = i;
+        n++;
+    }
+    return n;
+}
+
+/* Behind all that stand above it in the table; when there is no room, the last one has to go. */
+static struct finding *take_slot(struct diagnosis *d, enum finding_code code)
+{
+    uint32_t last = 0, at = d->n;
+    if (count_code(d, code, &last) >= DIAGNOSIS_SAME) {
+        d->list[last].more++;
+        return NULL;
+    }
+    while (at > 0 && d->list[at - 1].code > code)
+        at--;
+    if (d->n == DIAGNOSIS_MAX)
+        d->left_out++;
+    if (at == DIAGNOSIS_MAX)
+        return NULL;
+    const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
+    memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
+    d->n += d->n < DIAGNOSIS_MAX;
+    return &d->list[at];
+}
+
+/* One more finding, if there is room for it: the pairs of finding_make follow. */
+#define ADD(d, code, ...)                                           \
+    do {                                                            \
+        struct finding *slot_ = take_slot(d, FINDING_##code);       \
+        if (slot_ != NULL)                                          \
+            finding_make(slot_, FINDING_##code, __VA_ARGS__, NULL); \
+    } while (0)
+
+/* --- how the nodes were started ------------------------------------------------------------------------- */
+
+static bool same_machine(const char *a, const char *b)
+{
+    return a[0] != '\0' && strcmp(a, b) == 0;
+}
+
+static uint32_t tasks_on(const struct snapshot *s, const char *boot_id)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        n += same_machine(s->nodes[i].boot_id, boot_id);
+    for (uint32_t i = 0; i < s->n_refused; i++)
+        n += same_machine(s->refused[i].boot_id, boot_id) ? s->refused[i].times : 0;
+    return n;
+}
+
+/* Somebody asks for a node rank that another one has: the same machine twice, or the same number on two. */
+static void look_at_twice(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
+{
+    const struct snapshot_node *owner = node_with_rank(s, r->node_rank);
+    words other, rank, unclaimed;
+    if (owner == NULL)
+        return;
+    if (same_machine(owner->boot_id, r->boot_id) && r->task[0] != '\0')
+        ADD(d, WRONG_TASK_LAYOUT, r->host, "count", number(rank, tasks_on(s, r->boot_id)), "scheduler",
+            r->task);
+    else if (same_machine(owner->boot_id, r->boot_id))
+        ADD(d, LAUNCHED_TWICE, r->host, "rank", numbered(rank, "node rank", r->node_rank), "pid",
+            number((words){ 0 }, (uint64_t)owner->pid), "other", number(other, (uint64_t)r->pid), "time",
+            duration((words){ 0 }, r->ago_ms));
+    else
+        ADD(d, NODE_RANK_TWICE, numbered(rank, "node rank", r->node_rank), "owner",
+            process(other, owner->host, owner->pid), "other", process((words){ 0 }, r->host, r->pid),
+            "unclaimed", unclaimed_ranks(unclaimed, s));
+}
+
+static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
+{
+    words who, hosts;
+    if (strcmp(r->code, "NODE_RANK_TAKEN") == 0 && node_with_rank(s, r->node_rank) != NULL)
+        look_at_twice(d, s, r);
+    else if (strcmp(r->code, "JOB_FULL") == 0)
+        ADD(d, TOO_MANY_JOINS, process(who, r->host, r->pid), "joined", number((words){ 0 }, s->n_nodes),
+            "max", number((words){ 0 }, s->max), "hosts", all_hosts(hosts, s));
+    else
+        ADD(d, REFUSED, process(who, r->host, r->pid), "time", duration((words){ 0 }, r->ago_ms), "words",
+            r->words, "advice", r->advice);
+}
+
+/* One that was refused and is in the job by now has found its way. */
+static bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        if (s->nodes[i].pid == r->pid && strcmp(s->nodes[i].host, r->host) == 0)
+            return true;
+    return false;
+}
+
+static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_refused; i++)
+        if (!came_in_later(s, &s->refused[i]))
+            look_at_refusal(d, s, &s->refused[i]);
+}
+
+/* Elastic: nobody is refused for being on the same machine as another, but as tasks of one job it is not meant. */
+static void look_at_neighbours(struct diagnosis *d, const struct snapshot *s)
+{
+    words count;
+    const struct snapshot_node *first = s->nodes;
+    const uint32_t tasks = s->n_nodes > 0 && first->task[0] != '\0' ? tasks_on(s, first->boot_id) : 0;
+    uint32_t last;
+    if (tasks > 1 && count_code(d, FINDING_WRONG_TASK_LAYOUT, &last) == 0)
+        ADD(d, WRONG_TASK_LAYOUT, first->host, "count", number(count, tasks), "scheduler", first->task);
+}
+
+/* --- how they differ ------------------------------------------------------------------------------------ */
+
+/* "world would be 15" while it gathers; then it is so. */
+static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_node *most = s->nodes, *least = s->nodes;
+    words world, who, other;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        most = node->nproc > most->nproc ? node : most;
+        least = node->nproc < least->nproc ? node : least;
+        sum += node->nproc;
+    }
+    if (s->n_nodes < 2 || most->nproc == least->nproc)
+        return;
+    snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
+    ADD(d, NPROC_DIFFERS_HERE, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"),
+        "other", node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
+}
+
+/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. */
+static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
+{
+    enum { ENOUGH = 64 }; /* each with each: who has more nodes has the same mistake among the first */
+    words who, other;
+    const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = i + 1; j < n; j++) {
+            const struct snapshot_node *a = &s->nodes[i], *b = &s->nodes[j];
+            if (!same_machine(a->addr, b->addr) || a->boot_id[0] == '\0' || b->boot_id[0] == '\0' ||
+                strcmp(a->boot_id, b->boot_id) == 0)
+                continue;
+            ADD(d, ADDRESS_NOT_UNIQUE, node_words(who, a), "other", node_words(other, b), "address", a->addr);
+            return;
+        }
+}
+
+/* --- who knocked, and whom the store could not serve ---------------------------------------------------- */
+
+static bool joined_from(const struct snapshot *s, const char *address)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        if (strcmp(s->nodes[i].addr, address) == 0)
+            return true;
+    return false;
+}
+
+/* The address that a mesh's sidecar puts in place of its client's. */
+static bool is_sidecar(const char *address)
+{
+    return strcmp(address, "127.0.0.6") == 0;
+}
+
+static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
+{
+    words times = "";
+    if (x->times > 1)
+        snprintf(times, sizeof(times), ", %u times", x->times);
+    if (is_sidecar(x->address))
+        ADD(d, PROXY_BETWEEN, x->address, "times", times);
+    else if (x->kind == REJECT_TLS)
+        ADD(d, TLS_CLIENT, x->address, "times", times);
+    else if ((x->kind == REJECT_C10D_1 || x->kind == REJECT_C10D_2) && !joined_from(s, x->address))
+        ADD(d, TORCHRUN_INSTEAD, x->address, "times", times);
+    else if (x->kind == REJECT_OURS && x->job[0] != '\0')
+        ADD(d, OTHER_JOB, x->address, "job", x->job, "times", times, "here", s->job);
+    else if (x->kind == REJECT_SILENT && !joined_from(s, x->address))
+        ADD(d, SILENT_CLIENT, x->address, "times", times);
+    else if (x->kind == REJECT_HTTP || x->kind == REJECT_SSH || x->kind == REJECT_OTHER)
+        ADD(d, FOREIGN_CLIENT, x->address, "times", times, "kind", reject_kind_words(x->kind), "bytes",
+            x->bytes);
+}
+
+static void look_at_store(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_store *store = &s->store;
+    words count, somaxconn, wanted;
+    const uint64_t nodes = s->max > store->somaxconn ? s->max : 2 * store->somaxconn;
+    for (uint32_t i = 0; i < s->n_strangers; i++)
+        look_at_stranger(d, s, &s->strangers[i]);
+    if (store->accept_overflows > 0)
+        ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", number(count, store->accept_overflows),
+            "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
+    if (store->refused_no_fd > 0)
+        ADD(d, STORE_WITHOUT_FILES, store->host, "count", number(count, store->refused_no_fd));
+    if (store->max > 0 && store->used > store->max - store->max / 64)
+        ADD(d, STORE_FULL, store->host, "used", number(count, store->used), "max",
+            number(wanted, store->max));
+}
+
+/* --- who is not here ------------------------------------------------------------------------------------ */
+
+/* A node that died before the round, and has not come back. */
+static void look_at_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
+{
+    words who, time, stayed;
+    node_named(who, gone->node_rank, gone->host, gone->pid);
+    duration(time, gone->gone_ms);
+    if (node_with_rank(s, gone->node_rank) != NULL || (!gone->ran && s->phase != PHASE_GATHERING))
+        return;
+    if (!gone->lost)
+        ADD(d, NODE_LEFT, who, "time", time, "words", gone->how);
+    else if (!gone->ran)
+        ADD(d, NODE_CAME_AND_DIED, who, "stayed", duration(stayed, gone->stayed_ms), "time", time, "words",
+            gone->how);
+    else if (gone->silent)
+        ADD(d, NODE_LOST_SILENT, who, "time", time, "words", gone->how);
+    else
+        ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
+}
+
+/* Static: some of the node ranks. Those that came and went have a finding of their own. */
+static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
+{
+    uint32_t never = 0;
+    words who, time;
+    for (uint32_t rank = 0; rank < s->max; rank++)
+        never += node_with_rank(s, (int32_t)rank) == NULL && !node_was_here(s, (int32_t)rank);
+    if (never > 0)
+        ADD(d, NODE_NEVER_CAME, missing_nodes(who, s, never), "time", duration(time, s->waited_ms),
+            "endpoint", s->store.endpoint);
+}
+
+static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, hosts, time;
+    if (s->n_nodes >= s->min)
+        return;
+    snprintf(who, sizeof(who), "%u of at least %u nodes", s->n_nodes, s->min);
+    ADD(d, TOO_FEW_NODES, who, "time", duration(time, s->waited_ms), "hosts", all_hosts(hosts, s), "endpoint",
+        s->store.endpoint);
+}
+
+static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_gone; i++)
+        look_at_gone(d, s, &s->gone[i]);
+    if (s->phase != PHASE_GATHERING || (s->waited_ms < SETTLED_MS && !s->is_final))
+        return;
+    if (s->elastic)
+        look_at_too_few(d, s);
+    else
+        look_at_never_came(d, s);
+}
+
+static void look_at_members(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, members, time;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        node_words(who, node);
+        if (node->is_spare && s->phase == PHASE_RUNNING)
+            ADD(d, LATE_NODE_IS_SPARE, who, "members", counted(members, members_of(s), "node"));
+        if (node->is_stopping && s->phase == PHASE_STOPPING && s->waited_ms >= STOP_MS)
+            ADD(d, NODE_DOES_NOT_STOP, who, "time", duration(time, s->waited_ms));
+    }
+}
+
+/* ENOENT, ENOEXEC ... on one node is told to all. A lost node is told by what is known of the node. */
+static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_cause *cause = &s->cause;
+    words who, time;
+    if (!cause->known || cause->rank < 0)
+        return;
+    if (cause->error != 0) {
+        ADD(d, PROGRAM_MISSING_ON_NODE, node_named(who, cause->node_rank, cause->host, 0), "words",
+            cause->words);
+        return;
+    }
+    snprintf(who, sizeof(who), "rank %d (%s, pid %d)", cause->rank, cause->host, cause->pid);
+    ADD(d, WORKER_FAILED, who, "words", cause->words, "time", duration(time, cause->after_ms));
+}
+
+/* --- who does not come to where others wait ------------------------------------------------------------- */
+
+/* Those that others wait for: they do not wait themselves, or in another place than most. */
+static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_wait *most = main_wait(s);
+    for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
+        const struct rank_facts *f = &s->ranks[i];
+        if (waits_in(f, most))
+            continue;
+        struct finding *slot = take_slot(d, diagnose_rank_code(f));
+        if (slot != NULL)
+            diagnose_rank(f, slot);
+    }
+}
+
+/* Two barriers at one time: the surest sign that ranks have gone different ways. */
+static void look_at_ways(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_wait *most = main_wait(s), *other = NULL;
+    words what, elsewhere, who, others;
+    for (uint32_t i = 0; most != NULL && i < s->n_waits && other == NULL; i++)
+        if (&s->waits[i] != most && s->waits[i].is_barrier && s->waits[i].waiting > 0)
+            other = &s->waits[i];
+    if (other == NULL || !most->is_barrier)
+        return;
+    ADD(d, UNEVEN_INPUTS, waiters_of(who, other), "what", place(what, other), "other",
+        waiters_of(others, most), "elsewhere", place(elsewhere, most));
+}
+
+static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_wait *w = main_wait(s);
+    words what, time;
+    if (w == NULL || (w->for_ms < WAITS_MS && !s->is_final))
+        return;
+    place(what, w);
+    duration(time, w->for_ms);
+    if (w->is_barrier)
+        ADD(d, BARRIER_WAITS, what, "arrived", number((words){ 0 }, w->waiting), "members",
+            number((words){ 0 }, w->members), "missing", number((words){ 0 }, w->members - w->waiting),
+            "time", time);
+    else
+        ADD(d, KEY_AWAITED, what, "waiters", waiters_of((words){ 0 }, w), "time", time);
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------ */
+
+static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_notices; i++) {
+        const struct snapshot_notice *notice = &s->notices[i];
+        struct finding *f = take_slot(d, notice->code);
+        if (f == NULL)
+            continue;
+        *f = (struct finding){ .code = notice->code };
+        snprintf(f->subject, sizeof(f->subject), "%s", notice->subject);
+        snprintf(f->sentence, sizeof(f->sentence), "%s", notice->sentence);
+        snprintf(f->advice, sizeof(f->advice), "%s", notice->advice);
+    }
+}
+
+void diagnose_job(const struct snapshot *s, struct diagnosis *out)
+{
+    out->n = out->left_out = 0;
+    look_at_notices(out, s);
+    look_at_refused(out, s);
+    look_at_neighbours(out, s);
+    look_at_nproc(out, s);
+    look_at_addresses(out, s);
+    look_at_store(out, s);
+    look_at_missing_nodes(out, s);
+    look_at_members(out, s);
+    look_at_cause(out, s);
+    if (s->phase != PHASE_RUNNING)
+        return;
+    look_at_ranks(out, s);
+    look_at_ways(out, s);
+    look_at_waits(out, s);
+}

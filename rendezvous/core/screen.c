@@ -1,0 +1,187 @@
+/* screen.c -- see screen.h.
+ *
+ *     job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
+ *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
+ *          0  n0    10.9.0.1   411        4    62.0 s  waits
+ *          1  -     -            -        -         -  has not come
+ *       error    node 1 has not come: ...  [NODE_NEVER_CAME]
+ *         try    is ddprun started there ... */
+#include "core/screen.h"
+
+#include "core/diagnose_words.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+/* --- the headline --------------------------------------------------------------------------------------- */
+
+/* "1 of 2 nodes is here", "1 of at least 2 nodes is here", "nobody has come yet" */
+static bool put_who_is_here(const struct snapshot *s, struct buf *out)
+{
+    if (s->max == 0)
+        return buf_printf(out, "nobody has come");
+    return buf_printf(out, "%u of %s%u node%s %s here", s->n_nodes,
+                      s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
+                      s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
+}
+
+static bool put_limit(const struct snapshot *s, struct buf *out)
+{
+    words left;
+    if (s->limit_ms == 0)
+        return true;
+    if (!s->is_final && s->left_ms != UINT64_MAX &&
+        !buf_printf(out, "; giving up in %s", duration(left, s->left_ms)))
+        return false;
+    return buf_printf(out, " (%s is %llu s)", s->knob, (unsigned long long)(s->limit_ms / 1000));
+}
+
+static bool put_gathering(const struct snapshot *s, struct buf *out)
+{
+    words waited;
+    return buf_printf(out, s->is_final ? "given up: " : "") && put_who_is_here(s, out) &&
+           buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
+}
+
+/* "round 1 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x' since 60.0 s" */
+static bool put_running(const struct snapshot *s, struct buf *out)
+{
+    const struct snapshot_wait *wait = main_wait(s);
+    words nodes, ranks, who, what, time;
+    bool ok = buf_printf(out, "round %u runs with %s and %s", s->round, counted(nodes, members_of(s), "node"),
+                         counted(ranks, s->world_size, "rank"));
+    if (wait == NULL)
+        return ok;
+    return ok && buf_printf(out, "; %s %s %s since %s", waiters_of(who, wait),
+                            wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
+}
+
+bool screen_put_headline(const struct snapshot *s, struct buf *out)
+{
+    words waited;
+    bool ok = s->job[0] != '\0' ? buf_printf(out, "job '%s': ", s->job) : buf_printf(out, "no job yet: ");
+    switch (s->phase) {
+    case PHASE_GATHERING:
+        return ok && put_gathering(s, out);
+    case PHASE_RUNNING:
+        return ok && put_running(s, out);
+    case PHASE_STOPPING:
+        return ok &&
+               buf_printf(out, "round %u is stopped since %s", s->round, duration(waited, s->waited_ms));
+    case PHASE_OVER:
+        break;
+    }
+    return ok && buf_printf(out, "it is over since %s", duration(waited, s->waited_ms));
+}
+
+/* --- the nodes ------------------------------------------------------------------------------------------ */
+
+static const char *or_dash(const char *text)
+{
+    return text[0] != '\0' ? text : "-";
+}
+
+static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
+                    const char *workers, const char *since, const char *state)
+{
+    return buf_printf(out, "\n  %4s  %-16.24s %-15.40s %8s %8s %9s  %s", rank, host, addr, pid, workers,
+                      since, state);
+}
+
+static bool put_node(struct buf *out, const struct snapshot_node *node)
+{
+    words rank = "-", pid, workers, since;
+    if (node->node_rank >= 0)
+        number(rank, (uint64_t)node->node_rank);
+    return put_row(out, rank, node->host, or_dash(node->addr), number(pid, (uint64_t)node->pid),
+                   number(workers, node->nproc), duration(since, node->joined_ms), node->state);
+}
+
+static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
+{
+    words text;
+    return put_row(out, number(text, rank), "-", "-", "-", "-", "-",
+                   node_was_here(s, (int32_t)rank) ? "was here and is gone" : "has not come");
+}
+
+/* Static jobs know who is missing. */
+static bool put_missing(const struct snapshot *s, struct buf *out)
+{
+    uint32_t shown = 0, missing = 0;
+    bool ok = true;
+    for (uint32_t rank = 0; !s->elastic && s->phase == PHASE_GATHERING && rank < s->max; rank++) {
+        if (node_with_rank(s, (int32_t)rank) != NULL)
+            continue;
+        missing++;
+        if (shown == SCREEN_MISSING)
+            continue;
+        shown++;
+        ok = ok && put_gone_state(s, rank, out);
+    }
+    return ok &&
+           (missing == shown || buf_printf(out, "\n        and %u more that are not here", missing - shown));
+}
+
+static bool put_nodes(const struct snapshot *s, struct buf *out)
+{
+    const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
+    bool ok = s->max == 0 || put_row(out, "NODE", "HOST", "ADDRESS", "PID", "WORKERS", "SINCE", "STATE");
+    for (uint32_t i = 0; ok && i < shown; i++)
+        ok = put_node(out, &s->nodes[i]);
+    if (ok && s->n_nodes > shown)
+        ok = buf_printf(out, "\n        and %u more that are here", s->n_nodes - shown);
+    return ok && put_missing(s, out);
+}
+
+/* --- the findings --------------------------------------------------------------------------------------- */
+
+/* An advice that would be repeated by the next finding waits for that one. */
+static bool advice_is_due(const struct diagnosis *d, uint32_t i)
+{
+    return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
+           strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
+}
+
+static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
+{
+    const struct finding *f = &d->list[i];
+    bool ok = buf_printf(out, "\n  %-8s %s  [%s]", finding_grade_name(f->code), f->sentence,
+                         finding_code_name(f->code));
+    if (ok && f->more > 0)
+        ok = buf_printf(out, "\n           and %u more like this", f->more);
+    return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
+}
+
+bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
+{
+    bool ok = screen_put_headline(s, out) && put_nodes(s, out);
+    for (uint32_t i = 0; ok && i < d->n; i++)
+        ok = put_finding(d, i, out);
+    if (ok && d->left_out > 0)
+        ok = buf_printf(out, "\n           and %u other findings", d->left_out);
+    return ok && (d->n > 0 || buf_printf(out, "\n  nothing is wrong as far as the store can see"));
+}
+
+static cJSON *finding_json(const struct finding *f)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "code", finding_code_name(f->code));
+    cJSON_AddStringToObject(o, "grade", finding_grade_name(f->code));
+    cJSON_AddStringToObject(o, "subject", f->subject);
+    cJSON_AddStringToObject(o, "sentence", f->sentence);
+    cJSON_AddStringToObject(o, "advice", f->advice);
+    if (f->more > 0)
+        cJSON_AddNumberToObject(o, "more", f->more);
+    return o;
+}
+
+cJSON *screen_findings_json(const struct diagnosis *d)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (uint32_t i = 0; i < d->n; i++) {
+        cJSON *row = finding_json(&d->list[i]);
+        if (row != NULL && !cJSON_AddItemToArray(array, row))
+            cJSON_Delete(row);
+    }
+    return array;
+}

@@ -1,0 +1,22 @@
+/* screen.h -- a snapshot and what was found out about it, as one screen of text and as JSON.
+ *
+ * The store makes both: ddpctl and every agent print the text as it is, so all nodes read the same. */
+#ifndef RENDEZVOUS_SCREEN_H
+#define RENDEZVOUS_SCREEN_H
+
+#include "core/snapshot.h"
+
+enum {
+    SCREEN_NODES = 8,   /* rows of nodes that are here */
+    SCREEN_MISSING = 4, /* rows of nodes that are not */
+};
+
+/* What is waited for, for how long, and which knob limits it; one line without newline. */
+bool screen_put_headline(const struct snapshot *s, struct buf *out);
+/* The headline, the nodes and the findings with their advice. Lines end with a newline but for the last one. */
+bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
+/* [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}]; yours (cJSON_Delete), NULL when
+ * memory is short. */
+struct cJSON *screen_findings_json(const struct diagnosis *d);
+
+#endif

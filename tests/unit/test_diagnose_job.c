@@ -1,0 +1,539 @@
+/* One case each: what is known of a job, and the findings that must come out, causes first. No clock, no socket. */
+#include "core/screen.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+
+/* A case is a usual one in which some things are otherwise: the later initializer counts. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+
+#define LEN(array) (sizeof(array) / sizeof((array)[0]))
+#define NODES(...)                                          \
+    .nodes = (const struct snapshot_node[]){ __VA_ARGS__ }, \
+    .n_nodes = LEN(((const struct snapshot_node[]){ __VA_ARGS__ }))
+#define RANKS(...)                                       \
+    .ranks = (const struct rank_facts[]){ __VA_ARGS__ }, \
+    .n_ranks = LEN(((const struct rank_facts[]){ __VA_ARGS__ }))
+#define LIST(name, type, ...) \
+    .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
+
+/* Machines: a number is a host, an address and a boot id. */
+#define NODE(n, ...)                                                                                    \
+    {                                                                                                   \
+        .host = "n" #n, .addr = "10.9.0.1" #n, .boot_id = "boot" #n, .version = "0.1.0", .task = "",    \
+        .state = "waits", .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__ \
+    }
+#define GATHERING                                                                                     \
+    .job = "k3", .phase = PHASE_GATHERING, .min = 2, .max = 2, .waited_ms = 62000, .left_ms = 838000, \
+    .limit_ms = 900000, .knob = "--timeout", .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }
+#define RUNNING                                                                           \
+    .job = "k3", .phase = PHASE_RUNNING, .min = 2, .max = 2, .round = 1, .world_size = 4, \
+    .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }, NODES(NODE(0), NODE(1))
+#define REFUSED(why, n, ...)                                                                                 \
+    {                                                                                                        \
+        .code = why, .words = "words", .advice = "advice", .host = "n" #n, .boot_id = "boot" #n, .task = "", \
+        .node_rank = n, .pid = 900 + (n), .times = 1, .ago_ms = 4000, __VA_ARGS__                            \
+    }
+/* Rank `n` waits in a barrier, or for a key. */
+#define IN_BARRIER(n, barrier)                                                                     \
+    {                                                                                              \
+        .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \
+        .waits = {                                                                                 \
+            .name = { barrier, sizeof(barrier) - 1 },                                              \
+            .in_barrier = true,                                                                    \
+            .for_ms = 60000                                                                        \
+        }                                                                                          \
+    }
+#define AT_KEY(n, key)                                                                             \
+    {                                                                                              \
+        .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \
+        .waits = {                                                                                 \
+            .name = { key, sizeof(key) - 1 },                                                      \
+            .for_ms = 60000                                                                        \
+        }                                                                                          \
+    }
+#define RANK(n, ...)                                                           \
+    {                                                                          \
+        .rank = n, .host = "n1", .pid = 70 + (n), .started = true, __VA_ARGS__ \
+    }
+#define BARRIER(text, n)                                                                    \
+    {                                                                                       \
+        .name = { text, sizeof(text) - 1 }, .is_barrier = true, .waiting = n, .members = 4, \
+        .rank = UINT32_MAX, .for_ms = 60000                                                 \
+    }
+#define KEY(text, n)                                                                          \
+    {                                                                                         \
+        .name = { text, sizeof(text) - 1 }, .waiting = n, .rank = UINT32_MAX, .for_ms = 60000 \
+    }
+#define THREE_WAIT LIST(waits, snapshot_wait, BARRIER("step-7", 3))
+#define THREE      IN_BARRIER(0, "step-7"), IN_BARRIER(1, "step-7"), IN_BARRIER(2, "step-7")
+
+static struct diagnosis look(struct snapshot s)
+{
+    static struct diagnosis d;
+    diagnose_job(&s, &d);
+    for (uint32_t i = 0; i < d.n; i++) {
+        cr_assert_null(strstr(d.list[i].sentence, "${"), "a word is missing: %s", d.list[i].sentence);
+        cr_assert_null(strstr(d.list[i].advice, "${"), "a word is missing: %s", d.list[i].advice);
+        cr_assert(i == 0 || d.list[i - 1].code <= d.list[i].code, "consequences follow causes");
+    }
+    return d;
+}
+
+/* The i-th finding has this code and subject, and says `sentence`. */
+static void expect_at(const struct diagnosis *d, uint32_t i, const char *code, const char *subject,
+                      const char *sentence)
+{
+    cr_assert_gt(d->n, i, "no finding %s", code);
+    const struct finding *f = &d->list[i];
+    cr_assert_str_eq(finding_code_name(f->code), code, "%s: %s", finding_code_name(f->code), f->sentence);
+    cr_assert_str_eq(f->subject, subject);
+    cr_assert(strstr(f->sentence, sentence) != NULL, "'%s' is not in: %s", sentence, f->sentence);
+}
+
+#define EXPECT(snapshot_, code_, subject_, sentence_)                      \
+    do {                                                                   \
+        struct diagnosis d_ = look(snapshot_);                             \
+        expect_at(&d_, 0, code_, subject_, sentence_);                     \
+        cr_assert_eq(d_.n, 1, "another finding: %s", d_.list[1].sentence); \
+    } while (0)
+#define CASE(...) ((struct snapshot){ __VA_ARGS__ })
+
+/* --- who is not here ------------------------------------------------------------------------------------ */
+
+Test(diagnose_job, a_node_that_never_came)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0))), "NODE_NEVER_CAME", "node 1", "has not come");
+}
+
+Test(diagnose_job, many_nodes_that_never_came_are_one_finding)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(1), NODE(5)));
+    s.min = s.max = 500;
+    EXPECT(s, "NODE_NEVER_CAME", "nodes 0, 2-4, 6-499", "in 62.0 s");
+}
+
+Test(diagnose_job, a_moment_of_waiting_is_no_trouble)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0)));
+    s.waited_ms = 1000;
+    cr_assert_eq(look(s).n, 0);
+}
+
+Test(diagnose_job, too_few_nodes_of_an_elastic_job)
+{
+    struct snapshot s =
+        CASE(GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
+    s.min = 3, s.max = 4;
+    EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
+}
+
+Test(diagnose_job, a_node_that_came_and_died)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0)),
+                LIST(gone, snapshot_gone,
+                     { .host = "n1",
+                       .how = "its connection was closed",
+                       .node_rank = 1,
+                       .pid = 77,
+                       .lost = true,
+                       .stayed_ms = 3000,
+                       .gone_ms = 10000 })),
+           "NODE_CAME_AND_DIED", "node 1 (n1, pid 77)", "stayed 3.0 s, and is gone since 10.0 s");
+}
+
+Test(diagnose_job, a_node_that_came_back_is_not_missed)
+{
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                           LIST(gone, snapshot_gone,
+                                { .host = "n1", .how = "x", .node_rank = 1, .pid = 77, .lost = true })))
+                     .n,
+                 0);
+}
+
+static struct snapshot lost(bool silent)
+{
+    static struct snapshot_gone gone = { .host = "n1",
+                                         .how = "nothing heard for 3.0 s",
+                                         .node_rank = 1,
+                                         .pid = 401,
+                                         .lost = true,
+                                         .ran = true,
+                                         .gone_ms = 1500 };
+    struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
+    gone.silent = silent;
+    s.n_nodes = 0; /* they would be gone when this returns */
+    s.phase = PHASE_STOPPING;
+    return s;
+}
+
+Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
+{
+    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "nothing heard for 3.0 s");
+    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "since 1.5 s");
+}
+
+Test(diagnose_job, a_late_node_is_a_spare)
+{
+    struct snapshot s = CASE(RUNNING);
+    const struct snapshot_node nodes[] = { NODE(2, .is_spare = true, .node_rank = -1), NODE(0), NODE(1) };
+    s.nodes = nodes, s.n_nodes = 3, s.elastic = true;
+    EXPECT(s, "LATE_NODE_IS_SPARE", "n2 (pid 402)", "running with 2 nodes");
+    cr_assert_not(finding_is_trouble(FINDING_LATE_NODE_IS_SPARE));
+}
+
+/* --- how they were started ------------------------------------------------------------------------------ */
+
+Test(diagnose_job, one_node_rank_on_two_machines)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
+                             LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 3, .node_rank = 0)));
+    s.min = s.max = 4;
+    struct diagnosis d = look(s);
+    expect_at(&d, 0, "NODE_RANK_TWICE", "node rank 0",
+              "by n0 (pid 400) and again by n3 (pid 903); nobody has claimed 1-3: was the same");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "nodes 1-3", "");
+}
+
+Test(diagnose_job, a_job_that_was_started_twice_on_one_node)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 1))),
+           "LAUNCHED_TWICE", "n1", "node rank 1 is taken by pid 401, and pid 901 of the same machine");
+}
+
+Test(diagnose_job, one_launcher_for_each_task_of_slurm)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .task = "Slurm"), NODE(1)),
+                LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 0, .task = "Slurm", .times = 3))),
+           "WRONG_TASK_LAYOUT", "n0", "4 ddprun run on n0, started as tasks of one Slurm job");
+}
+
+Test(diagnose_job, one_node_too_many)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)), LIST(refused, snapshot_refused, REFUSED("JOB_FULL", 5))),
+           "TOO_MANY_JOINS", "n5 (pid 905)", "2 of 2 nodes are here (n0, n1)");
+}
+
+Test(diagnose_job, a_refusal_is_told_to_all_in_its_own_words)
+{
+    EXPECT(
+        CASE(GATHERING, NODES(NODE(0), NODE(1)),
+             LIST(refused, snapshot_refused,
+                  REFUSED("VERSION_DIFFERS", 5, .words = "0.2.9 there, 0.1.0 on n0", .advice = "the same"))),
+        "REFUSED", "n5 (pid 905)", "was refused 4.0 s ago: 0.2.9 there, 0.1.0 on n0");
+}
+
+Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
+{
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                           LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFER", 1, .pid = 401))))
+                     .n,
+                 0);
+}
+
+Test(diagnose_job, different_numbers_of_workers_are_a_note)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_DIFFERS_HERE",
+           "node 0 (n0, pid 400)", "brings 8 workers and node 1 (n1, pid 401) 7; together 15");
+}
+
+Test(diagnose_job, two_machines_with_one_address)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .addr = "172.17.0.1"), NODE(1, .addr = "172.17.0.1"))),
+           "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "at 172.17.0.1");
+}
+
+/* --- strangers, and the store itself -------------------------------------------------------------------- */
+
+#define STRANGER(...) LIST(strangers, snapshot_stranger, { .address = "10.2.3.4", .times = 3, __VA_ARGS__ })
+
+Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
+{
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")), "FOREIGN_CLIENT",
+           "10.2.3.4", "turned away, 3 times: it speaks HTTP, its first bytes are \"GET / HT\"");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never said");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_OURS, .job = "old")), "OTHER_JOB", "10.2.3.4",
+           "asks for job 'old', 3 times, and this store serves job 'k3'");
+}
+
+Test(diagnose_job, a_sidecar_stands_between)
+{
+    EXPECT(CASE(RUNNING, LIST(strangers, snapshot_stranger,
+                              { .kind = REJECT_HTTP, .address = "127.0.0.6", .times = 1, .bytes = "x" })),
+           "PROXY_BETWEEN", "127.0.0.6", "proxy");
+}
+
+Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0)), STRANGER(.kind = REJECT_C10D_2)));
+    expect_at(&d, 0, "TORCHRUN_INSTEAD", "10.2.3.4", "no ddprun has joined from there");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+}
+
+Test(diagnose_job, workers_of_pytorch_are_no_strangers)
+{
+    cr_assert_eq(look(CASE(RUNNING, LIST(strangers, snapshot_stranger,
+                                         { .kind = REJECT_C10D_2, .address = "10.9.0.11", .times = 1 })))
+                     .n,
+                 0);
+}
+
+Test(diagnose_job, an_accept_queue_that_overflows)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0), NODE(1)));
+    s.store.accept_overflows = 18, s.store.somaxconn = 128, s.max = s.min = 2;
+    EXPECT(s, "ACCEPT_QUEUE_OVERFLOWED", "n0", "overflowed 18 times since the store began (somaxconn 128)");
+}
+
+Test(diagnose_job, a_store_without_descriptors_or_room)
+{
+    struct snapshot s = CASE(RUNNING);
+    s.store.refused_no_fd = 5;
+    EXPECT(s, "STORE_WITHOUT_FILES", "n0", "5 connections");
+    s.store.refused_no_fd = 0, s.store.used = s.store.max = 1 << 20;
+    EXPECT(s, "STORE_FULL", "n0", "1048576 of 1048576 bytes");
+}
+
+Test(diagnose_job, what_a_node_says_about_itself_comes_first)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0)),
+                                   LIST(notices, snapshot_notice,
+                                        { .code = FINDING_LIMIT_MEMLOCK,
+                                          .subject = "n0",
+                                          .sentence = "n0 allows 64 KiB",
+                                          .advice = "raise" })));
+    expect_at(&d, 0, "LIMIT_MEMLOCK", "n0", "64 KiB");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+}
+
+/* --- while a round runs --------------------------------------------------------------------------------- */
+
+Test(diagnose_job, the_first_cause_stands_above_its_consequences)
+{
+    struct diagnosis d = look(CASE(RUNNING,
+                                   .cause = { .known = true,
+                                              .host = "n1",
+                                              .words = "was killed by signal 9 (SIGKILL)",
+                                              .node_rank = 1,
+                                              .rank = 3,
+                                              .pid = 73,
+                                              .after_ms = 12300 },
+                                   THREE_WAIT, RANKS(THREE, RANK(3, .exited = true, .signal = 9))));
+    expect_at(&d, 0, "WORKER_FAILED", "rank 3 (n1, pid 73)",
+              "was killed by signal 9 (SIGKILL), 12.3 s after");
+    expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
+    expect_at(&d, 2, "BARRIER_WAITS", "barrier 'step-7'", "3 of 4 ranks wait since 60.0 s, 1 missing");
+}
+
+Test(diagnose_job, a_program_that_is_missing_on_one_node)
+{
+    struct snapshot s = CASE(RUNNING, .cause = { .known = true,
+                                                 .host = "n1",
+                                                 .rank = 2,
+                                                 .node_rank = 1,
+                                                 .words = "/opt/train: no such file",
+                                                 .error = ENOENT });
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "/opt/train: no such file");
+}
+
+/* The missing rank 3, in all its ways; the barrier is told as the consequence. */
+static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
+{
+    const struct rank_facts ranks[] = { THREE, rank };
+    struct snapshot s = CASE(RUNNING, THREE_WAIT);
+    s.ranks = ranks, s.n_ranks = 4;
+    struct diagnosis d = look(s);
+    expect_at(&d, 0, code, "rank 3", sentence);
+    expect_at(&d, 1, "BARRIER_WAITS", "barrier 'step-7'", "");
+    cr_assert_eq(d.n, 2);
+}
+
+#define HERE .met = true, .connected = true, .silent_ms = 60000
+
+Test(diagnose_job, why_a_rank_does_not_come)
+{
+    expect_missing((struct rank_facts)RANK(3, .exited = true), "RANK_EXITED",
+                   "has exited with code 0 (n1, pid 73)");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
+                   "is stopped (state T) (n1, pid 73) since 59.0 s");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
+                                           .wchan = "nfs_wait_bit_killable"),
+                   "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BURNS_CPU",
+                   "computes (99 % CPU) (n1, pid 73) and has not come; last heard 60.0 s ago");
+    expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BURNS_CPU",
+                   "it has never connected");
+    expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_HAS_NOT_COME",
+                   "last heard 60.0 s ago");
+    expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "has closed its connection");
+    expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED",
+                   "never connected; its process was started");
+    expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
+}
+
+Test(diagnose_job, a_moment_in_the_kernel_is_no_hang)
+{
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_HAS_NOT_COME",
+                   "");
+}
+
+Test(diagnose_job, uneven_inputs_show_as_two_barriers)
+{
+    struct diagnosis d = look(CASE(RUNNING,
+                                   LIST(waits, snapshot_wait, BARRIER("step-412", 3),
+                                        { .name = { "epoch_end", 9 },
+                                          .is_barrier = true,
+                                          .waiting = 1,
+                                          .members = 4,
+                                          .rank = 3,
+                                          .for_ms = 60000 }),
+                                   RANKS(IN_BARRIER(0, "step-412"), IN_BARRIER(1, "step-412"),
+                                         IN_BARRIER(2, "step-412"), IN_BARRIER(3, "epoch_end"))));
+    expect_at(&d, 0, "UNEVEN_INPUTS", "rank 3 waits",
+              "rank 3 waits in barrier 'epoch_end', while 3 ranks wait in barrier 'step-412'");
+    expect_at(&d, 1, "RANK_WAITS_ELSEWHERE", "rank 3", "barrier 'epoch_end'");
+}
+
+Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
+{
+    struct diagnosis d = look(CASE(RUNNING, LIST(waits, snapshot_wait, KEY("nccl_id", 3)),
+                                   RANKS(RANK(0, HERE, .proc_state = 'R', .cpu_percent = 100),
+                                         AT_KEY(1, "nccl_id"), AT_KEY(2, "nccl_id"), AT_KEY(3, "nccl_id"))));
+    expect_at(&d, 0, "RANK_BURNS_CPU", "rank 0", "100 % CPU");
+    expect_at(&d, 1, "KEY_AWAITED", "key 'nccl_id'", "awaited by 3 ranks");
+}
+
+/* --- a screen ------------------------------------------------------------------------------------------- */
+
+enum { WORLD = 4096 };
+
+static struct snapshot big_barrier(struct rank_facts *ranks)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        ranks[i] = i < WORLD / 2 ? (struct rank_facts){ .rank = i } : (struct rank_facts)IN_BARRIER(i, "b");
+    static const struct snapshot_wait wait = { .name = { "b", 1 },
+                                               .is_barrier = true,
+                                               .waiting = WORLD / 2,
+                                               .members = WORLD,
+                                               .rank = UINT32_MAX,
+                                               .for_ms = 60000 };
+    struct snapshot s = CASE(RUNNING, .waits = &wait, .n_waits = 1);
+    s.ranks = ranks, s.n_ranks = s.world_size = WORLD, s.n_nodes = 0;
+    return s;
+}
+
+Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
+{
+    static struct rank_facts ranks[WORLD];
+    struct diagnosis d = look(big_barrier(ranks));
+    cr_assert_eq(d.n, DIAGNOSIS_SAME + 1);
+    cr_assert_eq(d.list[DIAGNOSIS_SAME - 1].more, WORLD / 2 - DIAGNOSIS_SAME);
+    expect_at(&d, DIAGNOSIS_SAME, "BARRIER_WAITS", "barrier 'b'", "2048 of 4096");
+}
+
+static char *screen(struct snapshot s)
+{
+    struct diagnosis d = look(s);
+    struct buf out = { 0 };
+    cr_assert(screen_put(&s, &d, &out) && buf_append(&out, "", 1));
+    return (char *)out.data;
+}
+
+Test(screen, a_node_is_missing)
+{
+    char *text = screen(CASE(GATHERING, NODES(NODE(0))));
+    cr_assert_str_eq(text,
+                     "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
+                     "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
+                     "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
+                     "     1  -                -                      -        -         -  has not come\n"
+                     "  error    node 1 has not come: no ddprun with that node rank has said hello to this "
+                     "store in 62.0 s  "
+                     "[NODE_NEVER_CAME]\n"
+                     "    try    is ddprun started there, with this --node_rank and with 10.9.0.10:29500 as "
+                     "the master? If it "
+                     "is, it says itself where it is stuck");
+    free(text);
+}
+
+Test(screen, the_time_is_up)
+{
+    struct snapshot s = CASE(GATHERING, .is_final = true, NODES(NODE(0)));
+    char *text = screen(s);
+    cr_assert(strncmp(text, "job 'k3': given up: 1 of 2 nodes is here after 62.0 s (--timeout is 900 s)\n",
+                      75) == 0,
+              "%s", text);
+    free(text);
+}
+
+Test(screen, it_fits_whatever_happens)
+{
+    static struct snapshot_node nodes[200];
+    static struct snapshot_refused refused[40];
+    static struct snapshot_stranger strangers[60];
+    for (int i = 0; i < 200; i++)
+        nodes[i] = (struct snapshot_node)NODE(0, .node_rank = 2 * i, .nproc = (uint32_t)i + 1);
+    for (int i = 0; i < 40; i++)
+        refused[i] = (struct snapshot_refused)REFUSED(i % 2 ? "JOB_FULL" : "VERSION_DIFFERS", 3, .pid = i);
+    for (int i = 0; i < 60; i++)
+        strangers[i] = (struct snapshot_stranger){ .kind = (enum reject_kind)(i % REJECT_KINDS_N),
+                                                   .address = "10.8.0.1",
+                                                   .bytes = "x",
+                                                   .job = "y",
+                                                   .times = 2 };
+    struct snapshot s = CASE(GATHERING, .nodes = nodes, .n_nodes = 200, .refused = refused, .n_refused = 40,
+                             .strangers = strangers, .n_strangers = 60);
+    s.max = s.min = 1000;
+    char *text = screen(s);
+    int lines = 1;
+    for (const char *p = text; *p; p++)
+        lines += *p == '\n';
+    cr_assert_leq(lines, 48, "%d lines:\n%s", lines, text);
+    free(text);
+}
+
+Test(screen, findings_as_json)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0))));
+    cJSON *array = screen_findings_json(&d);
+    cr_assert_eq(cJSON_GetArraySize(array), 1);
+    const cJSON *row = cJSON_GetArrayItem(array, 0);
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "code")->valuestring, "NODE_NEVER_CAME");
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "grade")->valuestring, "error");
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "subject")->valuestring, "node 1");
+    cJSON_Delete(array);
+}
+
+/* --- the table ------------------------------------------------------------------------------------------ */
+
+Test(findings, every_code_has_a_name_and_is_found_by_it)
+{
+    for (int i = FINDING_NONE + 1; i < FINDING_CODES; i++)
+        cr_assert_eq(finding_by_name(finding_code_name((enum finding_code)i)), i);
+    cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
+}
+
+Test(findings, a_word_that_nobody_gives_is_seen)
+{
+    struct finding f;
+    finding_make(&f, FINDING_LIMIT_NOFILE, "n1", "have", "1024", NULL);
+    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files, and this job needs about ${need} there");
+}
+
+Test(findings, long_words_are_cut)
+{
+    static char name[2000];
+    memset(name, 'x', sizeof(name) - 1);
+    struct finding f;
+    finding_make(&f, FINDING_REFUSED, "n1", "time", "1 s", "words", name, "advice", "a", NULL);
+    cr_assert_eq(strlen(f.sentence), FINDING_TEXT_MAX - 1);
+    cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
+}

@@ -13,6 +13,7 @@ static void let_everybody_go(struct job *job)
         struct session *s = LIST_ENTRY(node, struct session, in_job);
         next = node->next;
         s->waits_in = NULL;
+        session_detach(s);
         if (s->role == ROLE_WORKER)
             session_drop(job->hub, s, "it belongs to an earlier attempt, a new one begins");
     }

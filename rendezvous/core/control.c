@@ -173,6 +173,7 @@ static const struct {
     { "done", true, control_done },
     { "stopped", true, control_stopped },
     { "leave", true, control_leave },
+    { "vouch", true, control_vouch },
     { "barrier_cancel", false, call_barrier_cancel },
     { "jobs", false, control_jobs },
     { "rejects", false, control_rejects },

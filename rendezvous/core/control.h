@@ -13,13 +13,14 @@ char *control_answer(struct hub *hub, struct session *s, struct slice request);
 /* A call fills `answer`, or returns false and hub->err says why not. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
-/* control_rdzv.c: a node joins, and what it says from then on. */
+/* control_rdzv.c, vouch.c: a node joins, and what it says from then on. */
 bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_vouch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 /* It names a round that is over; the answer says so already. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);

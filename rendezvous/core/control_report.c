@@ -239,7 +239,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "peer", s->peer);
-    if (s->role == ROLE_WORKER) {
+    if (!list_is_empty(&s->by_rank)) {
         const struct member *member = members_at(&s->job->members, s->rank);
         cJSON_AddNumberToObject(row, "rank", s->rank);
         if (member->host != NULL)

@@ -31,23 +31,23 @@ static uint64_t request_budget(const struct hub *hub, const struct session *s)
 /* What asks for keys must belong to a job. A plain c10d client cannot say which: the only one there is. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
-    if (s->job != NULL || op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
+    if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
         return true;
-    struct job *job = job_only(hub);
-    if (job != NULL)
-        session_enter(s, job);
-    return job != NULL;
+    struct job *job = s->job != NULL ? s->job : job_only(hub);
+    if (job == NULL)
+        return false;
+    session_enter(s, job);
+    if (s->role == ROLE_PLAIN && !s->was_asked_for)
+        vouch_ask(hub, s);
+    return true;
 }
 
 /* A connection that was opened in an earlier attempt is a worker that should be dead; its keys are not
  * wanted. */
-static bool may_ask(struct hub *hub, struct session *s, const struct op *op)
+static bool may_ask(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (request_handlers[op->id] == NULL)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
-    else if (!has_job(hub, s, op))
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "%s, and which of %u jobs is meant is not known", op->name,
-                 hub->jobs.count);
     else if (s->job != NULL && s->era < s->job->era && !session_is_operator(s))
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
                  "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
@@ -116,8 +116,12 @@ bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
     hub->err.msg[0] = '\0';
     if (!collect(hub, s, &bytes))
         return false;
+    if (s->is_held)
+        return vouch_holds(hub, s);
     while ((status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err)) ==
            WIRE_OK) {
+        if (!has_job(hub, s, req.op))
+            return keep_rest(hub, s, bytes) && vouch_hold(hub, s);
         if (!apply(hub, s, &req))
             return false;
         bytes = slice_of((const char *)bytes.data + used, bytes.len - used);

@@ -48,17 +48,9 @@ static bool was_dropped(struct hub *hub)
     return true;
 }
 
-/* An id that is not known is one we closed ourselves, whose last bytes were under way. */
-void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
+static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
-    struct session *s = session_find(hub, conn);
-    if (s == NULL)
-        return;
-    hub->now_ms = s->heard_ms = now_ms;
     hub->feeding = s;
-    job_node_heard(s);
-    if (!s->has_spoken)
-        note_first(s, bytes);
     bool ok = dispatch_bytes(hub, s, bytes) && !was_dropped(hub);
     hub_flush(hub);
     hub->feeding = NULL;
@@ -66,6 +58,30 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         job_touch(s->job);
     if (!ok)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
+}
+
+/* Those whose job has just become known: by another's bytes, or by the time. */
+static void feed_released(struct hub *hub)
+{
+    while (!list_is_empty(&hub->released)) {
+        struct session *s = LIST_ENTRY(hub->released.next, struct session, midway);
+        list_remove(&s->midway);
+        feed(hub, s, slice_of("", 0));
+    }
+}
+
+/* An id that is not known is one we closed ourselves, whose last bytes were under way. */
+void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL)
+        return;
+    hub->now_ms = s->heard_ms = now_ms;
+    job_node_heard(s);
+    if (!s->has_spoken)
+        note_first(s, bytes);
+    feed(hub, s, bytes);
+    feed_released(hub);
 }
 
 /* --- time ----------------------------------------------------------------------------------------------- */
@@ -89,7 +105,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 uint64_t hub_deadline(const struct hub *hub)
 {
     uint64_t unfinished = earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
-    return earlier(unfinished, hub->jobs_deadline_ms);
+    return earlier(earlier(unfinished, vouch_deadline(hub)), hub->jobs_deadline_ms);
 }
 
 static void drop_oldest(struct hub *hub, int spoken)
@@ -120,6 +136,8 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
             drop_oldest(hub, spoken);
     if (hub->jobs_deadline_ms <= now_ms)
         jobs_tick(hub);
+    vouch_tick(hub);
+    feed_released(hub);
 }
 
 void hub_count(struct hub *hub, enum hub_counter counter)
@@ -139,6 +157,9 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->quota.max = limits->max_bytes;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
+    list_init(&hub->agents);
+    list_init(&hub->held);
+    list_init(&hub->released);
     hub->jobs_deadline_ms = UINT64_MAX;
     if (table_init(&hub->sessions) && table_init(&hub->jobs) && job_new(hub) != NULL)
         return hub;

@@ -12,6 +12,7 @@
 #ifndef RENDEZVOUS_HUB_H
 #define RENDEZVOUS_HUB_H
 
+#include "base/endpoint.h"
 #include "base/slice.h"
 
 #include <stdbool.h>
@@ -45,6 +46,9 @@ struct hub_sink {
      * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
      * again. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
+    /* The address at which `conn` reached us, "10.0.0.1:29500", for those who look the connection up in a kernel.
+     * NULL = not known. */
+    void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
     /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call.
      * NULL = no log. */
     void (*log)(void *user, const char *line);

@@ -63,6 +63,7 @@ static void drop(void *user, uint64_t node, const char *why)
     if (s == NULL)
         return;
     s->is_node = false;
+    list_remove(&s->in_agents);
     if (s == hub->feeding)
         ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
     else
@@ -111,6 +112,8 @@ struct rdzv *job_rdzv(struct job *job)
 void job_node_joined(struct session *s)
 {
     s->is_node = true;
+    list_remove(&s->in_agents);
+    list_insert(&s->job->hub->agents, &s->in_agents);
 }
 
 void job_node_heard(struct session *s)
@@ -124,6 +127,7 @@ void job_node_gone(struct session *s, const char *how)
     if (!s->is_node)
         return;
     s->is_node = false;
+    list_remove(&s->in_agents);
     rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
 }
 

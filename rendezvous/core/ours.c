@@ -101,6 +101,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     if (!join_job(hub, s, &who->job))
         return false;
     session_detach(s);
+    s->role = ROLE_WORKER;
     session_attach(s, (uint32_t)who->rank);
     hub_log(hub, "rank %d (%s, pid %d) connected from %s", (int)who->rank,
             who->host ? who->host : "host unknown", (int)who->pid, s->peer);

@@ -47,7 +47,6 @@ void session_leave_wait(struct session *s)
 void session_attach(struct session *s, uint32_t rank)
 {
     struct member *member = members_at(&s->job->members, rank);
-    s->role = ROLE_WORKER;
     s->rank = rank;
     list_insert(&member->sessions, &s->by_rank);
     member->met = true;
@@ -113,6 +112,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     list_init(&s->midway);
     list_init(&s->by_rank);
     list_init(&s->in_job);
+    list_init(&s->in_agents);
     list_init(&s->seat.node);
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);

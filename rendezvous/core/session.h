@@ -7,6 +7,7 @@
  *     control*.c          the JSON calls of agents and operators
  *     attempt.c           attempts begin and end
  *     facts.c             what is known of a rank
+ *     vouch.c             whose process a plain connection is
  *     job.c               jobs are made, found, forgotten
  *     session.c           a session is made, enters a job, waits, speaks for a rank, is freed
  *     hub_out.c           what goes out
@@ -54,10 +55,13 @@ struct session {
     uint64_t heard_ms;  /* when the last byte came */
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
     uint64_t midway_since_ms;
-    bool has_spoken; /* one whole request has come */
-    uint8_t n_first; /* its first bytes, until then */
+    bool was_asked_for; /* agents were asked whose it is */
+    bool is_held;       /* in hub->held with `midway`: its requests wait until its job is known */
+    bool has_spoken;    /* one whole request has come */
+    uint8_t n_first;    /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
-    bool is_node; /* in job->rdzv, under `id` */
+    struct list in_agents; /* in hub->agents, of a node */
+    bool is_node;          /* in job->rdzv, under `id` */
     enum role role;
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
@@ -76,6 +80,9 @@ struct hub {
     struct table sessions;     /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
+    struct list agents;      /* the sessions that are nodes, of all jobs */
+    struct list held;        /* sessions whose job is not known, the one that waits longest first */
+    struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
     struct ddp_err err; /* why a handler gave up; no words = memory is short */
@@ -107,6 +114,15 @@ struct barrier_env ours_barrier_env(struct job *job);
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
+
+/* vouch.c: ask the agents at its address whose it is, once. */
+void vouch_ask(struct hub *hub, struct session *s);
+/* Its unfinished business waits until its job is known. */
+bool vouch_hold(struct hub *hub, struct session *s);
+/* Is there room for what a held one goes on sending? */
+bool vouch_holds(struct hub *hub, const struct session *s);
+uint64_t vouch_deadline(const struct hub *hub);
+void vouch_tick(struct hub *hub);
 
 /* facts.c: what is known of a rank now. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);

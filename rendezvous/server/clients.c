@@ -205,6 +205,16 @@ void clients_close(struct clients *clients, conn_id id, const char *why, bool is
     conn_finish(&c->conn, true);
 }
 
+void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX])
+{
+    struct sockaddr_storage here = { 0 };
+    int len = sizeof(here);
+    const struct client *c = idmap_get(&clients->map, id);
+    text[0] = '\0';
+    if (c != NULL && uv_tcp_getsockname(&c->conn.tcp, (struct sockaddr *)&here, &len) == 0)
+        endpoint_of_sockaddr((struct sockaddr *)&here, text);
+}
+
 /* --- clients come and speak ---------------------------------------------------------------------------- */
 
 /* The hot path: one read, this call, one write. */

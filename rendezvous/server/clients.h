@@ -35,6 +35,9 @@ void clients_free(struct clients *clients);
 /* A new client; `fd` is taken over. False: it was closed at once, and freed() is not called for it. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer);
 
+/* The address at which the client reached us; "" when it is gone. */
+void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);
+
 /* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes);
 void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);

@@ -118,6 +118,12 @@ static void on_close(void *user, conn_id id, const char *why, bool is_news)
     clients_close(&s->clients, id, why, is_news);
 }
 
+static void on_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
+{
+    const struct store_server *s = user;
+    clients_here(&s->clients, id, text);
+}
+
 static void on_log(void *user, const char *line)
 {
     const struct store_server *s = user;
@@ -251,7 +257,9 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 static struct store_server *server_new(const struct store_server_options *o)
 {
     struct store_server *s = calloc(1, sizeof(*s));
-    const struct hub_sink sink = { .user = s, .send = on_send, .close = on_close, .log = on_log };
+    const struct hub_sink sink = {
+        .user = s, .send = on_send, .close = on_close, .here = on_here, .log = on_log
+    };
     if (s == NULL)
         return NULL;
     clients_init(&s->clients);

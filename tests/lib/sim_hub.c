@@ -39,7 +39,7 @@ void sim_note(struct sim *sim, const char *fmt, ...)
 void sim_init(struct sim *sim, const struct hub_limits *limits)
 {
     struct hub_limits defaults = HUB_LIMITS_DEFAULT;
-    struct hub_sink sink = { sim, keep, note_close, note_line };
+    struct hub_sink sink = { .user = sim, .send = keep, .close = note_close, .log = note_line };
     memset(sim, 0, sizeof(*sim));
     sim->hub = hub_new(limits ? limits : &defaults, &sink);
     cr_assert_not_null(sim->hub);

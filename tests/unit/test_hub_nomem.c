@@ -199,7 +199,7 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
 
 static void play(void)
 {
-    const struct hub_sink sink = { NULL, send_nowhere, close_nowhere, NULL };
+    const struct hub_sink sink = { NULL, send_nowhere, close_nowhere, NULL, NULL };
     struct hub *hub = hub_new(&HUB_LIMITS_DEFAULT, &sink);
     for (int i = 0; hub != NULL && i < steps; i++)
         play_step(hub, &script[i], (uint64_t)i * 50);

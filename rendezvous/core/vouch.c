@@ -1,0 +1,177 @@
+/* vouch.c -- whose process is behind a plain c10d connection?
+ *
+ * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
+ * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
+ * rank's in every diagnosis; its rights stay what they were.
+ *
+ *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
+ *
+ * Where several jobs are served its job is not known either. Then its bytes are held, up to HELD_MAX, until an agent
+ * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do. */
+#include "core/job_rdzv.h"
+
+#include "core/control.h"
+#include "core/json.h"
+
+#include <stdio.h>
+
+enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
+
+/* --- who is at an address --------------------------------------------------------------------------------- */
+
+/* What stands before the port. */
+static struct slice address_of(const struct session *s)
+{
+    const char *colon = strrchr(s->peer, ':');
+    return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
+}
+
+/* An agent of the session's job, or of any as long as that is not known. */
+static bool may_know(const struct session *agent, const struct session *s)
+{
+    return (s->job == NULL || s->job == agent->job) && slice_equal(address_of(agent), address_of(s));
+}
+
+/* --- who? ------------------------------------------------------------------------------------------------- */
+
+void vouch_ask(struct hub *hub, struct session *s)
+{
+    char here[ADDRESS_MAX] = "";
+    if (s->role != ROLE_PLAIN || s->was_asked_for || list_is_empty(&hub->agents))
+        return;
+    s->was_asked_for = true;
+    if (hub->sink.here != NULL)
+        hub->sink.here(hub->sink.user, s->id, here);
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "who");
+    cJSON_AddNumberToObject(o, "conn", (double)s->id);
+    cJSON_AddStringToObject(o, "peer", s->peer);
+    cJSON_AddStringToObject(o, "store", here);
+    LIST_EACH(node, &hub->agents)
+    {
+        struct session *agent = LIST_ENTRY(node, struct session, in_agents);
+        if (may_know(agent, s))
+            hub_push(hub, agent, o);
+    }
+    cJSON_Delete(o);
+}
+
+/* --- held ------------------------------------------------------------------------------------------------- */
+
+bool vouch_hold(struct hub *hub, struct session *s)
+{
+    s->is_held = true;
+    s->midway_since_ms = hub->now_ms;
+    list_remove(&s->midway);
+    list_insert(&hub->held, &s->midway);
+    vouch_ask(hub, s);
+    return true;
+}
+
+bool vouch_holds(struct hub *hub, const struct session *s)
+{
+    if (s->in.len <= HELD_MAX)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes, and which of %u jobs they are for is not known", s->in.len,
+             hub->jobs.count);
+    return false;
+}
+
+uint64_t vouch_deadline(const struct hub *hub)
+{
+    if (!list_is_empty(&hub->released))
+        return 0;
+    if (list_is_empty(&hub->held))
+        return UINT64_MAX;
+    return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
+}
+
+/* Its bytes are worked off by hub.c when nobody else's are. */
+static void release(struct session *s, struct job *job)
+{
+    struct hub *hub = job->hub;
+    session_enter(s, job);
+    if (!s->is_held)
+        return;
+    s->is_held = false;
+    list_remove(&s->midway);
+    list_insert(&hub->released, &s->midway);
+}
+
+/* The only job with an agent where it comes from; NULL when there is none, or several. */
+static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
+{
+    struct job *job = NULL;
+    LIST_EACH(node, &hub->agents)
+    {
+        const struct session *agent = LIST_ENTRY(node, struct session, in_agents);
+        if (!may_know(agent, s) || agent->job == job)
+            continue;
+        if (job != NULL)
+            return NULL;
+        job = agent->job;
+    }
+    return job;
+}
+
+static void give_up_waiting(struct hub *hub, struct session *s)
+{
+    char why[128];
+    struct job *job = job_at_its_address(hub, s);
+    if (job != NULL) {
+        release(s, job);
+        return;
+    }
+    snprintf(why, sizeof(why),
+             "which of %u jobs it belongs to is not known: no agent vouches for it within %d s",
+             hub->jobs.count, HOLD_MS / 1000);
+    session_reject(hub, s, why);
+}
+
+void vouch_tick(struct hub *hub)
+{
+    while (!list_is_empty(&hub->held) && vouch_deadline(hub) <= hub->now_ms)
+        give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
+}
+
+/* --- vouch ------------------------------------------------------------------------------------------------ */
+
+/* Only for whom it was asked, or could have been, and only for ranks of its own node. Whoever is gone meanwhile needs
+ * nobody any more: that is no error. */
+static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
+{
+    struct rdzv_node_facts node;
+    if (s->role != ROLE_PLAIN || !may_know(agent, s))
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu is not yours to vouch for",
+                 (unsigned long long)s->id);
+    else if (rank >= 0 && (!rdzv_node_facts(agent->job->rdzv, agent->id, &node) || rank < node.first_rank ||
+                           rank >= (int64_t)node.first_rank + node.nproc))
+        ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node", (long long)rank);
+    else
+        return true;
+    return false;
+}
+
+bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+{
+    (void)answer;
+    int64_t conn, rank = -1, pid = 0;
+    if (!agent->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        return false;
+    }
+    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
+        !json_integer_or(request, "rank", -1, WIRE_MAX_RANKS, &rank, &hub->err) ||
+        !json_integer_or(request, "pid", 0, INT32_MAX, &pid, &hub->err))
+        return false;
+    struct session *s = session_find(hub, (conn_id)conn);
+    if (s == NULL || pid == 0)
+        return true;
+    if (!may_vouch(hub, agent, s, rank))
+        return false;
+    release(s, agent->job);
+    session_detach(s);
+    if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)
+        session_attach(s, (uint32_t)rank);
+    return true;
+}

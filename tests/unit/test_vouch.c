@@ -1,0 +1,228 @@
+/* Plain c10d connections: agents say whose they are; where several jobs are served, their requests wait for that. */
+#include "core/encode.h"
+#include "sim_job.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#define N(n)  #n "00000000000000"
+#define KEY_K N(02) "2f6b" /* blob "/k" */
+#define SET_K "01" KEY_K N(00)
+#define COUNT "07"
+
+enum { A = 10, B, PLAIN = 20, OPERATOR = 40 };
+
+static struct sim sim;
+
+static void start(bool many_jobs)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = many_jobs;
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+}
+
+static void one_job(void)
+{
+    start(false);
+}
+
+static void many_jobs(void)
+{
+    start(true);
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+/* A job of one node with two workers; it runs. All of these connections come from the address "peer". */
+static void node(conn_id conn, const char *job)
+{
+    char json[512];
+    sim_client(&sim, conn);
+    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,"
+        "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
+        job);
+    sim_say(&sim, conn, json);
+    sim.conn[conn].out.len = 0;
+}
+
+/* What the agent was asked, "" = nothing. */
+static const char *asked(conn_id conn)
+{
+    static char text[512];
+    struct buf *out = &sim.conn[conn].out;
+    size_t len = out->len >= 8 ? get_u64(out->data) : 0;
+    cr_assert(len < sizeof(text));
+    snprintf(text, len + 1, "%s", len > 0 ? (char *)out->data + 8 : "");
+    out->len = 0;
+    return text;
+}
+
+static void vouch(conn_id agent, const char *json, const char *words)
+{
+    const char *answer = sim_control(&sim, agent, json);
+    cr_assert_not_null(strstr(answer, words), "%s -> %s", json, answer);
+}
+
+/* --- one job ---------------------------------------------------------------------------------------------------- */
+
+TestSuite(vouch, .init = one_job, .fini = tear_down);
+
+Test(vouch, an_agent_is_asked_once_at_the_first_request_for_a_key)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    cr_assert_str_eq(asked(A), "");
+    sim_feed(&sim, PLAIN, SET_K);
+    cr_assert_str_eq(asked(A), "{\"push\":\"who\",\"conn\":20,\"peer\":\"peer:20\",\"store\":\"\"}");
+    sim_feed(&sim, PLAIN, SET_K);
+    cr_assert_str_eq(asked(A), "");
+}
+
+Test(vouch, workers_that_introduce_themselves_are_not_asked_for)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_identify(&sim, PLAIN, "{\"role\":\"worker\",\"job\":\"a\",\"rank\":0,\"world_size\":2}", NULL);
+    sim_feed(&sim, PLAIN, SET_K);
+    cr_assert_str_eq(asked(A), "");
+}
+
+Test(vouch, its_wait_counts_as_the_rank_s)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, "06" N(01) KEY_K);
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
+    const char *waiters = sim_control(&sim, OPERATOR, "{\"op\":\"waiters\"}");
+    cr_assert_not_null(strstr(waiters, "{\"peer\":\"peer:20\",\"rank\":1,"), "%s", waiters);
+    const char *status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_assert_not_null(
+        strstr(status, "{\"rank\":1,\"state\":\"connected\",\"silent_ms\":0,\"waits_for\":\"key '/k'\"}"),
+        "%s", status);
+    sim_disconnect(&sim, PLAIN);
+    status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_assert_not_null(strstr(status, "{\"rank\":1,\"state\":\"disconnected\""), "%s", status);
+}
+
+Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":2,\"pid\":77}", "rank 2 is not on this node");
+    vouch(A, "{\"op\":\"vouch\",\"conn\":10,\"rank\":0,\"pid\":77}", "not yours to vouch for");
+    vouch(A, "{\"op\":\"vouch\",\"conn\":99,\"rank\":0,\"pid\":77}", "{\"ok\":true}"); /* gone meanwhile */
+    vouch(OPERATOR, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "is for agents");
+}
+
+/* The next attempt has other ranks: nobody may be taken for one of them by what was said before. */
+Test(vouch, it_is_forgotten_with_the_attempt)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
+    sim_disconnect(&sim, A);
+    sim_at(&sim, 100);
+    sim_job(&sim, 0, 4);
+    const char *status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_assert_null(strstr(status, "\"connected\""), "%s", status);
+}
+
+/* --- many jobs -------------------------------------------------------------------------------------------------- */
+
+TestSuite(held, .init = many_jobs, .fini = tear_down);
+
+Test(held, requests_wait_until_an_agent_vouches)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    sim_feed(&sim, PLAIN, COUNT);
+    sim_expect(&sim, PLAIN, "");
+    cr_assert_not_null(strstr(asked(A), "\"conn\":20"));
+    cr_assert_not_null(strstr(asked(B), "\"conn\":20"));
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":-1,\"pid\":0}", "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, "");
+    vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, N(01) N(01));
+    sim_client(&sim, OPERATOR + 1);
+    const char *jobs = sim_control(&sim, OPERATOR + 1, "{\"op\":\"status\",\"job\":\"b\"}");
+    cr_assert_not_null(strstr(jobs, "\"keys\":1"), "%s", jobs);
+    jobs = sim_control(&sim, OPERATOR + 1, "{\"op\":\"status\",\"job\":\"a\"}");
+    cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
+}
+
+/* Byte by byte, and in an old dialect: what is held is read again from its first byte. */
+Test(held, any_cut_and_dialect_is_held)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_connect(&sim, PLAIN);
+    sim_feed_cut(&sim, PLAIN, "03" KEY_K N(05), 1);
+    sim_expect(&sim, PLAIN, "");
+    vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, N(05));
+    sim_feed_cut(&sim, PLAIN, "03" KEY_K N(05), 1);
+    sim_expect(&sim, PLAIN, "0a00000000000000");
+}
+
+Test(held, the_only_job_with_an_agent_there_will_do)
+{
+    node(A, "a");
+    sim_client(&sim, OPERATOR + 1);
+    sim_identify(&sim, OPERATOR + 1, "{\"role\":\"agent\"}", NULL);
+    sim_control(&sim, OPERATOR + 1, "{\"op\":\"job\",\"job\":\"b\",\"attempt\":0,\"world_size\":1}");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    sim_at(&sim, 2999);
+    sim_expect(&sim, PLAIN, "");
+    sim_at(&sim, 3000);
+    sim_expect(&sim, PLAIN, N(01));
+}
+
+Test(held, nobody_s_connection_is_closed_and_named)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    sim_at(&sim, 3000);
+    sim_expect(&sim, PLAIN,
+               "closed: which of 2 jobs it belongs to is not known: no agent vouches for it within 3 s");
+    const char *rejects = sim_control(&sim, OPERATOR, "{\"op\":\"rejects\"}");
+    cr_assert_not_null(strstr(rejects, "\"kind\":\"c10d_2\""), "%s", rejects);
+}
+
+Test(held, no_more_than_a_mebibyte)
+{
+    struct buf bytes = { 0 };
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    for (int i = 0; i < 200000; i++)
+        cr_assert(buf_append(&bytes, "\7\7\7\7\7\7", 6));
+    sim_feed_bytes(&sim, PLAIN, buf_slice(&bytes));
+    buf_free(&bytes);
+    sim_expect(&sim, PLAIN, "closed: 12000");
+}
+
+Test(held, who_goes_while_it_is_held_leaves_nothing)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    sim_disconnect(&sim, PLAIN);
+    vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
+    sim_at(&sim, 4000);
+}

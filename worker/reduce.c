@@ -123,16 +123,17 @@ DIVIDE_INTEGER(divide_i64, uint64_t, int64_t)
 /* --- one row for each type ------------------------------------------------------------------------------ */
 
 struct type_row {
+    size_t partial; /* bytes of an accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
     void (*widen)(void *to, const void *from, size_t n);  /* NULL: the accumulator has the same type */
     void (*narrow)(void *to, const void *from, size_t n); /* NULL likewise */
 };
 
-#define IN_F32 sum_f32, min_f32, max_f32, prod_f32, divide_f32
-#define IN_F64 sum_f64, min_f64, max_f64, prod_f64, divide_f64
-#define IN_I32 sum_i32, min_i32, max_i32, prod_i32, divide_i32
-#define IN_I64 sum_i64, min_i64, max_i64, prod_i64, divide_i64
+#define IN_F32 4, sum_f32, min_f32, max_f32, prod_f32, divide_f32
+#define IN_F64 8, sum_f64, min_f64, max_f64, prod_f64, divide_f64
+#define IN_I32 4, sum_i32, min_i32, max_i32, prod_i32, divide_i32
+#define IN_I64 8, sum_i64, min_i64, max_i64, prod_i64, divide_i64
 
 static const struct type_row types[] = {
     [DDP_F32] = { IN_F32, NULL, NULL },
@@ -172,6 +173,14 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
  *          / \ / \
  *         0  1 2  3
  */
+static size_t left_part(size_t count)
+{
+    size_t left = 1;
+    while (left * 2 < count)
+        left *= 2;
+    return left;
+}
+
 struct work {
     const struct type_row *row;
     join_fn join;
@@ -202,9 +211,7 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
         w->join(to, leaf(w, first, at), leaf(w, first + 1, at), n);
     } else {
         tile right;
-        size_t left = 1;
-        while (left * 2 < count)
-            left *= 2;
+        size_t left = left_part(count);
         tree(w, to, first, left, at, n);
         tree(w, &right, first + left, count - left, at, n);
         w->join(to, to, &right, n);
@@ -321,5 +328,85 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
         if (op == DDP_AVG)
             row->divide(&acc, now, world);
         store(&w, &acc, at, now, out, outs);
+    }
+}
+
+/* --- in two halves -------------------------------------------------------------------------------------- */
+
+size_t reduce_partial_size(ddp_dtype dtype)
+{
+    return types[dtype].partial;
+}
+
+/* The sum of an average stays undivided until all pieces are joined. */
+void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial)
+{
+    const struct type_row *row = &types[dtype];
+    const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), in };
+
+    if (row->narrow == NULL) {
+        reduce_range(dtype, op == DDP_AVG ? DDP_SUM : op, in, count, 0, n, &partial, 1);
+        return;
+    }
+    for (size_t at = 0; at < n; at += TILE) {
+        tile acc;
+        size_t now = n - at < TILE ? n - at : TILE;
+        tree(&w, &acc, 0, count, at, now);
+        memcpy((char *)partial + at * row->partial, &acc, now * row->partial);
+    }
+}
+
+struct joining {
+    const struct type_row *row;
+    join_fn join;
+    const struct reduce_piece *pieces;
+    const void *const *partials;
+    size_t next; /* the piece that the walk comes to next */
+};
+
+static const void *next_partial(struct joining *j, size_t at)
+{
+    return (const char *)j->partials[j->next++] + at * j->row->partial;
+}
+
+/* Is the node of `count` ranks that the walk stands at a piece? */
+static bool is_piece(const struct joining *j, size_t ahead, size_t count)
+{
+    return j->pieces[j->next + ahead].count == count;
+}
+
+/* The same walk as tree(), which ends at pieces instead of ranks. Their order is that of the walk. */
+static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
+{
+    size_t left = left_part(count);
+
+    if (is_piece(j, 0, count)) {
+        memcpy(to, next_partial(j, at), n * j->row->partial);
+    } else if (is_piece(j, 0, left) && is_piece(j, 1, count - left)) {
+        const void *a = next_partial(j, at);
+        j->join(to, a, next_partial(j, at), n);
+    } else {
+        tile right;
+        join_tree(j, to, left, at, n);
+        join_tree(j, &right, count - left, at, n);
+        j->join(to, to, &right, n);
+    }
+}
+
+void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
+                 const void *const partials[], size_t n, void *out)
+{
+    const struct type_row *row = &types[dtype];
+    const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), NULL };
+    struct joining j = { row, w.join, pieces, partials, 0 };
+
+    for (size_t at = 0; at < n; at += TILE) {
+        tile acc;
+        size_t now = n - at < TILE ? n - at : TILE;
+        j.next = 0;
+        join_tree(&j, &acc, world, at, now);
+        if (op == DDP_AVG)
+            row->divide(&acc, now, world);
+        store(&w, &acc, at, now, &out, 1);
     }
 }

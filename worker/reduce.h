@@ -14,9 +14,29 @@
 
 #include "ddp/group.h"
 
+#include <stdint.h>
+
 /* Elements [at, at + n) of in[0 .. world) combined into the same elements of out[0 .. outs): all of them
  * get the same bits. An out may be the same memory as an in (in place), but must not overlap otherwise. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
+
+/* The same in two halves, for ranks that do not share memory. A piece is a node of the tree, whole: ranks
+ * [first, first + count). Whoever has its ranks combines them, unfinished, in the type that the tree computes
+ * with; whoever has all pieces joins them and finishes. The bits are those of reduce_range. */
+struct reduce_piece {
+    uint32_t first, count;
+};
+
+/* Bytes of an unfinished element: 4 for f16, bf16 and u8, else as many as the type has. */
+size_t reduce_partial_size(ddp_dtype dtype);
+
+/* Elements [0, n) of the `count` ranks of one piece into `partial`, which overlaps none of them. */
+void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
+
+/* The pieces that make a world of `world` ranks, in order: partials[p] has n unfinished elements of pieces[p].
+ * `out` overlaps none of them. */
+void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
+                 const void *const partials[], size_t n, void *out);
 
 #endif

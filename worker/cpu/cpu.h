@@ -44,9 +44,6 @@ void cpu_slots_give(struct cpu_comm *cpu, const struct call *call);
  * to give has given its first step. */
 ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool given, struct ddp_err *err);
 
-/* The part [*at, *at + *n) of `total` elements that `rank` works on; parts end at cache lines. */
-void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n);
-
 ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
 ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err);
 

@@ -7,6 +7,7 @@
  * inputs alive until all have read them. */
 #include "cpu/cpu.h"
 
+#include "cpu/part.h"
 #include "reduce.h"
 
 #include <string.h>
@@ -42,18 +43,6 @@ bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
            !out_of_reach(output_of(cpu, call, rank), call_out_bytes(call, rank, cpu->world));
 }
 
-/* Parts end at SHM_LINE, so that two ranks never write into one cache line. Division first: total * rank
- * could overflow. The remainder is spread, so parts differ by one line at most. */
-void cpu_part(size_t total, size_t element_bytes, int rank, int world, size_t *at, size_t *n)
-{
-    size_t line = SHM_LINE / element_bytes;
-    size_t lines = (total + line - 1) / line, w = (size_t)world, r = (size_t)rank;
-    size_t from = lines / w * r + lines % w * r / w, to = lines / w * (r + 1) + lines % w * (r + 1) / w;
-
-    *at = from * line < total ? from * line : total;
-    *n = (to * line < total ? to * line : total) - *at;
-}
-
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -68,7 +57,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     collect_inputs(cpu, call);
     for (int r = 0; r < cpu->world; r++)
         cpu->out[r] = output_of(cpu, call, r);
-    cpu_part(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    part_of(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
@@ -78,7 +67,7 @@ static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
     size_t at, n;
     collect_inputs(cpu, call);
     cpu->out[0] = output_of(cpu, call, call->root);
-    cpu_part(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    part_of(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 

@@ -22,6 +22,7 @@
  * private buffers knows without the others that the call goes through the slots. */
 #include "cpu/cpu.h"
 
+#include "cpu/part.h"
 #include "reduce.h"
 
 #include <string.h>
@@ -83,7 +84,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
     char *slot = give_slot(cpu, cpu->rank, step);
-    cpu_part(step->n, size, cpu->rank, cpu->world, &at, &n);
+    part_of(step->n, size, cpu->rank, cpu->world, &at, &n);
     size_t behind = at + n;
     copy(slot, in_at(call, step->at), at * size);
     copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
@@ -123,7 +124,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
     cpu->in[cpu->rank] = in_at(call, step->at);
     cpu->out[0] = take_slot(cpu, cpu->rank, step);
     cpu->out[1] = out_at(call, step->at);
-    cpu_part(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    part_of(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, outs);
 }
 
@@ -136,7 +137,7 @@ static void take_parts(struct cpu_comm *cpu, const struct call *call, const stru
     for (int r = 0; r < cpu->world; r++) {
         if (r == cpu->rank)
             continue;
-        cpu_part(step->n, size, r, cpu->world, &at, &n);
+        part_of(step->n, size, r, cpu->world, &at, &n);
         copy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
     }
 }

@@ -17,12 +17,10 @@
 #define WORKER_SHM_CONTROL_H
 
 #include "call.h"
+#include "cpu/part.h"
 #include "cpu/shm_segment.h"
 
 #include <stdatomic.h>
-
-/* Bytes that no two writers share: two cache lines, because processors fetch neighbours in pairs. */
-enum { SHM_LINE = 128 };
 
 /* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
 enum { SHM_WORLD_MAX = 1024 };
@@ -42,19 +40,19 @@ struct shm_mark {
 };
 
 struct shm_rank {
-    _Alignas(SHM_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
+    _Alignas(PART_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
     int32_t pid;                                 /* filled in by rank 0 before the others attach */
     int32_t made, mapped;                        /* shared_alloc: ddp_status of its two steps */
     struct shm_mark marks[2];                    /* of calls with even and odd numbers */
 };
 
 struct shm_control {
-    _Alignas(SHM_LINE) _Atomic uint64_t
+    _Alignas(PART_LINE) _Atomic uint64_t
         arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
-    _Alignas(SHM_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
+    _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
     _Atomic uint32_t sleepers;                 /* ranks that sleep on `phase` and must be woken */
 
-    _Alignas(SHM_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
+    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
     _Atomic uint32_t abort_ready;                      /* 1: the reason is there, the job is over */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];

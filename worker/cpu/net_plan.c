@@ -1,0 +1,206 @@
+/* net_plan.c -- see net_plan.h. */
+#include "cpu/net_plan.h"
+
+#include "cpu/part.h"
+
+/* Bytes up to which one trip with more data is quicker than two with less. */
+enum { SMALL = 32 << 10 };
+
+static const struct net_way ways[CALL_KINDS] = {
+#define WAY(c, f, s, gives, takes, root_takes)                                      \
+    {                                                                               \
+        .columns = c, .first = f, .second = s, .gathers = gives, .scatters = takes, \
+        .only_root_takes = root_takes                                               \
+    }
+    [CALL_ALL_REDUCE] = WAY(NET_PER_HOST, NET_REDUCE, NET_TO_ALL, false, false, false),
+    [CALL_BROADCAST] = WAY(NET_PER_HOST, NET_SPREAD, NET_TO_OTHERS, false, false, false),
+    [CALL_REDUCE] = WAY(NET_AT_ROOT, NET_REDUCE, NET_NO_SECOND, false, false, true),
+    [CALL_REDUCE_SCATTER] = WAY(NET_PER_RANK, NET_REDUCE, NET_NO_SECOND, false, true, false),
+    [CALL_SCATTER] = WAY(NET_PER_RANK, NET_SPREAD, NET_NO_SECOND, false, true, false),
+    [CALL_ALL_GATHER] = WAY(NET_PER_RANK, NET_NO_FIRST, NET_TO_ALL, true, false, false),
+    [CALL_GATHER] = WAY(NET_PER_RANK, NET_NO_FIRST, NET_TO_ROOT, true, false, true),
+#undef WAY
+};
+
+/* --- how much fits -------------------------------------------------------------------------------------- */
+
+/* Elements of a step that counts `n` as the call does: those of its columns together. */
+static size_t all_of(const struct net_way *way, size_t n)
+{
+    return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
+}
+
+/* The most that a host owns of them. A share is rounded up to whole lines. */
+static size_t own_of(const struct net_way *way, size_t n)
+{
+    switch (way->columns) {
+    case NET_PER_HOST:
+        return n / (size_t)way->layout->hosts + PART_LINE;
+    case NET_PER_RANK:
+        return n * (size_t)way->layout->most;
+    default:
+        return n;
+    }
+}
+
+/* Bytes of pieces that a rank has in hand, its own and those that come in. If it serves all lanes. */
+static size_t pieces_bytes(const struct net_way *way, size_t n)
+{
+    const struct net_layout *l = way->layout;
+    size_t most = 0;
+    for (int h = 0; h < l->hosts; h++)
+        most = (size_t)l->pieces_of[h] > most ? (size_t)l->pieces_of[h] : most;
+    return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
+}
+
+/* Whole lines, so that parts of a step are as even as can be. */
+static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
+{
+    size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
+    if (way->columns == NET_PER_RANK)
+        n /= (size_t)way->layout->world;
+    while (way->first == NET_REDUCE && n > 1 && pieces_bytes(way, n) > area_bytes)
+        n /= 2;
+    return n > line ? n / line * line : n;
+}
+
+size_t net_area_least(const struct net_layout *layout)
+{
+    const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
+    const struct net_way per_host = { .layout = layout, .columns = NET_PER_HOST, .partial = 8 };
+    size_t a = pieces_bytes(&per_rank, 1), b = pieces_bytes(&per_host, 1);
+    return a > b ? a : b;
+}
+
+/* --- the way of a call ---------------------------------------------------------------------------------- */
+
+static bool is_small(const struct net_way *way)
+{
+    return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
+}
+
+struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
+                          size_t area_bytes)
+{
+    struct net_way way = ways[call->kind];
+
+    way.layout = layout;
+    way.lanes = 1;
+    if (call_rules[call->kind].in == AT_NONE || call->n == 0)
+        return way;
+    way.root = call->root;
+    way.root_host = layout->host_of[call->root];
+    way.element = ddp_dtype_size(call->dtype);
+    way.partial = reduce_partial_size(call->dtype);
+    way.n = (size_t)call->n;
+    if (!is_small(&way)) {
+        way.lanes = layout->lanes;
+    } else if (way.columns == NET_PER_HOST) {
+        way.columns = NET_FOR_ALL;
+        way.second = NET_NO_SECOND;
+    }
+    way.per_step = fit(&way, slot_bytes, area_bytes);
+    return way;
+}
+
+size_t net_steps(const struct net_way *way)
+{
+    return way->n == 0 ? 0 : (way->n + way->per_step - 1) / way->per_step;
+}
+
+/* --- columns -------------------------------------------------------------------------------------------- */
+
+int net_column_count(const struct net_way *way)
+{
+    switch (way->columns) {
+    case NET_PER_HOST:
+        return way->layout->hosts;
+    case NET_PER_RANK:
+        return way->layout->world;
+    default:
+        return 1;
+    }
+}
+
+struct net_column net_column_at(const struct net_way *way, size_t n, int column)
+{
+    struct net_column out = { { 0, n }, NET_EVERYBODY };
+
+    switch (way->columns) {
+    case NET_PER_HOST:
+        out.owner = column;
+        part_of(n, way->element, column, way->layout->hosts, &out.range.at, &out.range.n);
+        break;
+    case NET_PER_RANK:
+        out.owner = way->layout->host_of[column];
+        out.range.at = n * (size_t)column;
+        break;
+    case NET_AT_ROOT:
+        out.owner = way->root_host;
+        break;
+    case NET_FOR_ALL:
+        break;
+    }
+    return out;
+}
+
+struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane)
+{
+    struct net_range part;
+    part_of(column->range.n, way->element, lane, way->lanes, &part.at, &part.n);
+    part.at += column->range.at;
+    return part;
+}
+
+bool net_owns(const struct net_column *column, int host)
+{
+    return column->owner == NET_EVERYBODY || column->owner == host;
+}
+
+/* The root's host has all that it spreads, and keeps it when the others get theirs in the second phase. */
+bool net_holds(const struct net_way *way, const struct net_column *column, int host)
+{
+    return net_owns(column, host) ||
+           (way->first == NET_SPREAD && way->second != NET_NO_SECOND && host == way->root_host);
+}
+
+bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to)
+{
+    if (from == to || !net_owns(column, to))
+        return false;
+    return way->first == NET_REDUCE || (way->first == NET_SPREAD && from == way->root_host);
+}
+
+bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to)
+{
+    return way->second != NET_NO_SECOND && from != to && column->owner == from &&
+           !net_holds(way, column, to) && net_wants(way, column, to);
+}
+
+bool net_wants(const struct net_way *way, const struct net_column *column, int host)
+{
+    return way->second == NET_NO_SECOND ? net_owns(column, host)
+           : way->second == NET_TO_ROOT ? host == way->root_host
+                                        : true;
+}
+
+/* --- where it lies -------------------------------------------------------------------------------------- */
+
+size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
+{
+    if (way->gathers)
+        return at;
+    return way->columns == NET_PER_RANK ? (size_t)c * way->n + at : column->range.at + at;
+}
+
+size_t net_slot_place(const struct net_way *way, const struct net_column *column)
+{
+    return way->gathers ? 0 : column->range.at;
+}
+
+size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
+{
+    if (way->scatters)
+        return at;
+    return way->columns == NET_PER_RANK ? (size_t)c * way->n + at : column->range.at + at;
+}

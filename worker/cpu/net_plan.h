@@ -1,0 +1,91 @@
+/* net_plan.h -- how a collective travels between hosts: the one table of it, and all its arithmetic. Pure.
+ *
+ * A collective is done in steps that fit into the slots of shared memory. The elements of a step form columns;
+ * a column has an owner, a host. There are at most two phases:
+ *
+ *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
+ *              SPREAD  the root's host sends the column to its owner
+ *     second   the owner sends the finished column to those who want it
+ *
+ *                      columns                     first     second
+ *     all_reduce       a share for each host       reduce    to all           2 (H-1)/H times the size, each way
+ *     broadcast        a share for each host       spread    to all but the root's
+ *     reduce           one, the root's host's      reduce    -
+ *     reduce_scatter   one for each rank           reduce    -
+ *     scatter          one for each rank           spread    -
+ *     all_gather       one for each rank           -         to all
+ *     gather           one for each rank           -         to the root's host
+ *     small ones       one, everybody's            as above  -                one trip instead of two
+ *
+ * Sender and receiver compute from the same call and the same layout what passes between them, so nothing of it is
+ * said on the wire. Lane k has the k-th part of every column. */
+#ifndef WORKER_NET_PLAN_H
+#define WORKER_NET_PLAN_H
+
+#include "call.h"
+#include "cpu/net_layout.h"
+
+enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
+enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
+enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* but the root's host */, NET_TO_ROOT };
+
+struct net_way {
+    const struct net_layout *layout; /* borrowed */
+    enum net_columns columns;
+    enum net_first first;
+    enum net_second second;
+    bool gathers;  /* a rank gives its own column; else what it gives has all columns */
+    bool scatters; /* a rank takes its own column; else all of them */
+    bool only_root_takes;
+    int root, root_host;
+    int lanes;       /* in use: a small call has one */
+    size_t element;  /* bytes of a value */
+    size_t partial;  /* bytes of an unfinished value */
+    size_t n;        /* elements as the call counts them */
+    size_t per_step; /* of these elements */
+};
+
+/* Elements [at, at + n) of a step, or of a column. */
+struct net_range {
+    size_t at, n;
+};
+
+struct net_column {
+    struct net_range range; /* in the step's slots */
+    int owner;              /* a host; NET_EVERYBODY */
+};
+
+enum { NET_EVERYBODY = -1 };
+
+/* How `call` travels, with slots of `slot_bytes` and buffers for pieces of `area_bytes`. A call without
+ * elements, or one that moves none, has no steps. */
+struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
+                          size_t area_bytes);
+size_t net_steps(const struct net_way *way);
+
+/* What a rank's buffer for pieces must hold at least, so that every call has a step that fits. */
+size_t net_area_least(const struct net_layout *layout);
+
+/* The columns of a step of `n` elements, and lane `lane`'s part of one. */
+int net_column_count(const struct net_way *way);
+struct net_column net_column_at(const struct net_way *way, size_t n, int column);
+struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
+
+/* Does `host` own the column, or has the finished values of it after the first phase? */
+bool net_owns(const struct net_column *column, int host);
+bool net_holds(const struct net_way *way, const struct net_column *column, int host);
+
+/* Does the column go from one host to another one in the first, in the second phase? */
+bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
+bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
+
+/* Does `host` want the finished column at all? */
+bool net_wants(const struct net_way *way, const struct net_column *column, int host);
+
+/* Where element 0 of column number `c` lies, in elements: of a rank's input and output for step `at`, and of
+ * what the step has put into its slot. */
+size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
+size_t net_slot_place(const struct net_way *way, const struct net_column *column);
+size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
+
+#endif

@@ -17,7 +17,7 @@
 
 /* The others wait a little longer than rank 0, which then still has the time to tell them what went
  * wrong. */
-enum { KEY = 640, CARD = 160, SLACK_MS = 500 };
+enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* At least 1, because 0 would mean "as long as you like" to the store. */
 uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
@@ -52,7 +52,7 @@ static void read_boot_id(char id[40])
 }
 
 /* Everything that others need to find our memory, or to say why they cannot. */
-static void make_card(char text[CARD])
+static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";
     struct stat st = { 0 };
@@ -61,6 +61,10 @@ static void make_card(char text[CARD])
     if (stat("/proc/self/ns/pid", &st) != 0)
         st.st_ino = 0;
     gethostname(host, sizeof(host) - 1);
+    if (test_host[0] != '\0') {
+        snprintf(boot_id, sizeof(boot_id), "test:%.31s", test_host);
+        snprintf(host, sizeof(host), "%.31s", test_host);
+    }
     snprintf(text, CARD, "%d %" PRIu64 " %s %s", getpid(), (uint64_t)st.st_ino, boot_id,
              host[0] ? host : "unknown");
 }
@@ -74,7 +78,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     size_t len = 0;
 
     rank_key(key, b, b->rank);
-    make_card(card);
+    make_card(card, b->test_host);
     ddp_status status = ddp_store_compare_set(b->store, key, "", 0, card, strlen(card), &found, &len, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
@@ -132,17 +136,17 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 }
 
 /* The card is a peer's word: its length is compared, and every field has a limit. */
-static ddp_status read_card(const struct bootstrap *b, int rank, struct bootstrap_card *card,
-                            struct ddp_err *err)
+ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
+                          struct ddp_err *err)
 {
     char key[KEY];
     void *text = NULL;
     size_t len;
 
-    rank_key(key, b, rank);
-    ddp_status status = ddp_store_get(b->store, key, bootstrap_left_ms(b), &text, &len, err);
+    rank_key(key, bootstrap, rank);
+    ddp_status status = ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &text, &len, err);
     if (status == DDP_ERR_TIMEOUT)
-        return name_missing(b, err);
+        return name_missing(bootstrap, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "waiting for rank %d", rank);
     if (len >= CARD || sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace,
@@ -164,28 +168,29 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
         status = ddp_store_barrier(bootstrap->store, bootstrap->prefix, NULL, 0, bootstrap_left_ms(bootstrap),
                                    err);
     for (int r = 0; r < bootstrap->world_size && status == DDP_OK && cards != NULL; r++)
-        status = read_card(bootstrap, r, &cards[r], err);
+        status = bootstrap_card(bootstrap, r, &cards[r], err);
     return status;
 }
 
 /* --- what rank 0 has for the others --------------------------------------------------------------------- */
 
-enum { GIVEN = 2048 }; /* longest message, with the sign in front */
-
 ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err)
 {
-    char key[KEY], message[GIVEN] = "+";
-    if (len >= sizeof(message))
-        return ddp_fail(err, DDP_ERR_LIMIT, "%zu bytes for %s are too many", len, what);
+    char key[KEY], *message = malloc(len + 1);
+    if (message == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu bytes of %s", len, what);
+    message[0] = '+';
     memcpy(message + 1, data, len);
     what_key(key, bootstrap, what);
-    return ddp_store_set(bootstrap->store, key, message, len + 1, err);
+    ddp_status status = ddp_store_set(bootstrap->store, key, message, len + 1, err);
+    free(message);
+    return status;
 }
 
 void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason)
 {
-    char key[KEY], message[GIVEN];
+    char key[KEY], message[sizeof(reason->msg) + 32];
     int len = snprintf(message, sizeof(message), "-%d %s", (int)reason->code, reason->msg);
     what_key(key, bootstrap, what);
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
@@ -213,7 +218,7 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     if (status == DDP_ERR_TIMEOUT)
         return name_missing(bootstrap, err);
     if (status != DDP_OK)
-        return ddp_wrap(err, "waiting for rank 0");
+        return ddp_wrap(err, "waiting for %s", key);
     if (((char *)message)[0] == '-')
         status = read_refusal(message, err);
     else if (found != len + 1)
@@ -227,17 +232,26 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     return status;
 }
 
+bool bootstrap_is_given(const struct bootstrap *bootstrap, const char *what)
+{
+    char key[KEY];
+    const char *const keys[] = { key };
+    int there = 0;
+    what_key(key, bootstrap, what);
+    return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
+}
+
 /* Somebody may run a second job by hand against the same store: it must find nothing of this one. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];
-    ddp_status status = DDP_OK;
-    if (bootstrap->rank != 0)
-        return DDP_OK;
-    for (int r = 0; r < bootstrap->world_size && status == DDP_OK; r++) {
-        rank_key(key, bootstrap, r);
-        status = ddp_store_delete(bootstrap->store, key, NULL, err);
-    }
     what_key(key, bootstrap, what);
-    return status == DDP_OK ? ddp_store_delete(bootstrap->store, key, NULL, err) : status;
+    return ddp_store_delete(bootstrap->store, key, NULL, err);
+}
+
+ddp_status bootstrap_clear_card(const struct bootstrap *bootstrap, struct ddp_err *err)
+{
+    char key[KEY];
+    rank_key(key, bootstrap, bootstrap->rank);
+    return ddp_store_delete(bootstrap->store, key, NULL, err);
 }

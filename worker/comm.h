@@ -19,6 +19,7 @@ struct comm {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
+    const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
     const struct bootstrap
         *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
 };

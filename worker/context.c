@@ -87,6 +87,16 @@ ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
+/* Without a name: to the store, the end of a connection with a name is the end of the rank. */
+static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
+{
+    const struct ddp_ctx *ctx = user;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = timeout_ms;
+    options.timeout_ms = timeout_ms;
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
 static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
@@ -96,10 +106,17 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend
         .ddprun_store = ctx->env.ddprun_store,
         .timeout_ms = ctx->init_timeout_ms,
         .deadline_ms = clock_ms() + ctx->init_timeout_ms,
+        .test_host = ctx->env.test_host,
         .store = NULL,
+        .reconnect = reconnect,
+        .user = ctx,
     };
     struct bootstrap meeting = bootstrap;
-    struct comm_setup setup = { ctx->env.rank, ctx->env.world_size, ctx->step_timeout_ms, NULL };
+    struct comm_setup setup = { .rank = ctx->env.rank,
+                                .world_size = ctx->env.world_size,
+                                .step_timeout_ms = ctx->step_timeout_ms,
+                                .iface = ctx->env.iface,
+                                .port_range = ctx->env.port_range };
 
     if (ctx->env.world_size > 1) {
         ddp_status status = ctx_connect(ctx, &ctx->store, err);

@@ -103,6 +103,11 @@ DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint
 /* 'A' = torch up to 2.0, 'C' = torch 2.2 and newer, 'D' = a ddprun store (C plus our own opcodes). */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
+/* The numeric address of this end of the connection, into `address` (`room` bytes; 64 are enough): the one that
+ * the host uses on its way to the store. */
+DDP_API ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room,
+                                           struct ddp_err *err);
+
 #ifdef __cplusplus
 }
 #endif

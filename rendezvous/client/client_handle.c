@@ -16,9 +16,12 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     CONNECT_TIMEOUT_MS = 60000, /* torch's own is 300 s; a launcher that is not there in one minute is gone */
@@ -99,6 +102,20 @@ char ddp_store_dialect(const ddp_store *store)
     if (store->ours)
         return 'D';
     return store->dialect == DIALECT_C ? 'C' : 'A';
+}
+
+ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room, struct ddp_err *err)
+{
+    struct sockaddr_storage own;
+    socklen_t len = sizeof(own);
+
+    if (getsockname(store->stream.fd, (struct sockaddr *)&own, &len) != 0)
+        return ddp_fail(err, DDP_ERR_CLOSED, "%s: the connection has no address: %s", store->where,
+                        strerror(errno));
+    int why = getnameinfo((struct sockaddr *)&own, len, address, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+    if (why != 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: the address of this end: %s", store->where, gai_strerror(why));
+    return DDP_OK;
 }
 
 /* --- one call ------------------------------------------------------------------------------------------- */

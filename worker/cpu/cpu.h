@@ -1,25 +1,29 @@
 /* cpu.h -- the insides of the cpu backend, shared by its files, from the top down:
  *
  *     cpu_comm.c    opens, closes, takes a call and chooses the way
+ *     net*.c        ranks on several hosts: net.h
  *     cpu_direct.c  buffers lie in shared memory: work on them where they are
  *     cpu_slots.c   buffers are private: through slots, in steps
- *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free
- *
- * One host only: ranks on several hosts are told so when they meet. */
+ *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free */
 #ifndef WORKER_CPU_H
 #define WORKER_CPU_H
 
 #include "comm.h"
 #include "cpu/shm_barrier.h"
+#include "cpu/shm_join.h"
 #include "cpu/shm_regions.h"
+
+struct net;
 
 struct cpu_comm {
     struct comm comm; /* first */
-    int rank, world;
+    int rank, world;  /* among the ranks of this host, see shm_control.h */
+    int group_size;   /* ranks on all hosts */
+    struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
     uint64_t seq; /* number of the last call */
-    struct segment segment;
-    struct shm_control *control; /* at the start of `segment` */
+    struct shm_meeting meeting;
+    struct shm_control *control; /* at the start of the meeting's segment */
     struct shm_barrier barrier;
     struct regions regions;
     uint64_t turn;   /* slot steps done; its parity says which slot of a pair is next */
@@ -29,6 +33,17 @@ struct cpu_comm {
 
 /* Start the next call: its sequence number, its mark, its time. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
+
+/* Wait for all ranks of all hosts; their calls are compared. */
+ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err);
+
+/* How many bytes `rank` of this host passes, and where they lie, as its mark says; NULL when they are private or
+ * it passes none. The mark stays as it is for this call and the next. */
+size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
+void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
+
+/* Copy between cores. */
+void cpu_copy(void *to, const void *from, size_t bytes);
 
 /* Do the buffers that `rank` passes lie where all can see them? A rank that passes none hides none. True of
  * our own rank once the call has begun, of all after a barrier; then with the same answers on every rank. */

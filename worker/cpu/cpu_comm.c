@@ -1,13 +1,13 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host. See cpu.h for the
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts. See cpu.h for the
  * other files.
  *
- * A call goes one of four ways: nothing to move (a barrier alone), a world of one (a copy), in place when
- * all buffers lie in shared memory, or else through the slots. All ranks choose the same, because they look
- * only at what they have compared. */
+ * A call goes one of five ways: between hosts (net.h); nothing to move (a barrier alone), a world of one (a copy), in
+ * place when all buffers lie in shared memory, or else through the slots. All ranks choose the same, because they
+ * look only at what they have compared. */
 #include "cpu/cpu.h"
 
 #include "bootstrap.h"
-#include "cpu/shm_join.h"
+#include "cpu/net.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +19,10 @@
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
+    net_close(cpu->net);
     regions_close(&cpu->regions);
     barrier_close(&cpu->barrier);
-    segment_close(&cpu->segment);
+    shm_meeting_close(&cpu->meeting);
     free(cpu->in);
     free(cpu->out);
     free(cpu);
@@ -30,15 +31,33 @@ static void cpu_close(struct comm *comm)
 /* A world of one has the same page in memory of its own, so that everything else is the same code. */
 static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
-    ddp_status status = setup->world_size > 1
-                            ? shm_join(setup->bootstrap, &cpu->segment, err)
-                            : segment_create_private(&cpu->segment, shm_control_bytes(1), err);
+    struct shm_meeting *m = &cpu->meeting;
+    ddp_status status;
+
+    if (setup->world_size > 1) {
+        status = shm_join(setup->bootstrap, m, err);
+    } else {
+        *m = (struct shm_meeting){ .hosts = 1, .locals = 1 };
+        status = segment_create_private(&m->segment, shm_control_bytes(1), err);
+    }
     if (status != DDP_OK)
         return status;
-    cpu->control = cpu->segment.base;
+    cpu->control = m->segment.base;
     if (setup->world_size == 1)
         cpu->control->ranks[0].pid = getpid();
+    cpu->rank = m->local_rank;
+    cpu->world = m->locals;
+    cpu->regions = (struct regions){ .rank = cpu->rank, .world = cpu->world };
     return DDP_OK;
+}
+
+/* Everything that needs the page: whom to watch, and other hosts. */
+static ddp_status get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+{
+    ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
+    if (status == DDP_OK && cpu->meeting.hosts > 1)
+        status = net_open(&cpu->net, cpu, setup, err);
+    return status;
 }
 
 /* The first call of all: it proves that every rank has mapped the page, within what is left of the time
@@ -48,19 +67,29 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     const struct call call = { .kind = CALL_INIT,
                                .timeout_ms = setup->bootstrap ? bootstrap_left_ms(setup->bootstrap) : 1 };
     cpu_begin(cpu, &call);
-    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    ddp_status status = cpu_meet(cpu, &call, err);
     if (status == DDP_OK && setup->bootstrap != NULL)
-        status = shm_joined(setup->bootstrap, &cpu->segment, err);
+        status = shm_joined(setup->bootstrap, &cpu->meeting, err);
     return status;
 }
 
-/* The others may wait in the first barrier already, or be on their way to the page: let them know at once. */
-static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, const struct ddp_err *err)
+/* Other hosts have no connection with us yet. */
+static void tell_other_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
+    struct net_tell tell;
+    net_tell_open(&tell, setup->bootstrap, cpu->meeting.nonce);
+    net_tell(&tell, err);
+}
+
+/* The others may wait in the first barrier already, or be on their way to the page: let them know at once. */
+static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+{
+    if (cpu->meeting.hosts > 1 && cpu->net == NULL)
+        tell_other_hosts(cpu, setup, err);
     if (cpu->control != NULL)
-        shm_abort(cpu->control, err->code, err->msg);
+        barrier_give_up(&cpu->barrier, err);
     if (cpu->control != NULL && setup->bootstrap != NULL)
-        shm_take_back(setup->bootstrap, err);
+        shm_take_back(setup->bootstrap, &cpu->meeting, err);
     cpu_close(&cpu->comm);
 }
 
@@ -71,10 +100,8 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
     size_t world = (size_t)setup->world_size;
     cpu->comm.ops = &cpu_comm_ops;
-    cpu->rank = setup->rank;
-    cpu->world = setup->world_size;
+    cpu->group_size = setup->world_size;
     cpu->step_timeout_ms = setup->step_timeout_ms;
-    cpu->regions = (struct regions){ .rank = setup->rank, .world = setup->world_size };
     cpu->in = calloc(world, sizeof(*cpu->in));
     cpu->out = calloc(world, sizeof(*cpu->out));
 
@@ -82,7 +109,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
                             ? get_page(cpu, setup, err)
                             : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu ranks", world);
     if (status == DDP_OK)
-        status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
+        status = get_peers(cpu, setup, err);
     if (status == DDP_OK)
         status = first_barrier(cpu, setup, err);
     if (status != DDP_OK)
@@ -99,11 +126,12 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
  * everybody, so two places are enough. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
+    int rank = cpu->control->ranks[cpu->rank].rank;
     const struct shm_mark mark = {
         .seq = ++cpu->seq,
         .call = *call,
-        .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, cpu->rank, cpu->world)),
-        .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, cpu->rank, cpu->world)),
+        .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, rank, cpu->group_size)),
+        .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, rank, cpu->group_size)),
     };
     barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
 }
@@ -151,6 +179,8 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
 
     cpu_begin(cpu, call);
+    if (cpu->net != NULL)
+        return net_run(cpu->net, call, err);
     if (call_rules[call->kind].in == AT_NONE || call->n == 0)
         return barrier_pass(&cpu->barrier, true, err);
     if (cpu->world > 1)
@@ -161,6 +191,12 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
     return status;
 }
 
+/* A call without values goes the way of all calls. */
+ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+{
+    return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
+}
+
 static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
 {
     return barrier_check(&((struct cpu_comm *)comm)->barrier, err);
@@ -168,7 +204,9 @@ static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
 
 static void cpu_abort(struct comm *comm, const char *why)
 {
-    shm_abort(((struct cpu_comm *)comm)->control, DDP_ERR_ABORTED, why);
+    struct ddp_err reason;
+    ddp_fail(&reason, DDP_ERR_ABORTED, "%s", why);
+    barrier_give_up(&((struct cpu_comm *)comm)->barrier, &reason);
 }
 
 const struct comm_ops cpu_comm_ops = {

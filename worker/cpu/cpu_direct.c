@@ -12,18 +12,26 @@
 
 #include <string.h>
 
-/* Where `rank`'s input lies, as its mark says; NULL when it is private or the rank passes none. The mark
- * stays as it is for this call and the next. */
-static void *input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
+size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return call_in_bytes(call, cpu->control->ranks[rank].rank, cpu->group_size);
+}
+
+static size_t out_bytes(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return call_out_bytes(call, cpu->control->ranks[rank].rank, cpu->group_size);
+}
+
+void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
     return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->in,
-                      call_in_bytes(call, rank, cpu->world));
+                      cpu_in_bytes(cpu, call, rank));
 }
 
 static void *output_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
     return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->out,
-                      call_out_bytes(call, rank, cpu->world));
+                      out_bytes(cpu, call, rank));
 }
 
 /* Is a buffer needed at `rank` but out of reach? A rank that passes none needs none. */
@@ -34,19 +42,18 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* Only these write into a peer's output; elsewhere each rank fills its own, which may be private. */
-    bool writes_outputs = call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE;
+    /* Only these, on one host, write into a peer's output; else each rank fills its own, which may be private. */
+    bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
-    if (out_of_reach(input_of(cpu, call, rank), call_in_bytes(call, rank, cpu->world)))
+    if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
         return false;
-    return !writes_outputs ||
-           !out_of_reach(output_of(cpu, call, rank), call_out_bytes(call, rank, cpu->world));
+    return !writes_outputs || !out_of_reach(output_of(cpu, call, rank), out_bytes(cpu, call, rank));
 }
 
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {
     for (int r = 0; r < cpu->world; r++)
-        cpu->in[r] = input_of(cpu, call, r);
+        cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
 /* Everybody writes his part of the result into everybody's output. In place that is safe: only we read
@@ -76,7 +83,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
     for (int r = 0; r < cpu->world; r++)
-        cpu->in[r] = (char *)input_of(cpu, call, r) + skip;
+        cpu->in[r] = (char *)cpu_input_of(cpu, call, r) + skip;
     cpu->out[0] = call->out;
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
@@ -90,14 +97,14 @@ static void copy(void *to, const void *from, size_t bytes)
 
 static void direct_broadcast(struct cpu_comm *cpu, const struct call *call)
 {
-    copy(call->out, input_of(cpu, call, call->root), call_out_bytes(call, cpu->rank, cpu->world));
+    copy(call->out, cpu_input_of(cpu, call, call->root), call_out_bytes(call, cpu->rank, cpu->world));
 }
 
 static void direct_all_gather(struct cpu_comm *cpu, const struct call *call)
 {
     size_t part = call->n * ddp_dtype_size(call->dtype);
     for (int r = 0; r < cpu->world; r++)
-        copy((char *)call->out + (size_t)r * part, input_of(cpu, call, r), part);
+        copy((char *)call->out + (size_t)r * part, cpu_input_of(cpu, call, r), part);
 }
 
 static void direct_gather(struct cpu_comm *cpu, const struct call *call)
@@ -109,7 +116,7 @@ static void direct_gather(struct cpu_comm *cpu, const struct call *call)
 static void direct_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t part = call->n * ddp_dtype_size(call->dtype);
-    copy(call->out, (char *)input_of(cpu, call, call->root) + (size_t)cpu->rank * part, part);
+    copy(call->out, (char *)cpu_input_of(cpu, call, call->root) + (size_t)cpu->rank * part, part);
 }
 
 static void (*const direct[CALL_KINDS])(struct cpu_comm *, const struct call *) = {

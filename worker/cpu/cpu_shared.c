@@ -1,9 +1,9 @@
-/* cpu_shared.c -- making and giving back blocks of shared memory, together.
+/* cpu_shared.c -- making and giving back blocks of shared memory, together. Each host has its own.
  *
- * Rank 0 makes the memory file and describes it in the control page; barrier; the others map it and vote
+ * The host's first rank makes the memory file and describes it in the control page; barrier; the others map it and vote
  * whether they could; barrier; only when all could, the block exists. So lack of memory on one rank is an
  * ordinary error on all of them, after which the job may go on. */
-#include "cpu/cpu.h"
+#include "cpu/net.h"
 
 #include <string.h>
 
@@ -35,10 +35,28 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     for (int r = 0; r < cpu->world; r++) {
         ddp_status vote = (ddp_status)cpu->control->ranks[r].mapped;
         if (vote != DDP_OK && err->code == DDP_OK)
-            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory", r,
-                            bytes);
+            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory",
+                            cpu->control->ranks[r].rank, bytes);
     }
     return err->code;
+}
+
+/* Hosts may differ, too: the worst of all of them counts. */
+static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
+{
+    int32_t ours = (int32_t)err->code, worst = ours;
+    struct ddp_err reason = *err;
+    const struct call call = { CALL_ALL_REDUCE, &ours, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
+
+    cpu_begin(cpu, &call);
+    ddp_status status = net_run(cpu->net, &call, err);
+    if (status != DDP_OK)
+        return status;
+    *err = reason;
+    if (err->code != DDP_OK || worst == DDP_OK)
+        return err->code;
+    return ddp_fail(err, (ddp_status)worst,
+                    "another host could not provide or map %zu bytes of shared memory", bytes);
 }
 
 /* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have
@@ -52,7 +70,7 @@ static ddp_status agree(struct cpu_comm *cpu, struct region *region, size_t byte
 
     cpu_begin(cpu, &call);
     self->made = make(cpu, region, bytes, &reason);
-    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    ddp_status status = cpu_meet(cpu, &call, err);
     if (status != DDP_OK)
         return status;
     self->mapped = attach(cpu, region, bytes, &reason);
@@ -61,7 +79,8 @@ static ddp_status agree(struct cpu_comm *cpu, struct region *region, size_t byte
         return status;
     segment_hide(&region->segment);
     *err = reason;
-    return count_votes(cpu, bytes, err);
+    status = count_votes(cpu, bytes, err);
+    return cpu->net != NULL ? agree_abroad(cpu, bytes, err) : status;
 }
 
 ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
@@ -98,7 +117,7 @@ ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p does not come from ddp_shared_alloc", block);
     const struct call call = { .kind = CALL_SHARED_FREE, .n = (uint64_t)place.region };
     cpu_begin(cpu, &call);
-    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    ddp_status status = cpu_meet(cpu, &call, err);
     if (status == DDP_OK)
         region_close(&cpu->regions.list[place.region]);
     return status;

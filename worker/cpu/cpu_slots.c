@@ -65,7 +65,7 @@ static char *out_at(const struct call *call, size_t element)
 
 /* Between cores in pieces: the C library copies these with vector loops, and more than a few KiB at once by
  * `rep movsb`, which takes four times as long where the lines are in another core's cache (AMD Zen 3). */
-static void copy(void *to, const void *from, size_t bytes)
+void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
     for (size_t at = 0; at < bytes; at += PIECE)
@@ -76,7 +76,7 @@ static void copy(void *to, const void *from, size_t bytes)
 
 static void give_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
-    copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
+    cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
 /* All but the part that I combine myself: that one I read where it is. */
@@ -86,24 +86,24 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     char *slot = give_slot(cpu, cpu->rank, step);
     part_of(step->n, size, cpu->rank, cpu->world, &at, &n);
     size_t behind = at + n;
-    copy(slot, in_at(call, step->at), at * size);
-    copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
+    cpu_copy(slot, in_at(call, step->at), at * size);
+    cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
 /* The root fills everybody's slot. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
-        copy(give_slot(cpu, r, step), in_at(call, (size_t)r * call->n + step->at),
-             step->n * ddp_dtype_size(call->dtype));
+        cpu_copy(give_slot(cpu, r, step), in_at(call, (size_t)r * call->n + step->at),
+                 step->n * ddp_dtype_size(call->dtype));
 }
 
 static void give_world(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t bytes = step->n * ddp_dtype_size(call->dtype);
     for (int r = 0; r < cpu->world; r++)
-        copy(give_slot(cpu, cpu->rank, step) + (size_t)r * bytes, in_at(call, (size_t)r * call->n + step->at),
-             bytes);
+        cpu_copy(give_slot(cpu, cpu->rank, step) + (size_t)r * bytes,
+                 in_at(call, (size_t)r * call->n + step->at), bytes);
 }
 
 /* --- combine -------------------------------------------------------------------------------------------- */
@@ -138,7 +138,7 @@ static void take_parts(struct cpu_comm *cpu, const struct call *call, const stru
         if (r == cpu->rank)
             continue;
         part_of(step->n, size, r, cpu->world, &at, &n);
-        copy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
+        cpu_copy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
     }
 }
 
@@ -161,7 +161,7 @@ static void take_combined_own(struct cpu_comm *cpu, const struct call *call, con
 static void take_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank,
                       size_t to)
 {
-    copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
+    cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
 /* The root of a broadcast has the values already. */

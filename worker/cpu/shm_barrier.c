@@ -6,11 +6,13 @@
 #include "cpu/shm_words.h"
 
 #include <sched.h>
+#include <time.h>
 
 enum {
-    SPINS = 400,   /* some microseconds: as long as a wake-up by the kernel would cost */
-    YIELDS = 16,   /* with fewer cores than ranks: let the others run before going to sleep */
-    SLICE_MS = 100 /* of sleep; after each the peers are looked after */
+    SPINS = 400,    /* some microseconds: as long as a wake-up by the kernel would cost */
+    YIELDS = 16,    /* with fewer cores than ranks: let the others run before going to sleep */
+    SLICE_MS = 100, /* of sleep; after each the peers are looked after */
+    WORDS_MS = 2000 /* that we wait for the words of who has given up first */
 };
 
 /* Tell the core that this is a spin loop: it saves power, and lets a sibling thread run. */
@@ -51,6 +53,7 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->control->ranks[barrier->rank].marks[mark->seq & 1] = *mark;
     barrier->timeout_ms = timeout_ms;
     barrier->deadline_ms = 0;
+    barrier->slack_ms = 0;
 }
 
 /* The acquire pairs with release_all's store: whoever sees the new phase sees everything that all ranks
@@ -60,14 +63,29 @@ static bool is_over(const struct shm_barrier *b)
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Break off for all. Whoever was first has the word; ours stands only if that one has not finished
- * writing. */
-static ddp_status give_up(const struct shm_barrier *b, struct ddp_err *err)
+/* Whoever was first has the word. It may be asking other hosts for theirs; ours stand only if it does not come
+ * back from that. */
+static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
+    uint64_t limit = clock_ms() + WORDS_MS;
     struct ddp_err first = { 0 };
-    shm_abort(b->control, err->code, err->msg);
-    if (shm_aborted(b->control, &first) != DDP_OK)
-        *err = first;
+    while (shm_aborted(b->control, &first) == DDP_OK) {
+        if (clock_ms() >= limit)
+            return;
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    *err = first;
+}
+
+ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err)
+{
+    if (!shm_abort_claim(barrier->control)) {
+        wait_for_words(barrier, err);
+        return err->code;
+    }
+    if (barrier->abroad != NULL)
+        barrier->abroad->tell(barrier->abroad->user, err);
+    shm_abort_publish(barrier->control, err->code, err->msg);
     return err->code;
 }
 
@@ -76,26 +94,35 @@ static ddp_status give_up(const struct shm_barrier *b, struct ddp_err *err)
 static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
-    if (ended < 0 || is_over(b))
-        return DDP_OK;
-    words_ended(b->control, b->rank, ended, err);
-    return give_up(b, err);
+    ddp_status status = ended < 0 && b->abroad != NULL ? b->abroad->check(b->abroad->user, err) : DDP_OK;
+    if ((ended < 0 && status == DDP_OK) || is_over(b))
+        return err->code = DDP_OK;
+    if (ended >= 0)
+        words_ended(b->control, b->rank, ended, err);
+    return barrier_give_up(b, err);
+}
+
+bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
+{
+    uint64_t now = clock_ms();
+    if (barrier->deadline_ms == 0)
+        barrier->deadline_ms = now + barrier->timeout_ms;
+    uint64_t deadline = barrier->deadline_ms + barrier->slack_ms;
+    if (now >= deadline)
+        return false;
+    *slice_ms = deadline - now < SLICE_MS ? (uint32_t)(deadline - now) + 1 : SLICE_MS;
+    return true;
 }
 
 /* The deadline is set at the first real wait of a call, and holds for all its barriers together.
  * *slice_ms gets how long to sleep before looking around again. */
 static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
-    uint64_t now = clock_ms();
-    if (b->deadline_ms == 0)
-        b->deadline_ms = now + b->timeout_ms;
-    if (now >= b->deadline_ms && !is_over(b)) {
-        words_missing(b->control, b->world, b->rank, (uint32_t)b->passed, b->timeout_ms, err);
-        return give_up(b, err);
-    }
-    uint64_t left = b->deadline_ms - now;
-    *slice_ms = left < SLICE_MS ? (uint32_t)left + 1 : SLICE_MS;
-    return DDP_OK;
+    *slice_ms = 1;
+    if (barrier_has_time(b, slice_ms) || is_over(b))
+        return DDP_OK;
+    words_missing(b->control, b->world, b->rank, (uint32_t)b->passed, b->timeout_ms, err);
+    return barrier_give_up(b, err);
 }
 
 /* No wake-up is lost: we count ourselves as a sleeper before the kernel compares the phase, and the last
@@ -144,7 +171,7 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && words_compare(b->control, b->world, err) != DDP_OK)
-        return give_up(b, err);
+        return barrier_give_up(b, err);
     atomic_store(&b->control->phase, (uint32_t)b->passed);
     if (atomic_load(&b->control->sleepers) > 0)
         futex_wake_all(&b->control->phase);
@@ -176,8 +203,9 @@ ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err)
     if (status != DDP_OK)
         return status;
     int ended = peers_ended(&barrier->peers);
-    if (ended < 0)
+    if (ended >= 0)
+        words_ended(barrier->control, barrier->rank, ended, err);
+    else if (barrier->abroad == NULL || barrier->abroad->check(barrier->abroad->user, err) == DDP_OK)
         return DDP_OK;
-    words_ended(barrier->control, barrier->rank, ended, err);
-    return give_up(barrier, err);
+    return barrier_give_up(barrier, err);
 }

@@ -11,13 +11,25 @@
 #include "cpu/peers.h"
 #include "cpu/shm_control.h"
 
+/* What a barrier does about ranks on other hosts. */
+struct barrier_abroad {
+    void *user;
+    /* Has anybody there gone? Never waits. */
+    ddp_status (*check)(void *user, struct ddp_err *err);
+    /* This host gives up because of `err`. Tell the other hosts, and take over the words of the host that was first;
+     * takes a moment. Any thread. */
+    void (*tell)(void *user, struct ddp_err *err);
+};
+
 struct shm_barrier {
-    struct shm_control *control; /* borrowed */
+    struct shm_control *control;         /* borrowed */
+    const struct barrier_abroad *abroad; /* borrowed; NULL: all ranks are on this host */
     struct peers peers;
     int rank, world;
     int spins;            /* turns of the spin loop before yielding */
     uint64_t passed;      /* phases that are behind us */
     uint32_t timeout_ms;  /* of the call in progress */
+    uint32_t slack_ms;    /* beyond it */
     uint64_t deadline_ms; /* 0 until the call in progress has really waited: most never ask the clock */
 };
 
@@ -34,5 +46,13 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
 
 /* DDP_OK while nobody has ended or aborted. Never waits. */
 ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err);
+
+/* Break off for all ranks because of `err`, which gets the words of who was first; returns its code. Any thread. */
+ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err);
+
+/* The clock of the call in progress, for waits of another kind. *slice_ms: how long to wait before looking around
+ * again. False: its time is over. The barriers that follow have a second more, so that who waits for something
+ * else than ranks of this host can say what it was. */
+bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms);
 
 #endif

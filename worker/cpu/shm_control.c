@@ -46,11 +46,14 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
 
 /* Claim, write, publish: a reader that sees abort_ready sees whole words. Should the claimant die in
  * between, the others find it dead by themselves and return their own words. */
-void shm_abort(struct shm_control *control, ddp_status code, const char *words)
+bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&control->abort_claimed, &nobody, 1))
-        return;
+    return atomic_compare_exchange_strong(&control->abort_claimed, &nobody, 1);
+}
+
+void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words)
+{
     control->abort_code = code;
     snprintf(control->abort_words, sizeof(control->abort_words), "%s", words);
     atomic_store(&control->abort_ready, 1);

@@ -1,5 +1,8 @@
 /* shm_control.h -- the page that all ranks of a host share, and how it is laid out.
  *
+ * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how many
+ * they are: on one host the same as in the group. Only messages use the world's numbers.
+ *
  * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so
  * that a difference is found, and a late rank can be named), and one place for the reason why the job is
  * over. Behind it lie the slots through which private memory travels. Every rank computes the layout from
@@ -41,24 +44,24 @@ struct shm_mark {
 
 struct shm_rank {
     _Alignas(PART_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
-    int32_t pid;                                 /* filled in by rank 0 before the others attach */
-    int32_t made, mapped;                        /* shared_alloc: ddp_status of its two steps */
-    struct shm_mark marks[2];                    /* of calls with even and odd numbers */
+    int32_t pid, rank;        /* filled in by the maker of the page; the rank is that in the world */
+    int32_t made, mapped;     /* shared_alloc: ddp_status of its two steps */
+    struct shm_mark marks[2]; /* of calls with even and odd numbers */
 };
 
 struct shm_control {
     _Alignas(PART_LINE) _Atomic uint64_t
         arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
     _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
-    _Atomic uint32_t sleepers;                 /* ranks that sleep on `phase` and must be woken */
+    _Atomic uint32_t sleepers;                  /* ranks that sleep on `phase` and must be woken */
 
     _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
-    _Atomic uint32_t abort_ready;                      /* 1: the reason is there, the job is over */
+    _Atomic uint32_t abort_ready;                       /* 1: the reason is there, the job is over */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];
 
-    char host[64];              /* for messages; written by rank 0 before the others attach */
-    struct segment_offer offer; /* rank 0's new block in shared_alloc */
+    char host[64];              /* for messages; written by the maker of the page */
+    struct segment_offer offer; /* the first rank's new block in shared_alloc */
     struct shm_rank ranks[];
 };
 
@@ -76,8 +79,10 @@ void *shm_slot(struct shm_control *control, int world, int rank, unsigned which)
 const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
-/* Break off: the first reason wins, all sleepers wake. Any thread, any process. */
-void shm_abort(struct shm_control *control, ddp_status code, const char *words);
+/* Break off: the first reason wins, all sleepers wake. Any thread, any process. False: somebody was first. Who has
+ * claimed it must publish words, and may take a moment to find better ones. */
+bool shm_abort_claim(struct shm_control *control);
+void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
 /* Has somebody broken off? DDP_OK, or the code and words of the one who did. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);

@@ -1,110 +1,244 @@
 /* shm_join.c -- see shm_join.h.
  *
- * Rank 0 gathers the cards of all ranks, looks whether they can share memory at all, makes the page and
- * gives its description to the others through the store. When it cannot, it gives them the reason instead,
- * so that everybody fails at once and with the same words, and nobody by time-out. */
+ * Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
+ * through the store. On every other host the lowest rank makes the page and gives its description to the ranks
+ * there. So on one host it takes a single message. Who cannot gives the reason instead, so that everybody fails
+ * at once and with the same words, and nobody by time-out. */
 #include "cpu/shm_join.h"
 
+#include "cpu/net_layout.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-static const char key[] = "shm";
+/* What rank 0 gives to all. */
+struct hello {
+    struct segment_offer offer; /* of host 0's page */
+    uint8_t nonce[SHM_NONCE];
+    uint32_t hosts;
+    uint16_t host_of[]; /* of each rank */
+};
+
+static const char all_hosts[] = "hosts";
+
+static size_t hello_bytes(int world)
+{
+    return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
+}
+
+/* What the first rank of `host` gives to the others there. */
+static void page_key(char key[32], int host)
+{
+    snprintf(key, 32, "page/%d", host);
+}
+
+/* --- who is where --------------------------------------------------------------------------------------- */
 
 /* The boot id tells kernels apart even where every host is called "localhost"; the pid namespace tells
  * containers apart, between which /proc/<pid> and pidfds would mean other processes. */
-static ddp_status check_same_host(const struct bootstrap_card *cards, int world, struct ddp_err *err)
+static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
-    for (int r = 1; r < world; r++) {
-        bool same_boot = strcmp(cards[0].boot_id, cards[r].boot_id) == 0;
-        if (same_boot && cards[0].pid_namespace == cards[r].pid_namespace)
-            continue;
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "rank 0 is on %s and rank %d on %s%s: the cpu backend joins only ranks of one host that see each "
-            "other's processes",
-            cards[0].host, r, cards[r].host, same_boot ? ", in another container" : "");
+    return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
+}
+
+/* Number the hosts by their lowest rank; first[h] is that rank. */
+static ddp_status number_hosts(const struct bootstrap_card *cards, int world, struct hello *hello, int *first,
+                               struct ddp_err *err)
+{
+    for (int r = 0; r < world; r++) {
+        uint32_t h = r > 0 ? hello->host_of[r - 1] : 0; /* mostly the host of the rank before */
+        if (r > 0 && !same_host(&cards[r], &cards[first[h]]))
+            for (h = 0; h < hello->hosts && !same_host(&cards[r], &cards[first[h]]); h++)
+                ;
+        if (h == NET_HOSTS_MAX)
+            return ddp_fail(err, DDP_ERR_UNSUPPORTED, "the cpu backend joins at most %d hosts",
+                            NET_HOSTS_MAX);
+        if (h >= hello->hosts)
+            first[hello->hosts++] = r;
+        hello->host_of[r] = (uint16_t)h;
     }
     return DDP_OK;
 }
 
-/* The pids go in before anybody can see the page: every rank needs them to watch the others from the
- * first barrier on. */
-static ddp_status make_page(const struct bootstrap_card *cards, int world, struct segment *out,
-                            struct segment_offer *offer, struct ddp_err *err)
+/* Where are we in it? Everything is computed from the one table, which is compared with what can be. */
+static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct shm_meeting *out,
+                             struct ddp_err *err)
 {
-    ddp_status status = check_same_host(cards, world, err);
-    if (status == DDP_OK)
-        status = segment_create(out, shm_total_bytes(world), err);
-    if (status != DDP_OK)
-        return status;
-    struct shm_control *control = out->base;
-    for (int r = 0; r < world; r++)
-        control->ranks[r].pid = cards[r].pid;
-    snprintf(control->host, sizeof(control->host), "%s", cards[0].host);
-    return segment_describe(out, offer, err);
+    size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
+    out->host_of = malloc(bytes);
+    if (out->host_of == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
+    memcpy(out->host_of, hello->host_of, bytes);
+    memcpy(out->nonce, hello->nonce, SHM_NONCE);
+    if (hello->hosts < 1 || hello->hosts > NET_HOSTS_MAX)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%u hosts are said to be there", hello->hosts);
+    out->hosts = (int)hello->hosts;
+    out->host = out->host_of[b->rank];
+    for (int r = 0; r < b->world_size; r++) {
+        if (out->host_of[r] >= hello->hosts)
+            return ddp_fail(err, DDP_ERR_CORRUPT, "rank %d is said to be on host %d of %d", r,
+                            out->host_of[r], out->hosts);
+        out->local_rank += r < b->rank && out->host_of[r] == out->host;
+        out->locals += out->host_of[r] == out->host;
+    }
+    if (out->locals <= SHM_WORLD_MAX)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%d ranks on one host: the cpu backend joins at most %d there",
+                    out->locals, SHM_WORLD_MAX);
 }
 
-/* Rank 0's part. Whatever fails here, the others are told. */
-static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, struct segment *out,
-                       struct ddp_err *err)
+/* --- the page ------------------------------------------------------------------------------------------- */
+
+/* The pids go in before anybody can see the page: every rank needs them to watch the others from the
+ * first barrier on. `cards` may be NULL, then they are asked for. */
+static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards,
+                            struct shm_meeting *m, struct segment_offer *offer, struct ddp_err *err)
+{
+    ddp_status status = segment_create(&m->segment, shm_total_bytes(m->locals), err);
+    struct shm_control *control = m->segment.base;
+    for (int r = 0, i = 0; r < b->world_size && status == DDP_OK; r++) {
+        struct bootstrap_card card;
+        if (m->host_of[r] != m->host)
+            continue;
+        if (cards != NULL)
+            card = cards[r];
+        else if ((status = bootstrap_card(b, r, &card, err)) != DDP_OK)
+            break;
+        control->ranks[i].pid = card.pid;
+        control->ranks[i++].rank = r;
+        snprintf(control->host, sizeof(control->host), "%s", card.host);
+    }
+    return status == DDP_OK ? segment_describe(&m->segment, offer, err) : status;
+}
+
+/* The first rank of a host that is not the first. */
+static ddp_status make_page_here(const struct bootstrap *b, struct shm_meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
-    ddp_status status = bootstrap_meet(b, cards, err);
-    if (status == DDP_OK)
-        status = make_page(cards, b->world_size, out, &offer, err);
+    char key[32];
+
+    page_key(key, m->host);
+    ddp_status status = make_page(b, NULL, m, &offer, err);
     if (status == DDP_OK)
         return bootstrap_give(b, key, &offer, sizeof(offer), err);
     bootstrap_refuse(b, key, err);
     return status;
 }
 
-/* Everybody else's part. The size of the page is computed, not received. A page that cannot be had may have
- * been taken back by a rank 0 that failed meanwhile: then it is its reason that counts. */
-static ddp_status follow(const struct bootstrap *b, struct segment *out, struct ddp_err *err)
+/* The size of the page is computed, not received. A page that cannot be had may have been taken back by a maker
+ * that failed meanwhile: then it is its reason that counts. */
+static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
+                            struct shm_meeting *m, struct ddp_err *err)
 {
-    struct segment_offer offer;
-    struct ddp_err refusal;
-    ddp_status status = bootstrap_meet(b, NULL, err);
-    if (status == DDP_OK)
-        status = bootstrap_take(b, key, &offer, sizeof(offer), err);
-    if (status != DDP_OK)
-        return status;
-    status = segment_attach(out, &offer, shm_total_bytes(b->world_size), err);
-    if (status == DDP_OK || bootstrap_take(b, key, &offer, sizeof(offer), &refusal) == DDP_OK)
-        return status;
-    *err = refusal;
+    struct hello *again = malloc(hello_bytes(b->world_size));
+    struct ddp_err refusal = { 0 };
+    size_t bytes = strcmp(key, all_hosts) == 0 ? hello_bytes(b->world_size) : sizeof(*offer);
+    ddp_status status = segment_attach(&m->segment, offer, shm_total_bytes(m->locals), err);
+
+    if (status != DDP_OK && again != NULL && bootstrap_take(b, key, again, bytes, &refusal) != DDP_OK)
+        *err = refusal;
+    free(again);
     return err->code;
 }
 
-ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, struct ddp_err *err)
+/* --- roles ---------------------------------------------------------------------------------------------- */
+
+/* Rank 0's part. Whatever fails here, the others are told. */
+static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
+                       struct hello *hello, struct shm_meeting *m, struct ddp_err *err)
 {
-    int world = bootstrap->world_size;
-    *out = (struct segment){ .fd = -1 };
-    if (world > SHM_WORLD_MAX)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "a world of %d ranks: the cpu backend joins at most %d on a host", world,
-                        SHM_WORLD_MAX);
-    if (bootstrap->rank != 0)
-        return follow(bootstrap, out, err);
-    struct bootstrap_card *cards = calloc((size_t)world, sizeof(*cards));
-    if (cards == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", world);
-    ddp_status status = lead(bootstrap, cards, out, err);
-    free(cards);
-    if (status != DDP_OK)
-        segment_close(out);
+    ddp_status status = bootstrap_meet(b, cards, err);
+    if (status == DDP_OK && getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
+        status = ddp_fail(err, DDP_ERR_IO, "getrandom: %s", strerror(errno));
+    if (status == DDP_OK)
+        status = number_hosts(cards, b->world_size, hello, first, err);
+    if (status == DDP_OK)
+        status = read_hello(b, hello, m, err);
+    if (status == DDP_OK)
+        status = make_page(b, cards, m, &hello->offer, err);
+    if (status == DDP_OK)
+        return bootstrap_give(b, all_hosts, hello, hello_bytes(b->world_size), err);
+    bootstrap_refuse(b, all_hosts, err);
     return status;
 }
 
-ddp_status shm_joined(const struct bootstrap *bootstrap, struct segment *segment, struct ddp_err *err)
+static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
+                           struct ddp_err *err)
 {
-    segment_hide(segment);
-    return bootstrap_clear(bootstrap, key, err);
+    struct bootstrap_card *cards = calloc((size_t)b->world_size, sizeof(*cards));
+    int *first = calloc((size_t)b->world_size, sizeof(*first));
+    ddp_status status = cards != NULL && first != NULL
+                            ? lead(b, cards, first, hello, m, err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
+    free(cards);
+    free(first);
+    return status;
 }
 
-void shm_take_back(const struct bootstrap *bootstrap, const struct ddp_err *reason)
+/* Everybody else's part. */
+static ddp_status follow(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
+                         struct ddp_err *err)
 {
-    if (bootstrap->rank == 0)
-        bootstrap_refuse(bootstrap, key, reason);
+    struct segment_offer offer;
+    char key[32];
+    ddp_status status = bootstrap_meet(b, NULL, err);
+    if (status == DDP_OK)
+        status = bootstrap_take(b, all_hosts, hello, hello_bytes(b->world_size), err);
+    if (status == DDP_OK)
+        status = read_hello(b, hello, m, err);
+    if (status != DDP_OK || m->host == 0)
+        return status == DDP_OK ? find_page(b, all_hosts, &hello->offer, m, err) : status;
+    if (m->local_rank == 0)
+        return make_page_here(b, m, err);
+    page_key(key, m->host);
+    status = bootstrap_take(b, key, &offer, sizeof(offer), err);
+    return status == DDP_OK ? find_page(b, key, &offer, m, err) : status;
+}
+
+ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, struct ddp_err *err)
+{
+    int world = bootstrap->world_size;
+    *out = (struct shm_meeting){ .segment = { .fd = -1 } };
+    if (world > NET_WORLD_MAX)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend joins at most %d",
+                        world, NET_WORLD_MAX);
+    struct hello *hello = calloc(1, hello_bytes(world));
+    if (hello == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", world);
+    ddp_status status =
+        bootstrap->rank == 0 ? lead_all(bootstrap, hello, out, err) : follow(bootstrap, hello, out, err);
+    free(hello);
+    if (status != DDP_OK)
+        shm_meeting_close(out);
+    return status;
+}
+
+void shm_meeting_close(struct shm_meeting *meeting)
+{
+    segment_close(&meeting->segment);
+    free(meeting->host_of);
+    meeting->host_of = NULL;
+}
+
+ddp_status shm_joined(const struct bootstrap *bootstrap, struct shm_meeting *meeting, struct ddp_err *err)
+{
+    char key[32];
+    segment_hide(&meeting->segment);
+    ddp_status status = bootstrap_clear_card(bootstrap, err);
+    if (status != DDP_OK || meeting->local_rank != 0)
+        return status;
+    page_key(key, meeting->host);
+    return bootstrap_clear(bootstrap, meeting->host == 0 ? all_hosts : key, err);
+}
+
+void shm_take_back(const struct bootstrap *bootstrap, const struct shm_meeting *meeting,
+                   const struct ddp_err *reason)
+{
+    char key[32];
+    page_key(key, meeting->host);
+    if (meeting->local_rank == 0)
+        bootstrap_refuse(bootstrap, meeting->host == 0 ? all_hosts : key, reason);
 }

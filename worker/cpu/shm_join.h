@@ -1,19 +1,30 @@
-/* shm_join.h -- the ranks of one host find their control page. */
+/* shm_join.h -- the ranks learn who shares a host with whom, and those of one host find their control page. */
 #ifndef WORKER_SHM_JOIN_H
 #define WORKER_SHM_JOIN_H
 
 #include "bootstrap.h"
 #include "cpu/shm_control.h"
 
-/* Collective, through the store. DDP_OK: *out holds the control page and the slots, pids filled in.
- * DDP_ERR_UNSUPPORTED names two ranks on different hosts. */
-ddp_status shm_join(const struct bootstrap *bootstrap, struct segment *out, struct ddp_err *err);
+enum { SHM_NONCE = 16 };
 
-/* All ranks are known to have the page: take back what was needed to find it. */
-ddp_status shm_joined(const struct bootstrap *bootstrap, struct segment *segment, struct ddp_err *err);
+struct shm_meeting {
+    struct segment segment;   /* control page and slots, pids and ranks filled in */
+    uint16_t *host_of;        /* of each rank of the world; hosts are numbered by their lowest rank */
+    int hosts, host;          /* how many, and ours */
+    int local_rank, locals;   /* our number among the ranks of this host, and how many they are */
+    uint8_t nonce[SHM_NONCE]; /* by chance, the same on all ranks: this run, no other */
+};
 
-/* This rank gives up before all have the page. Rank 0, before it closes the page, lets those who come late
- * know why; the others find that in the page itself. */
-void shm_take_back(const struct bootstrap *bootstrap, const struct ddp_err *reason);
+/* Collective, through the store. DDP_OK: close *out with shm_meeting_close when the page is no longer needed. */
+ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, struct ddp_err *err);
+void shm_meeting_close(struct shm_meeting *meeting);
+
+/* All ranks are known to have met: take back what was needed for it. */
+ddp_status shm_joined(const struct bootstrap *bootstrap, struct shm_meeting *meeting, struct ddp_err *err);
+
+/* This rank gives up before all have the page. Its maker, before it closes it, lets those who come late know why; the
+ * others find that in the page itself. */
+void shm_take_back(const struct bootstrap *bootstrap, const struct shm_meeting *meeting,
+                   const struct ddp_err *reason);
 
 #endif

@@ -17,7 +17,8 @@ ddp_status words_ended(const struct shm_control *control, int rank, int ended, s
 {
     char text[CALL_TEXT];
     return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended while rank %d waited in %s",
-                    ended, control->ranks[ended].pid, control->host, rank, mark_text(text, control, rank));
+                    control->ranks[ended].rank, control->ranks[ended].pid, control->host,
+                    control->ranks[rank].rank, mark_text(text, control, rank));
 }
 
 /* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,
@@ -27,7 +28,7 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
     char text[CALL_TEXT];
     const struct shm_rank *r = &control->ranks[rank];
     size_t used = strlen(list);
-    snprintf(list + used, room - used, "%srank %d (pid %d %s; last seen in %s)", used ? ", " : "", rank,
+    snprintf(list + used, room - used, "%srank %d (pid %d %s; last seen in %s)", used ? ", " : "", r->rank,
              r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
@@ -42,9 +43,9 @@ ddp_status words_missing(const struct shm_control *control, int world, int rank,
         if (control->ranks[r].arrived != phase && missing++ < LISTED)
             list_rank(list, sizeof(list), control, r);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not come: %s%s", rank,
-                    waited_ms, mark_text(text, control, rank), missing, world, control->host, list,
-                    missing > LISTED ? ", and others" : "");
+                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not come: %s%s",
+                    control->ranks[rank].rank, waited_ms, mark_text(text, control, rank), missing, world,
+                    control->host, list, missing > LISTED ? ", and others" : "");
 }
 
 /* Everything that decides how many barriers and bytes a call has. Pointers and time-outs are each rank's
@@ -62,7 +63,8 @@ ddp_status words_compare(const struct shm_control *control, int world, struct dd
 
     for (int r = 1; r < world; r++)
         if (!same_call(mark, shm_mark_of(control, r, mark->seq)))
-            return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank 0 called %s, rank %d called %s",
-                            mark_text(first, control, 0), r, mark_text(other, control, r));
+            return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s",
+                            control->ranks[0].rank, mark_text(first, control, 0), control->ranks[r].rank,
+                            mark_text(other, control, r));
     return DDP_OK;
 }

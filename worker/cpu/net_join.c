@@ -1,0 +1,228 @@
+/* net_join.c -- all links of a rank are connected.
+ *
+ * Each rank that serves a lane listens and leaves in the store where. For each pair of hosts the one with the
+ * higher number connects; so every rank connects to some and is connected to by others, both in one loop. Meanwhile
+ * it looks whether somebody has given up: on this host in the page, elsewhere by the key in the store. */
+#include "cpu/net.h"
+
+#include "base/clock.h"
+#include "cpu/net_dial.h"
+#include "cpu/net_door.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLICE_MS = 50, ASK_MS = 300 };
+
+struct joining {
+    struct net *net;
+    const struct bootstrap *bootstrap;
+    struct net_hello hello;
+    struct net_door door;
+    struct net_dial *dials; /* owned */
+    int dial_count;
+    int left;             /* links that have no connection yet */
+    struct pollfd *polls; /* owned */
+    char address[NET_ADDRESS], source[NET_ADDRESS];
+    uint64_t asked_ms;
+};
+
+static void card_key(char key[32], int rank)
+{
+    snprintf(key, 32, "net/%d", rank);
+}
+
+/* --- who we are ----------------------------------------------------------------------------------------- */
+
+/* Of a long name the end tells runs apart: it has the attempt. */
+static void make_hello(struct joining *j, const struct comm_setup *setup)
+{
+    const struct net *net = j->net;
+    const char *run = setup->bootstrap->prefix;
+    size_t len = strlen(run);
+
+    j->hello =
+        (struct net_hello){ .pid = getpid(), .from = net->rank, .to = net->rank, .world = net->layout.world };
+    memcpy(j->hello.nonce, net->cpu->meeting.nonce, NET_NONCE);
+    snprintf(j->hello.run, NET_RUN, "%s", run + (len < NET_RUN ? 0 : len - NET_RUN + 1));
+    snprintf(j->hello.host, NET_HOST, "%.63s", net->cpu->control->host);
+}
+
+/* Listen, and say where. */
+static ddp_status open_door(struct joining *j, const struct comm_setup *setup, struct ddp_err *err)
+{
+    struct net_card card = { .pid = getpid() };
+    char key[32];
+    int fd = -1;
+
+    ddp_status status = net_address_choose(setup->iface, j->bootstrap->store, j->address, err);
+    if (status == DDP_OK)
+        status = net_listen(j->address, setup->port_range, j->net->cpu->rank, &fd, &card.port, err);
+    net_door_open(&j->door, fd, &j->hello);
+    if (status != DDP_OK)
+        return status;
+    if (setup->iface[0] != '\0')
+        memcpy(j->source, j->address, NET_ADDRESS);
+    memcpy(card.address, j->address, NET_ADDRESS);
+    memcpy(card.host, j->hello.host, NET_HOST);
+    card_key(key, j->net->rank);
+    return bootstrap_give(j->bootstrap, key, &card, sizeof(card), err);
+}
+
+/* --- others ---------------------------------------------------------------------------------------------- */
+
+static ddp_status too_late(const struct joining *j, struct ddp_err *err)
+{
+    const struct net_links *links = &j->net->links;
+    char list[400] = "";
+
+    for (int i = 0; i < links->count; i++) {
+        const struct net_link *link = &links->list[i];
+        size_t used = strlen(list);
+        if (link->rank >= 0 && link->fd < 0 && used + 64 < sizeof(list))
+            snprintf(list + used, sizeof(list) - used, "%s%d%s", used ? ", " : "", link->rank,
+                     link->host > j->net->host ? " (which connects to us)" : "");
+    }
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "no connection with rank %s within %u ms (we listen on %s; ports: "
+                    "DDP_PORT_RANGE, network: DDP_IFACE)",
+                    list, j->bootstrap->timeout_ms, j->address);
+}
+
+/* Has anybody given up, or is the time over? */
+static ddp_status look_around(struct joining *j, struct ddp_err *err)
+{
+    uint64_t now = clock_ms();
+    ddp_status status = barrier_check(&j->net->cpu->barrier, err);
+
+    if (status == DDP_OK && now - j->asked_ms >= ASK_MS) {
+        j->asked_ms = now;
+        status = net_told(&j->net->tell, j->bootstrap->store, err);
+    }
+    if (status == DDP_OK && now >= j->bootstrap->deadline_ms)
+        status = too_late(j, err);
+    return status;
+}
+
+/* --- whom we need --------------------------------------------------------------------------------------- */
+
+/* Cards come within milliseconds, or when a slow host is ready, or never: then somebody says why. */
+static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
+{
+    struct timespec pause = { .tv_nsec = 1000000 };
+    while (!bootstrap_is_given(j->bootstrap, key)) {
+        ddp_status status = look_around(j, err);
+        if (status != DDP_OK)
+            return status;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 20000000)
+            pause.tv_nsec *= 2;
+    }
+    return DDP_OK;
+}
+
+static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
+{
+    char key[32];
+    struct net_dial *dial = &j->dials[j->dial_count];
+
+    *dial = (struct net_dial){
+        .link = link, .hello = &j->hello, .address = j->address, .source = j->source, .fd = -1
+    };
+    card_key(key, link->rank);
+    ddp_status status = wait_for_card(j, key, err);
+    if (status == DDP_OK)
+        status = bootstrap_take(j->bootstrap, key, &dial->card, sizeof(dial->card), err);
+    if (status != DDP_OK)
+        return status;
+    dial->card.address[NET_ADDRESS - 1] = dial->card.host[NET_HOST - 1] = '\0';
+    j->dial_count++;
+    net_dial_begin(dial);
+    return DDP_OK;
+}
+
+/* To hosts before ours we connect; those behind connect to us. */
+static ddp_status begin_all(struct joining *j, struct ddp_err *err)
+{
+    struct net *net = j->net;
+    ddp_status status = DDP_OK;
+
+    for (int i = 0; i < net->served; i++) {
+        j->left += net->layout.hosts - 1;
+        for (int h = 0; h < net->host && status == DDP_OK; h++)
+            status = find_peer(j, net_link_to(net, i, h), err);
+    }
+    return status;
+}
+
+/* --- the loop ------------------------------------------------------------------------------------------- */
+
+static int list_polls(struct joining *j)
+{
+    int n = net_door_polls(&j->door, j->polls);
+    for (int i = 0; i < j->dial_count; i++)
+        j->polls[n++] = net_dial_poll(&j->dials[i]);
+    return n;
+}
+
+static ddp_status serve_all(struct joining *j, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+
+    j->left -= net_door_serve(&j->door, &j->net->links);
+    for (int i = 0; i < j->dial_count && status == DDP_OK; i++) {
+        bool before = net_dial_done(&j->dials[i]);
+        status = net_dial_serve(&j->dials[i], err);
+        j->left -= !before && net_dial_done(&j->dials[i]);
+    }
+    return status;
+}
+
+static ddp_status connect_all(struct joining *j, struct ddp_err *err)
+{
+    ddp_status status = begin_all(j, err);
+    while (status == DDP_OK && j->left > 0) {
+        if (poll(j->polls, (nfds_t)list_polls(j), SLICE_MS) <= 0)
+            status = look_around(j, err);
+        if (status == DDP_OK)
+            status = serve_all(j, err);
+    }
+    return status;
+}
+
+static void close_joining(struct joining *j)
+{
+    char key[32];
+    for (int i = 0; i < j->dial_count; i++)
+        net_dial_close(&j->dials[i]);
+    net_door_close(&j->door);
+    card_key(key, j->net->rank);
+    bootstrap_clear(j->bootstrap, key, &(struct ddp_err){ 0 });
+    free(j->dials);
+    free(j->polls);
+}
+
+/* The card may go when all links stand: nobody else needs it. A rank without a lane needs nobody. */
+ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
+{
+    struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
+    size_t links = (size_t)net->links.count;
+
+    if (net->served == 0)
+        return DDP_OK;
+    make_hello(&j, setup);
+    net_door_open(&j.door, -1, &j.hello);
+    j.dials = calloc(links, sizeof(*j.dials));
+    j.polls = calloc(links + 1 + NET_GUESTS, sizeof(*j.polls));
+    ddp_status status = j.dials != NULL && j.polls != NULL
+                            ? open_door(&j, setup, err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu connections", links);
+    if (status == DDP_OK)
+        status = connect_all(&j, err);
+    close_joining(&j);
+    return status;
+}

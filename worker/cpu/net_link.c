@@ -1,0 +1,263 @@
+/* net_link.c -- see net_link.h. */
+#include "cpu/net_link.h"
+
+#include "cpu/shm_barrier.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    AT_ONCE = 64,           /* ranges in one system call */
+    IDLE_S = 5,             /* a silent peer is asked whether its machine is still there */
+    USER_TIMEOUT_MS = 15000 /* and this long may what we have sent stay without an answer */
+};
+
+/* --- links ---------------------------------------------------------------------------------------------- */
+
+ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
+{
+    size_t n = (size_t)count;
+
+    *links = (struct net_links){ .count = count, .rank = rank, .most = most };
+    links->list = calloc(n, sizeof(*links->list));
+    links->polls = calloc(n, sizeof(*links->polls));
+    links->room = calloc(n * 2 * most, sizeof(*links->room));
+    if (links->list == NULL || links->polls == NULL || links->room == NULL) {
+        links->count = 0;
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d connections", count);
+    }
+    for (size_t i = 0; i < n; i++)
+        links->list[i] = (struct net_link){ .fd = -1,
+                                            .out = { .list = links->room + 2 * i * most },
+                                            .in = { .list = links->room + (2 * i + 1) * most } };
+    return DDP_OK;
+}
+
+void net_links_close(struct net_links *links)
+{
+    for (int i = 0; i < links->count; i++)
+        if (links->list[i].fd >= 0)
+            close(links->list[i].fd);
+    free(links->list);
+    free(links->polls);
+    free(links->room);
+    *links = (struct net_links){ 0 };
+}
+
+/* Small messages go at once. A host that has lost its power sends no end of the connection: keep-alive finds it when
+ * we only receive, the user time-out when we send. */
+void net_link_attach(struct net_link *link, int fd)
+{
+    const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
+    link->fd = fd;
+}
+
+static void queue(struct net_queue *q, void *at, size_t n)
+{
+    if (n == 0)
+        return;
+    if (q->next == q->count)
+        q->next = q->count = 0;
+    q->list[q->count++] = (struct iovec){ at, n };
+}
+
+void net_link_send(struct net_link *link, const void *from, size_t n)
+{
+    queue(&link->out, (void *)(uintptr_t)from, n);
+}
+
+void net_link_receive(struct net_link *link, void *to, size_t n)
+{
+    queue(&link->in, to, n);
+}
+
+void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD])
+{
+    memcpy(link->head_out, head, NET_HEAD);
+    link->head_due = true;
+    net_link_send(link, link->head_out, NET_HEAD);
+    net_link_receive(link, link->head_in, NET_HEAD);
+}
+
+/* --- moving --------------------------------------------------------------------------------------------- */
+
+static bool is_done(const struct net_queue *q)
+{
+    return q->next == q->count;
+}
+
+/* Strike `n` bytes off the front. */
+static void advance(struct net_queue *q, size_t n)
+{
+    while (n > 0 && n >= q->list[q->next].iov_len)
+        n -= q->list[q->next++].iov_len;
+    if (n > 0) {
+        q->list[q->next].iov_base = (char *)q->list[q->next].iov_base + n;
+        q->list[q->next].iov_len -= n;
+    }
+}
+
+static ddp_status lost(const struct net_links *links, const struct net_link *link, const char *how,
+                       struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_PEER_LOST,
+                    "rank %d (pid %d on %s) has ended or given up: its connection with rank %d (%s) %s",
+                    link->rank, link->pid, link->name, links->rank, link->where, how);
+}
+
+/* One system call on one queue. 1 = something moved, 0 = nothing can now, -1 = the connection is over (*err). */
+static int move(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
+                struct ddp_err *err)
+{
+    size_t left = q->count - q->next;
+    struct msghdr message = { .msg_iov = q->list + q->next, .msg_iovlen = left < AT_ONCE ? left : AT_ONCE };
+    ssize_t n = out ? sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+                    : recvmsg(link->fd, &message, MSG_DONTWAIT);
+
+    if (n > 0) {
+        advance(q, (size_t)n);
+        links->moved += n;
+        return 1;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return 0;
+    lost(links, link, n == 0 ? "was closed" : strerror(errno), err);
+    return -1;
+}
+
+/* The head is the first range of a call: once a later one is next, it is there. */
+static ddp_status look_at_head(struct net_link *link, struct ddp_err *err)
+{
+    if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
+        return DDP_OK;
+    link->head_due = false;
+    return net_compare_heads(link->head_out, link->head_in, err);
+}
+
+/* Receiving first: what a peer said before it went counts, mostly it is the call that differs. */
+static ddp_status pump_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
+{
+    int moved = 1;
+    while (moved > 0 && !is_done(&link->in)) {
+        moved = move(links, link, &link->in, false, err);
+        if (moved > 0 && look_at_head(link, err) != DDP_OK)
+            return err->code;
+    }
+    while (moved >= 0 && !is_done(&link->out)) {
+        moved = move(links, link, &link->out, true, err);
+        if (moved == 0)
+            break;
+    }
+    return err->code;
+}
+
+ddp_status net_pump(struct net_links *links, struct ddp_err *err)
+{
+    err->code = DDP_OK;
+    for (int i = 0; i < links->count; i++) {
+        struct net_link *link = &links->list[i];
+        if (is_done(&link->out) && is_done(&link->in))
+            continue;
+        if (pump_link(links, link, err) != DDP_OK)
+            return err->code;
+    }
+    return DDP_OK;
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+/* What is not done yet, for poll. Returns how many. */
+static int list_waits(struct net_links *links)
+{
+    int waits = 0;
+    for (int i = 0; i < links->count; i++) {
+        const struct net_link *link = &links->list[i];
+        short events = (short)((is_done(&link->in) ? 0 : POLLIN) | (is_done(&link->out) ? 0 : POLLOUT));
+        links->polls[i] = (struct pollfd){ .fd = events ? link->fd : -1, .events = events };
+        waits += events != 0;
+    }
+    return waits;
+}
+
+static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, const struct call *call,
+                           uint64_t seq, struct ddp_err *err)
+{
+    enum { LISTED = 3 };
+    char list[640] = "", text[CALL_TEXT];
+    int waits = 0;
+
+    for (int i = 0; i < links->count; i++) {
+        const struct net_link *link = &links->list[i];
+        size_t used = strlen(list);
+        bool in = !is_done(&link->in);
+        if ((!in && is_done(&link->out)) || waits++ >= LISTED)
+            continue;
+        snprintf(list + used, sizeof(list) - used, "%srank %d (pid %d on %.63s, %.64s) %s", used ? ", " : "",
+                 link->rank, link->pid, link->name, link->where,
+                 !in              ? "does not read what is sent to it"
+                 : link->head_due ? "has not called it"
+                                  : "has sent a part only");
+    }
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %u ms in %s for other hosts: %s%s", links->rank,
+                    timeout_ms, call_text(text, call, seq), list, waits > LISTED ? ", and others" : "");
+}
+
+/* In slices, because a rank of this host that gives up cannot wake us out of poll. */
+static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
+                            uint64_t seq, struct ddp_err *err)
+{
+    uint32_t slice_ms = 0;
+    if (!barrier_has_time(barrier, &slice_ms))
+        return too_late(links, barrier->timeout_ms, call, seq, err);
+    if (poll(links->polls, (nfds_t)links->count, (int)slice_ms) > 0)
+        return DDP_OK;
+    return barrier_check(barrier, err);
+}
+
+ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
+                      uint64_t seq, struct ddp_err *err)
+{
+    for (;;) {
+        ddp_status status = net_pump(links, err);
+        if (status != DDP_OK)
+            return status;
+        if (list_waits(links) == 0)
+            return DDP_OK;
+        status = wait_once(links, barrier, call, seq, err);
+        if (status != DDP_OK)
+            return status;
+    }
+}
+
+ddp_status net_links_check(struct net_links *links, struct ddp_err *err)
+{
+    for (int i = 0; i < links->count; i++)
+        links->polls[i] = (struct pollfd){ .fd = links->list[i].fd, .events = POLLRDHUP };
+    if (poll(links->polls, (nfds_t)links->count, 0) <= 0)
+        return DDP_OK;
+    for (int i = 0; i < links->count; i++)
+        if (links->polls[i].revents != 0)
+            return lost(links, &links->list[i], "was closed", err);
+    return DDP_OK;
+}
+
+void net_links_shut(const struct net_links *links)
+{
+    for (int i = 0; i < links->count; i++)
+        if (links->list[i].fd >= 0)
+            shutdown(links->list[i].fd, SHUT_WR);
+}

@@ -1,0 +1,77 @@
+/* net_link.h -- connected sockets on which calls exchange values, many at once, with one deadline.
+ *
+ * Happy path: a call queues what goes out and what comes in, as ranges of memory that stay where they are; net_pump moves
+ * what can be moved without waiting; net_finish polls until all queues are empty. The head of a call goes through
+ * the same queues and is compared as soon as it is there, before anybody waits for values that may never come.
+ *
+ * It goes wrong when: the peer is gone (end, reset, or no answer to anything for the user time-out of TCP), the
+ * deadline passes, heads differ, or somebody on this host gives up. */
+#ifndef WORKER_NET_LINK_H
+#define WORKER_NET_LINK_H
+
+#include "base/endpoint.h"
+#include "cpu/net_wire.h"
+
+#include <sys/uio.h>
+
+struct shm_barrier;
+struct pollfd;
+
+struct net_queue {
+    struct iovec *list; /* room for `most` ranges; owned by the net_links */
+    size_t next, count; /* list[next .. count) is left */
+};
+
+/* One connection, to the rank that serves one lane on one other host. */
+struct net_link {
+    int fd; /* -1: none, as for our own host */
+    int rank, lane, host;
+    int32_t pid;
+    char name[NET_HOST];           /* of its host */
+    char where[ENDPOINT_TEXT_MAX]; /* its end of the connection */
+    struct net_queue out, in;
+    uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
+    bool head_due; /* a head is coming in first */
+};
+
+struct net_links {
+    struct net_link *list; /* owned */
+    int count;
+    int rank;             /* our own, in the world */
+    struct pollfd *polls; /* as many */
+    struct iovec *room;   /* behind all queues */
+    size_t most;          /* ranges in a queue */
+    int64_t moved;        /* bytes, ever: did a wait bring anything? */
+};
+
+/* `count` links without connections and queues of `most` ranges. */
+ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err);
+
+/* Close all sockets and free. */
+void net_links_close(struct net_links *links);
+
+/* Take over a connected socket. */
+void net_link_attach(struct net_link *link, int fd);
+
+/* The call that begins: its head goes first in both directions. */
+void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
+
+/* Queue `n` bytes to send, or to receive. They stay the link's until net_finish. */
+void net_link_send(struct net_link *link, const void *from, size_t n);
+void net_link_receive(struct net_link *link, void *to, size_t n);
+
+/* Move what can be moved at once. */
+ddp_status net_pump(struct net_links *links, struct ddp_err *err);
+
+/* Wait until all queues are empty. Looks after the ranks of this host by `barrier`, whose clock it uses. `call` is for
+ * words. */
+ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
+                      uint64_t seq, struct ddp_err *err);
+
+/* Has a peer closed its end? Never waits. */
+ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
+
+/* Let the peers know that nothing more will come. Any thread, any number of times. */
+void net_links_shut(const struct net_links *links);
+
+#endif

@@ -1,0 +1,53 @@
+/* net_tell.c -- see net_tell.h. */
+#include "cpu/net_tell.h"
+
+#include "cpu/net_wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Peers are to know within a second; a store that takes longer than this will not bring us together. */
+enum { STORE_MS = 500 };
+
+void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
+{
+    char *to = tell->key;
+    to += snprintf(to, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
+    for (int i = 0; i < SHM_NONCE; i++)
+        to += sprintf(to, "%02x", nonce[i]);
+    tell->reconnect = bootstrap->reconnect;
+    tell->user = bootstrap->user;
+}
+
+void net_tell(const struct net_tell *tell, struct ddp_err *err)
+{
+    struct ddp_store *store;
+    struct ddp_err ignored;
+    char reason[NET_REASON];
+    void *first = NULL;
+    size_t len = net_put_reason(reason, err), found;
+
+    if (tell->reconnect(tell->user, STORE_MS, &store, &ignored) != DDP_OK)
+        return;
+    if (ddp_store_compare_set(store, tell->key, "", 0, reason, len, &first, &found, &ignored) == DDP_OK)
+        net_take_reason(first, err);
+    free(first);
+    ddp_store_close(store);
+}
+
+ddp_status net_told(const struct net_tell *tell, struct ddp_store *store, struct ddp_err *err)
+{
+    const char *const keys[] = { tell->key };
+    void *reason = NULL;
+    size_t len;
+    int there = 0;
+
+    if (ddp_store_check(store, keys, 1, &there, NULL) != DDP_OK || !there)
+        return DDP_OK;
+    ddp_status status = ddp_store_get(store, tell->key, STORE_MS, &reason, &len, err);
+    if (status == DDP_OK)
+        net_take_reason(reason, err);
+    free(reason);
+    return err->code;
+}

@@ -1,0 +1,182 @@
+/* net_wire.c -- see net_wire.h. */
+#include "cpu/net_wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint8_t hello_magic[8] = { 'd', 'd', 'p', 'n', 'e', 't', '1', '\n' };
+static const uint8_t answer_magic[4] = { 'd', 'd', 'p', 'a' };
+static const uint8_t head_magic[4] = { 'd', 'd', 'p', 'c' };
+
+static uint8_t *put_number(uint8_t *to, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *to++ = (uint8_t)(value >> 8 * i);
+    return to;
+}
+
+static uint64_t take_number(const uint8_t **from, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++)
+        value |= (uint64_t) * (*from)++ << 8 * i;
+    return value;
+}
+
+static int32_t take_i32(const uint8_t **from)
+{
+    return (int32_t)(uint32_t)take_number(from, 4);
+}
+
+/* --- hello ---------------------------------------------------------------------------------------------- */
+
+static const uint64_t native = 0x0102030405060708;
+
+static uint8_t *put_bytes(uint8_t *to, const void *from, size_t n)
+{
+    memcpy(to, from, n);
+    return to + n;
+}
+
+void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
+{
+    uint8_t *to = bytes;
+
+    memset(bytes, 0, NET_HELLO);
+    to = put_bytes(to, hello_magic, sizeof(hello_magic));
+    to = put_bytes(to, &native, sizeof(native));
+    to = put_bytes(to, hello->nonce, NET_NONCE);
+    to = put_bytes(to, hello->run, NET_RUN);
+    to = put_bytes(to, hello->host, NET_HOST);
+    to = put_number(to, (uint32_t)hello->pid, 4);
+    to = put_number(to, (uint32_t)hello->from, 4);
+    to = put_number(to, (uint32_t)hello->to, 4);
+    to = put_number(to, (uint32_t)hello->lane, 4);
+    put_number(to, (uint32_t)hello->world, 4);
+}
+
+bool net_may_be_hello(const uint8_t *bytes, size_t n)
+{
+    return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
+}
+
+static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
+{
+    memcpy(to, from, n);
+    to[n - 1] = '\0';
+    return from + n;
+}
+
+enum net_answer net_take_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
+                               struct net_hello *out)
+{
+    const uint8_t *from = bytes + sizeof(hello_magic) + sizeof(native);
+
+    *out = (struct net_hello){ .from = -1 };
+    if (!net_may_be_hello(bytes, NET_HELLO) ||
+        memcmp(bytes + sizeof(hello_magic), &native, sizeof(native)) != 0)
+        return NET_FOREIGN;
+    memcpy(out->nonce, from, NET_NONCE);
+    from = take_text(from + NET_NONCE, out->run, NET_RUN);
+    from = take_text(from, out->host, NET_HOST);
+    out->pid = take_i32(&from);
+    out->from = take_i32(&from);
+    out->to = take_i32(&from);
+    out->lane = take_i32(&from);
+    out->world = take_i32(&from);
+    if (memcmp(out->nonce, mine->nonce, NET_NONCE) != 0 || strcmp(out->run, mine->run) != 0)
+        return NET_OTHER_RUN;
+    return out->to == mine->to && out->world == mine->world ? NET_WELCOME : NET_OTHER_RANK;
+}
+
+void net_put_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer)
+{
+    put_number(put_bytes(bytes, answer_magic, sizeof(answer_magic)), answer, 4);
+}
+
+enum net_answer net_take_answer(const uint8_t bytes[NET_ANSWER])
+{
+    const uint8_t *from = bytes + sizeof(answer_magic);
+    uint64_t number = take_number(&from, 4);
+    return memcmp(bytes, answer_magic, sizeof(answer_magic)) == 0 && number < NET_ANSWERS
+               ? (enum net_answer)number
+               : NET_ANSWERS;
+}
+
+const char *net_answer_words(enum net_answer answer)
+{
+    static const char *const words[] = {
+#define X(name, text) text,
+        NET_ANSWER_LIST(X)
+#undef X
+    };
+    return answer < NET_ANSWERS ? words[answer] : "what answers there is no rank of ddprun's";
+}
+
+/* --- calls ---------------------------------------------------------------------------------------------- */
+
+/* Everything that decides how many bytes a call has. Pointers and time-outs are each rank's own affair. */
+void net_put_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
+{
+    uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
+    to = put_number(to, (uint32_t)rank, 4);
+    to = put_number(to, seq, 8);
+    to = put_number(to, call->n, 8);
+    to = put_number(to, call->kind, 4);
+    to = put_number(to, call->dtype, 4);
+    to = put_number(to, call->op, 4);
+    put_number(to, (uint32_t)call->root, 4);
+}
+
+bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
+{
+    const uint8_t *from = bytes + sizeof(head_magic);
+
+    *rank = take_i32(&from);
+    *seq = take_number(&from, 8);
+    *call = (struct call){ .n = take_number(&from, 8) };
+    call->kind = (enum call_kind)take_number(&from, 4);
+    call->dtype = (ddp_dtype)take_number(&from, 4);
+    call->op = (ddp_op)take_number(&from, 4);
+    call->root = take_i32(&from);
+    return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
+}
+
+ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
+                             struct ddp_err *err)
+{
+    enum { CALL_AT = 8 }; /* behind magic and rank */
+    struct call calls[2];
+    uint64_t seq[2];
+    int rank[2];
+    char first[CALL_TEXT], other[CALL_TEXT];
+
+    if (memcmp(mine + CALL_AT, theirs + CALL_AT, NET_HEAD - CALL_AT) == 0)
+        return DDP_OK;
+    net_take_head(mine, &calls[0], &seq[0], &rank[0]);
+    if (!net_take_head(theirs, &calls[1], &seq[1], &rank[1]))
+        return ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "ranks disagree: rank %d called %s, and from another host came something else than a call",
+            rank[0], call_text(first, &calls[0], seq[0]));
+    int low = rank[1] < rank[0], high = !low;
+    return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s", rank[low],
+                    call_text(first, &calls[low], seq[low]), rank[high],
+                    call_text(other, &calls[high], seq[high]));
+}
+
+/* --- reasons -------------------------------------------------------------------------------------------- */
+
+size_t net_put_reason(char text[NET_REASON], const struct ddp_err *reason)
+{
+    return (size_t)snprintf(text, NET_REASON, "-%d %s", (int)reason->code, reason->msg);
+}
+
+void net_take_reason(const char *text, struct ddp_err *reason)
+{
+    char *words;
+    long code = strtol(text[0] == '-' ? text + 1 : "0", &words, 10);
+    ddp_fail(reason, code > DDP_IN_PROGRESS && code < 100 ? (ddp_status)code : DDP_ERR_CORRUPT, "%.1000s",
+             text[0] == '-' && *words == ' ' ? words + 1 : text);
+}

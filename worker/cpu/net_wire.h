@@ -1,0 +1,70 @@
+/* net_wire.h -- what ranks on different hosts say to each other besides values. Pure.
+ *
+ *     connecting rank                        accepting rank
+ *       hello: run, nonce, who, to whom  ->
+ *                                         <-  answer: welcome, or why not
+ *     then, both ways, for each call: a head, and the values that net_plan.h computes
+ *
+ * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a number in
+ * native order, so that a machine of the other order is refused. */
+#ifndef WORKER_NET_WIRE_H
+#define WORKER_NET_WIRE_H
+
+#include "call.h"
+
+enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
+
+struct net_hello {
+    uint8_t nonce[NET_NONCE]; /* of this run, from the store */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>", its end if it is longer */
+    char host[NET_HOST];      /* of the sender */
+    int32_t pid;
+    int32_t from, to; /* ranks */
+    int32_t lane;
+    int32_t world;
+};
+
+/* name, words for whoever is refused */
+#define NET_ANSWER_LIST(X)                                                      \
+    X(WELCOME, "welcome")                                                       \
+    X(FOREIGN, "this is not ddprun's, or of another version or byte order")     \
+    X(OTHER_RUN, "it belongs to another job, attempt or run")                   \
+    X(OTHER_RANK, "another rank or lane was meant, or a world of another size") \
+    X(TWICE, "that rank is connected already")
+
+enum net_answer {
+#define X(name, words) NET_##name,
+    NET_ANSWER_LIST(X)
+#undef X
+        NET_ANSWERS
+};
+
+void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
+
+/* The answer to a hello of NET_HELLO bytes: `mine` has our nonce, run, world, and in `to` our rank. *out is filled in
+ * as far as the hello is ours; the caller knows which ranks and lanes it waits for. */
+enum net_answer net_take_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
+                               struct net_hello *out);
+
+/* Could these `n` bytes be the beginning of a hello? */
+bool net_may_be_hello(const uint8_t *bytes, size_t n);
+
+void net_put_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
+/* NET_ANSWERS: these bytes are no answer. */
+enum net_answer net_take_answer(const uint8_t bytes[NET_ANSWER]);
+const char *net_answer_words(enum net_answer answer);
+
+/* The head of a call: number `seq`, as `rank` has called it. False: no head. */
+void net_put_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
+bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
+
+/* DDP_OK, or DDP_ERR_MISMATCH with both calls, the lower rank's first. */
+ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
+                             struct ddp_err *err);
+
+/* A reason to give up, as it stands in the store: "-<status> words". DDP_ERR_CORRUPT: it is none. */
+enum { NET_REASON = 1100 };
+size_t net_put_reason(char text[NET_REASON], const struct ddp_err *reason);
+void net_take_reason(const char *text, struct ddp_err *reason);
+
+#endif

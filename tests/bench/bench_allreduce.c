@@ -1,7 +1,8 @@
-/* bench_allreduce.c -- how long an all-reduce of ours takes: `bench_allreduce RANKS arena|private`.
+/* bench_allreduce.c -- how long an all-reduce of ours takes: `bench_allreduce RANKS arena|private [HOSTS]`.
  *
  * Starts RANKS workers around a store of its own and prints "arena RANKS BYTES MICROSECONDS" for each size. arena = the
- * memory of ddp_shared_alloc, where gradients live; private = any memory. scripts/bench_allreduce.sh runs this and the
+ * memory of ddp_shared_alloc, where gradients live; private = any memory. With HOSTS the machine plays so many hosts, joined over loopback.
+ * scripts/bench_allreduce.sh runs this and the
  * MPI program (mpi/allreduce.c) in turn and makes the table. */
 #include "ddp/ddp.h"
 #include "mpi/sizes.h"
@@ -63,8 +64,10 @@ static void work(const char *memory)
     free(private_memory);
 }
 
-static pid_t start_worker(int rank, int ranks, int port, const char *memory)
+static pid_t start_worker(int rank, int ranks, int port, const char *memory, int hosts)
 {
+    char host[] = { (char)('a' + rank * hosts / ranks), '\0' };
+
     fflush(stdout);
     pid_t pid = fork();
     if (pid != 0)
@@ -72,6 +75,8 @@ static pid_t start_worker(int rank, int ranks, int port, const char *memory)
     set_number("RANK", rank);
     set_number("WORLD_SIZE", ranks);
     set_number("MASTER_PORT", port);
+    if (hosts > 1)
+        setenv("DDP_TEST_HOST", host, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     work(memory);
     fflush(stdout);
@@ -83,10 +88,11 @@ int main(int argc, char **argv)
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
     struct store_server *server;
     struct ddp_err err;
-    int ranks = argc == 3 ? atoi(argv[1]) : 0, bad = 0, status;
+    int ranks = argc == 3 || argc == 4 ? atoi(argv[1]) : 0, hosts = argc == 4 ? atoi(argv[3]) : 1;
+    int bad = 0, status;
 
-    if (ranks < 1 || (strcmp(argv[2], "arena") != 0 && strcmp(argv[2], "private") != 0)) {
-        fprintf(stderr, "usage: bench_allreduce RANKS arena|private\n");
+    if (ranks < 1 || hosts < 1 || hosts > 16 || (strcmp(argv[2], "arena") != 0 && strcmp(argv[2], "private") != 0)) {
+        fprintf(stderr, "usage: bench_allreduce RANKS arena|private [HOSTS]\n");
         return 2;
     }
     if (store_server_start(&options, &server, &err) != DDP_OK) {
@@ -94,7 +100,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int r = 0; r < ranks; r++)
-        bad |= start_worker(r, ranks, store_server_port(server), argv[2]) < 0;
+        bad |= start_worker(r, ranks, store_server_port(server), argv[2], hosts) < 0;
     while (wait(&status) > 0)
         bad |= status != 0;
     store_server_stop(server);

@@ -38,9 +38,9 @@ void room_close(struct room *room);
 /* Run one collective and compare what came out. */
 void trial_run(const struct room *room, const struct trial *trial);
 
-/* Every kind with every type and operation, few elements, all kinds of memory; and with a million elements, every
- * root, in place and not. Each opens and closes a room. */
-void trials_of_all_types(struct rank *me);
+/* Every kind with every type and operation, few elements, all kinds of memory (one in `one_in` of them, the same on
+ * every rank); and with a million elements, every root, in place and not. Each opens and closes a room. */
+void trials_of_all_types(struct rank *me, unsigned one_in);
 void trials_of_large_counts(struct rank *me);
 
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len);

@@ -42,7 +42,8 @@ static void expect_all_well(const char *hosts, rank_main main)
 static void all_types(struct rank *me)
 {
     go_to_host(me);
-    trials_of_all_types(me);
+    /* 3 has no factor in common with the numbers of sizes and kinds of memory: all of them get their turn. */
+    trials_of_all_types(me, me->world > 2 ? 3 : 1);
 }
 
 static void large_counts(struct rank *me)
@@ -76,19 +77,31 @@ Test(collectives_net, two_uneven_hosts, .timeout = 60)
 Test(collectives_net, three_uneven_hosts, .timeout = 60)
 {
     expect_all_well("aabccc", all_types);
-    expect_all_well("aabccc", large_counts);
+}
+
+Test(collectives_net, three_uneven_hosts_move_large_counts, .timeout = 60)
+{
+    expect_all_well("aabcc", large_counts);
 }
 
 Test(collectives_net, four_hosts, .timeout = 60)
 {
-    expect_all_well("abcd", all_types);
-    expect_all_well("aabbccd", large_counts);
+    expect_all_well("aabbccd", all_types);
+}
+
+Test(collectives_net, four_hosts_move_large_counts, .timeout = 60)
+{
+    expect_all_well("abcd", large_counts);
 }
 
 Test(collectives_net, ranks_of_a_host_need_not_be_neighbours, .timeout = 60)
 {
     expect_all_well("abab", all_types);
-    expect_all_well("abcacb", large_counts);
+}
+
+Test(collectives_net, ranks_of_a_host_that_are_no_neighbours_move_large_counts, .timeout = 60)
+{
+    expect_all_well("abcab", large_counts);
 }
 
 /* --- the same bits -------------------------------------------------------------------------------------- */
@@ -119,13 +132,13 @@ static uint64_t hash_of(const struct room *room, ddp_dtype dtype, ddp_op op, siz
 
 static void hash_everything(struct rank *me)
 {
-    static const size_t sizes[] = { 1, 63, 4099, 200003 };
+    static const size_t sizes[] = { 63, 70001 };
     if (me->user != NULL)
         go_to_host(me);
-    struct room room = room_open(me, 200003 * 8);
+    struct room room = room_open(me, 70001 * 8);
     for (int dtype = 0; dtype <= DDP_U8; dtype++)
         for (int op = 0; op <= DDP_PROD; op++)
-            for (int s = 0; s < 4; s++)
+            for (int s = 0; s < 2; s++)
                 me->value = me->value * 31 + hash_of(&room, (ddp_dtype)dtype, (ddp_op)op, sizes[s]);
     room_close(&room);
 }
@@ -151,14 +164,14 @@ static void expect_bits_of_one_host(const char *const *list)
 
 Test(collectives_net, three_and_four_ranks_have_the_bits_of_one_host, .timeout = 120)
 {
-    expect_bits_of_one_host((const char *const[]){ "aab", "abc", "aba", NULL });
-    expect_bits_of_one_host((const char *const[]){ "aabb", "abbb", "abba", "abcd", NULL });
+    expect_bits_of_one_host((const char *const[]){ "aab", "abc", NULL });
+    expect_bits_of_one_host((const char *const[]){ "aabb", "abbb", "abba", NULL });
 }
 
 Test(collectives_net, five_and_six_ranks_have_the_bits_of_one_host, .timeout = 120)
 {
     expect_bits_of_one_host((const char *const[]){ "aabbb", "abacd", NULL });
-    expect_bits_of_one_host((const char *const[]){ "aaabbb", "aabbcc", "aaaabb", NULL });
+    expect_bits_of_one_host((const char *const[]){ "aaabbb", "aabbcc", NULL });
 }
 
 /* --- trouble -------------------------------------------------------------------------------------------- */

@@ -1,0 +1,239 @@
+/* The port that a rank opens for other hosts: who is let in, who is not and what he is told; and what a rank says that
+ * cannot connect. */
+#include "cpu/net_dial.h"
+#include "cpu/net_door.h"
+
+#include <criterion/criterion.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Rank 0 listens and waits for rank 1 on lane 0 and rank 2 on lane 1. */
+static struct net_hello mine;
+static struct net_door door;
+static struct net_links links;
+static int port;
+
+static void open_door(void)
+{
+    struct ddp_err err;
+    int fd;
+
+    mine = (struct net_hello){ .run = "ddp/job/1", .host = "node0", .world = 3 };
+    memset(mine.nonce, 7, NET_NONCE);
+    cr_assert_eq(net_listen("127.0.0.1", "", 0, &fd, &port, &err), DDP_OK, "%s", err.msg);
+    net_door_open(&door, fd, &mine);
+    cr_assert_eq(net_links_open(&links, 2, 4, 0, &err), DDP_OK);
+    links.list[0].rank = 1;
+    links.list[1].rank = 2;
+    links.list[1].lane = 1;
+}
+
+static void close_door(void)
+{
+    net_door_close(&door);
+    net_links_close(&links);
+}
+
+TestSuite(net_door, .init = open_door, .fini = close_door, .timeout = 30);
+
+static int connect_to_door(void)
+{
+    int fd;
+    cr_assert_eq(net_connect("127.0.0.1", port, "", &fd), 0);
+    cr_assert_eq(poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, 5000), 1);
+    return fd;
+}
+
+/* Wait until something comes, once, and serve. */
+static int serve_once(void)
+{
+    struct pollfd polls[1 + NET_GUESTS];
+    cr_assert_gt(poll(polls, (nfds_t)net_door_polls(&door, polls), 5000), 0, "nothing comes");
+    return net_door_serve(&door, &links);
+}
+
+static int guests(void)
+{
+    struct pollfd polls[1 + NET_GUESTS];
+    return net_door_polls(&door, polls) - 1;
+}
+
+static struct net_hello hello_of(int rank, int lane)
+{
+    struct net_hello hello = mine;
+    hello.from = rank;
+    hello.to = 0;
+    hello.lane = lane;
+    hello.pid = 77;
+    strcpy(hello.host, "node1");
+    return hello;
+}
+
+/* Say it, and return the answer. */
+static enum net_answer say(const struct net_hello *hello)
+{
+    uint8_t bytes[NET_HELLO], answer[NET_ANSWER];
+    int fd = connect_to_door();
+
+    net_put_hello(bytes, hello);
+    cr_assert_eq(write(fd, bytes, sizeof(bytes)), (ssize_t)sizeof(bytes));
+    for (int i = 0; i < 3 && poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 0; i++)
+        serve_once();
+    cr_assert_eq(recv(fd, answer, sizeof(answer), MSG_WAITALL), (ssize_t)sizeof(answer));
+    close(fd);
+    return net_take_answer(answer);
+}
+
+Test(net_door, the_ranks_that_are_expected_are_let_in)
+{
+    const struct net_hello one = hello_of(1, 0), two = hello_of(2, 1);
+    cr_assert_eq(say(&two), NET_WELCOME);
+    cr_assert_eq(say(&one), NET_WELCOME);
+    cr_assert_geq(links.list[0].fd, 0);
+    cr_assert_geq(links.list[1].fd, 0);
+    cr_assert_eq(links.list[0].pid, 77);
+    cr_assert_str_eq(links.list[0].name, "node1");
+    cr_assert_eq(strncmp(links.list[0].where, "127.0.0.1:", 10), 0);
+}
+
+Test(net_door, others_are_told_why_not)
+{
+    struct net_hello hello = hello_of(1, 1);
+    cr_assert_eq(say(&hello), NET_OTHER_RANK);
+    hello = hello_of(5, 0);
+    cr_assert_eq(say(&hello), NET_OTHER_RANK);
+    hello = hello_of(1, 0);
+    hello.nonce[3] = 8;
+    cr_assert_eq(say(&hello), NET_OTHER_RUN);
+    cr_assert_eq(links.list[0].fd, -1);
+}
+
+Test(net_door, an_old_attempt_is_told_so_and_the_right_one_gets_in_after_it)
+{
+    struct net_hello old = hello_of(1, 0), right = hello_of(1, 0);
+    strcpy(old.run, "ddp/job/0");
+    cr_assert_eq(say(&old), NET_OTHER_RUN);
+    cr_assert_eq(say(&right), NET_WELCOME);
+    cr_assert_eq(say(&right), NET_TWICE);
+}
+
+Test(net_door, strangers_are_closed_with_their_first_byte)
+{
+    char byte;
+    int fd = connect_to_door();
+    cr_assert_eq(write(fd, "GET / HTTP/1.1\r\n\r\n", 18), 18);
+    while (guests() > 0 || poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 0)
+        cr_assert_eq(serve_once(), 0);
+    cr_assert_leq(recv(fd, &byte, 1, 0), 0, "an answer to a stranger");
+    close(fd);
+}
+
+/* More of them than there is room for: the oldest have to go, and the right one still gets in. */
+Test(net_door, silent_strangers_do_not_keep_anybody_out)
+{
+    const struct net_hello right = hello_of(1, 0);
+    int fds[NET_GUESTS + 8];
+    for (int i = 0; i < NET_GUESTS + 8; i++) {
+        fds[i] = connect_to_door();
+        serve_once();
+    }
+    cr_assert_eq(guests(), NET_GUESTS);
+    cr_assert_eq(say(&right), NET_WELCOME);
+    for (int i = 0; i < NET_GUESTS + 8; i++)
+        close(fds[i]);
+}
+
+/* --- who connects --------------------------------------------------------------------------------------- */
+
+static struct net_link far_link;
+
+static struct net_dial dial_to(const struct net_hello *hello, int to)
+{
+    far_link = (struct net_link){ .fd = -1, .rank = 0, .lane = hello->lane };
+    struct net_dial dial = { .link = &far_link,
+                             .hello = hello,
+                             .address = "127.0.0.1",
+                             .source = "",
+                             .card = { .address = "127.0.0.1", .host = "node0", .port = to },
+                             .fd = -1 };
+    return dial;
+}
+
+/* Both ends take turns until the dial is done or fails. */
+static ddp_status dial_and_serve(struct net_dial *dial, bool with_door, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    net_dial_begin(dial);
+    while (status == DDP_OK && !net_dial_done(dial)) {
+        struct pollfd p = net_dial_poll(dial);
+        poll(&p, 1, 20);
+        if (with_door)
+            net_door_serve(&door, &links);
+        status = net_dial_serve(dial, err);
+    }
+    net_dial_close(dial);
+    return status;
+}
+
+Test(net_door, a_dial_ends_with_a_link)
+{
+    const struct net_hello hello = hello_of(1, 0);
+    struct net_dial dial = dial_to(&hello, port);
+    struct ddp_err err;
+    cr_assert_eq(dial_and_serve(&dial, true, &err), DDP_OK);
+    cr_assert_geq(far_link.fd, 0);
+    cr_assert_str_eq(far_link.name, "node0");
+    close(far_link.fd);
+}
+
+static void expect_words(const struct ddp_err *err, const char *const *parts)
+{
+    for (; *parts != NULL; parts++)
+        cr_assert(strstr(err->msg, *parts) != NULL, "\"%s\" is not in: %s", *parts, err->msg);
+}
+
+Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
+{
+    struct net_hello hello = hello_of(1, 0);
+    struct ddp_err err;
+    hello.nonce[0] = 0;
+    struct net_dial dial = dial_to(&hello, port);
+    cr_assert_eq(dial_and_serve(&dial, true, &err), DDP_ERR_IO);
+    expect_words(&err, (const char *const[]){ "another job, attempt or run", NULL });
+}
+
+/* The port of a door that is closed: as a firewall that rejects. */
+Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
+{
+    const struct net_hello hello = hello_of(1, 0);
+    struct net_dial dial = dial_to(&hello, port);
+    struct ddp_err err;
+    net_door_close(&door);
+    cr_assert_eq(dial_and_serve(&dial, false, &err), DDP_ERR_IO);
+    expect_words(&err, (const char *const[]){
+                           "rank 1 on node1 (127.0.0.1) cannot connect to rank 0 on node0 at 127.0.0.1:",
+                           "Connection refused", "DDP_PORT_RANGE=", "DDP_IFACE=", NULL });
+}
+
+Test(net_door, something_else_on_the_port_is_told_apart)
+{
+    const struct net_hello hello = hello_of(1, 0);
+    struct net_dial dial = dial_to(&hello, port);
+    struct ddp_err err;
+    ddp_status status = DDP_OK;
+
+    net_dial_begin(&dial);
+    while (status == DDP_OK && !dial.said)
+        status = net_dial_serve(&dial, &err);
+    int fd = accept(door.fd, NULL, NULL);
+    cr_assert_eq(write(fd, "HTTP/1.1 400 Bad Request\r\n", 26), 26);
+    while (status == DDP_OK)
+        status = net_dial_serve(&dial, &err);
+    cr_assert_eq(status, DDP_ERR_IO);
+    expect_words(&err, (const char *const[]){ "what answers there is no rank of ddprun's", NULL });
+    net_dial_close(&dial);
+    close(fd);
+}

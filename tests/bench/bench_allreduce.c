@@ -91,7 +91,8 @@ int main(int argc, char **argv)
     int ranks = argc == 3 || argc == 4 ? atoi(argv[1]) : 0, hosts = argc == 4 ? atoi(argv[3]) : 1;
     int bad = 0, status;
 
-    if (ranks < 1 || hosts < 1 || hosts > 16 || (strcmp(argv[2], "arena") != 0 && strcmp(argv[2], "private") != 0)) {
+    if (ranks < 1 || hosts < 1 || hosts > 16 ||
+        (strcmp(argv[2], "arena") != 0 && strcmp(argv[2], "private") != 0)) {
         fprintf(stderr, "usage: bench_allreduce RANKS arena|private [HOSTS]\n");
         return 2;
     }

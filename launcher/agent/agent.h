@@ -1,8 +1,13 @@
-/* agent.h -- one node's life: start the workers, watch them, stop them, start them again, be done. Decisions
- * only.
+/* agent.h -- one node's life: join the job, start the workers, watch them, stop them, hear what comes next, be done.
+ * Decisions only.
  *
  * agent_step takes what happened and returns wishes; node_wishes.c carries the wishes out. No process, no clock,
- * no signal in here: a 30-second grace time costs a test nothing. The whole machine is the table in agent.c.
+ * no signal, no socket in here: a 30-second grace time costs a test nothing. The whole machine is the table in
+ * agent.c.
+ *
+ * The agent decides about its own processes alone. What concerns the job, who is in it, whether it starts again and
+ * what it exits with, the store decides for all nodes and tells each: a round (AGENT_START), a stop
+ * (AGENT_TOLD_TO_STOP), a verdict (AGENT_VERDICT). A job of one node goes the same way.
  *
  * Workers are started one at a time: each WISH_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and
  * that brings the next one. So a failure in the middle simply starts no more.
@@ -12,9 +17,8 @@
  * with at most AGENT_SWEEP_MS. What survives SIGKILL for AGENT_UNKILLABLE_MS is left to the report: it never
  * holds up the end.
  *
- * An attempt is the life of all workers from the first start until nothing of them is left; the first has the
- * number 0. When one has failed and another is allowed, the store is asked how far the workers came, the
- * back-off is waited for, the store is emptied, and the next attempt begins. */
+ * An attempt is the life of all workers of a round, from the first start until nothing of them is left. The store
+ * hears of its first failure at once, of its end when the last output is taken, and answers with the verdict. */
 #ifndef LAUNCHER_AGENT_H
 #define LAUNCHER_AGENT_H
 
@@ -25,30 +29,57 @@
 #include <stdint.h>
 
 enum agent_state {
-    AGENT_IDLE,      /* nothing started yet */
+    AGENT_GATHERING, /* joined; the other nodes are waited for. Nothing runs. */
     AGENT_RUNNING,   /* workers run (or are being started) */
     AGENT_DOUBTING,  /* one has given up because a peer is lost; that peer's own end may be seen any moment */
     AGENT_STOPPING,  /* SIGTERM is out, the grace time runs */
     AGENT_KILLING,   /* SIGKILL is out */
     AGENT_SWEEPING,  /* all workers are gone; what they left behind is being stopped */
-    AGENT_ASKING,    /* nothing is left of a failed attempt; the store is asked how far it came */
-    AGENT_WAITING,   /* the back-off before the next attempt */
-    AGENT_PREPARING, /* the store is being emptied for it, log files are made */
+    AGENT_DRAINING,  /* nothing is left of a failed attempt; its last output is being taken */
+    AGENT_LINGERING, /* every worker here ended with 0; those of other nodes are waited for */
+    AGENT_AWAITING,  /* the store knows how the attempt ended here; it decides when all nodes have told */
+    AGENT_BACKING_OFF, /* the wait before the next round */
     AGENT_DONE,
     AGENT_STATES
 };
 
 enum agent_event_type {
-    AGENT_START,        /* all is ready, the store holds no keys: begin the first attempt, or the next */
+    AGENT_START,        /* a round came, attempt `attempt`, and all is ready for it: begin */
     AGENT_SPAWNED,      /* worker `local_rank` runs as `pid` */
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP,         /* the user asks to stop (`signal`): first time graceful, second time now */
     AGENT_ALONE,        /* the answer to WISH_SIGNAL_REST, at once or later: no descendant is left */
-    AGENT_PROGRESS,     /* the answer to WISH_ASK_PROGRESS: `step`, or -1 when no worker has told one */
-    AGENT_NOT_READY,    /* the next attempt cannot begin: no store, no log files */
-    AGENT_TICK,         /* time has passed; agent_deadline was reached */
+    AGENT_DRAINED,      /* the answer to WISH_DRAIN: the attempt's last output is taken */
+    AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: what the job
+                           would exit with for that, 0 = nobody failed */
+    AGENT_VERDICT,    /* by the store, when all nodes have told: `verdict` */
+    AGENT_STORE_LOST, /* there is no store any more; nobody will tell anything */
+    AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
+    AGENT_TICK,      /* time has passed; agent_deadline was reached */
     AGENT_EVENTS
+};
+
+/* Why no further attempt is made although --max_restarts names some. */
+enum no_restart {
+    RESTART_ALLOWED,
+    NO_RESTART_USED_UP,
+    NO_RESTART_CANNOT_START, /* it cannot be executed: that will not change by itself */
+    NO_RESTART_USAGE,        /* ended within AGENT_USAGE_MS with 2, 126 or 127: a wrong command line */
+    NO_RESTART_NO_PROGRESS,
+    NO_RESTART_STOPPED,       /* by the user */
+    NO_RESTART_UNKILLABLE,    /* something of the old attempt lives on */
+    NO_RESTART_TOO_FEW_NODES, /* lost, or they did not come again */
+    NO_RESTART_NOT_READY,     /* no log files, or the store refused this node */
+    NO_RESTART_STORE_LOST,
+};
+
+/* What the store has decided, the same for every node. */
+struct agent_verdict {
+    bool restart;
+    uint64_t backoff_ms;                  /* until the next round is joined */
+    enum no_restart no_restart;           /* why there is none */
+    int exit_first, exit_max, exit_rank0; /* what the job exits with, by policy */
 };
 
 struct agent_event {
@@ -60,18 +91,25 @@ struct agent_event {
     int signal;
     bool unasked; /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
     int error;
-    int64_t step;
+    int attempt;
+    struct agent_verdict verdict;
 };
 
 enum agent_wish_type {
-    WISH_SPAWN,        /* start worker `local_rank`; exactly one answer */
-    WISH_SIGNAL,       /* send `signal` to the process group of worker `local_rank` */
-    WISH_SIGNAL_REST,  /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
-    WISH_TELL_STORE,   /* worker `local_rank` is known to have ended: barriers that need it fail now */
-    WISH_ASK_PROGRESS, /* take what is left of the output, ask the store how far the attempt came */
-    WISH_SAY_RESTART,  /* tell the user: the attempt has failed, the next one begins in agent_backoff() ms */
-    WISH_PREPARE,      /* an empty store on the same port, log files: AGENT_START, or AGENT_NOT_READY */
-    WISH_FINISH,       /* everything is gone: drain output, print the report, exit with `exit_code` */
+    WISH_SPAWN,       /* start worker `local_rank`; exactly one answer */
+    WISH_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
+    WISH_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
+    WISH_TELL_FAILED, /* the store, before anything else: the attempt has failed here, agent_first_failure() says how */
+    WISH_TELL_EXITED,  /* the store: worker `local_rank` has ended; barriers that need it fail now */
+    WISH_DRAIN,        /* take what is left of the output, then AGENT_DRAINED */
+    WISH_TELL_CAUSE,   /* the store: all that is known about the first failure */
+    WISH_TELL_STOPPED, /* the store: nothing of this attempt is left here */
+    WISH_TELL_DONE,    /* the store: every worker here ended with 0 */
+    WISH_LEAVE, /* the store: this node leaves for good, by the user's stop or because it is not ready */
+    WISH_SAY_WAITING, /* tell the user: this node waits for the end of the others */
+    WISH_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
+    WISH_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
+    WISH_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */
 };
 
 struct agent_wish {
@@ -100,26 +138,6 @@ struct agent_worker {
     bool told_to_stop; /* a wish to signal it was given before its end was seen */
 };
 
-/* Why no further attempt is made although --max_restarts names some. */
-enum no_restart {
-    RESTART_ALLOWED,
-    NO_RESTART_USED_UP,
-    NO_RESTART_CANNOT_START, /* it cannot be executed: that will not change by itself */
-    NO_RESTART_USAGE,        /* ended within AGENT_USAGE_MS with 2, 126 or 127: a wrong command line */
-    NO_RESTART_NO_PROGRESS,
-    NO_RESTART_STOPPED,    /* by the user */
-    NO_RESTART_UNKILLABLE, /* something of the old attempt lives on */
-    NO_RESTART_NOT_READY,  /* no store, no log files */
-};
-
-/* An attempt that has failed. */
-struct agent_attempt {
-    uint64_t started_ms, ended_ms;
-    int local_rank;            /* of the first failure */
-    struct agent_worker cause; /* how that worker ended */
-    int64_t step;              /* how far the workers came by their own account; -1 = not told */
-};
-
 enum {
     AGENT_SWEEP_MS = 5000, /* longest grace time for leftovers; shorter when grace_ms is */
     AGENT_UNKILLABLE_MS =
@@ -127,16 +145,19 @@ enum {
     AGENT_RESCAN_MS = 20,  /* between two rounds of SIGKILL for leftovers that go on having children */
     AGENT_DOUBT_MS = 1000, /* how long the peer's own end is waited for when a worker has lost it */
     AGENT_USAGE_MS = 5000, /* a usage error shows so soon after the start */
+    AGENT_LEAVE_MS =
+        2000, /* after the user's stop: how long the verdict is waited for, whatever other nodes do */
+    AGENT_SILENT_MS = 5000, /* of waiting for other nodes, before the user is told of it */
 };
 
 struct agent_options {
     int nproc;
     uint64_t grace_ms; /* between SIGTERM and SIGKILL */
+    uint64_t
+        doubt_ms; /* 0 = AGENT_DOUBT_MS; with several nodes long enough for the loss of one to be noticed */
+    uint64_t linger_ms; /* how long a node that is done waits for the others */
     enum exit_policy exit_policy;
-    int max_restarts;
-    uint64_t backoff_ms;     /* before the first restart; doubled while there is no progress, */
-    uint64_t backoff_cap_ms; /* ... up to this */
-    int max_no_progress;     /* attempts in a row that came no further than one before; 0 = any number */
+    int max_restarts; /* only to know whether there is anything to explain: the store counts */
 };
 
 struct agent;
@@ -165,21 +186,32 @@ int agent_attempt(const struct agent *agent);
 int agent_max_restarts(const struct agent *agent);
 enum exit_policy agent_exit_policy(const struct agent *agent);
 
-/* The attempts that have failed, the latest last; borrowed, grows with each step. */
-const struct agent_attempt *agent_failed_attempts(const struct agent *agent, int *n);
-
-/* How long the wait before the next attempt is, in ms. */
+/* How long the wait before the next round is, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
 /* Why there was no further attempt. RESTART_ALLOWED also when nothing failed, or none was asked for. */
 enum no_restart agent_no_restart(const struct agent *agent);
+
+/* Does the first failure rule another attempt out, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE, or
+ * RESTART_ALLOWED. */
+enum no_restart agent_never_again(const struct agent *agent);
+
+/* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has none
+ * of its own. */
+int agent_max_code(const struct agent *agent);
+int agent_rank0_code(const struct agent *agent);
+
+/* The store went away before it could tell the end of the job. */
+bool agent_lost_store(const struct agent *agent);
 
 /* Something could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
 /* What ddprun exits with (agent_facts.c):
  *   124       something could not be killed, whatever else happened
+ *   what the verdict says for --exit_code; without one, what is known here:
  *   128 + n   the user stopped it with signal n before anything failed
+ *   123       the store was lost before anything failed
  *   else by the policy: `first` the code of the first failure; `max` the highest code of all workers that failed
  *   by themselves; `rank0` the code of local rank 0, unless we ended it or it never ran: then the first failure's.
  * The code of a worker is its exit code, 128 + n for a signal, 126/127 for cannot run / not found. */

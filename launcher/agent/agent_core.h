@@ -1,17 +1,21 @@
-/* agent_core.h -- private to agent.c and agent_facts.c: the agent itself. */
+/* agent_core.h -- private to agent*.c: the agent itself, and what its files share. */
 #ifndef LAUNCHER_AGENT_CORE_H
 #define LAUNCHER_AGENT_CORE_H
 
-#include "agent/attempts.h"
+#include "agent/agent.h"
 
 struct agent {
     struct agent_options options;
     int nproc;
     enum agent_state state;
     uint64_t now_ms, deadline_ms;
-    struct attempts attempts;
     int attempt; /* from 0 */
-    uint64_t attempt_started_ms;
+    uint64_t linger_until_ms;
+    struct agent_verdict verdict; /* once `judged` */
+    bool judged;                  /* the job is over, by the store's word */
+    int told_code;                /* exit code of somebody else's failure; 0 = none was told */
+    bool told;                    /* to stop */
+    bool left, store_lost, not_ready;
     enum no_restart no_restart;
     int spawning; /* asked for, no answer yet; -1 = none */
     int alive;
@@ -26,5 +30,37 @@ struct agent {
     struct agent_wish *wishes; /* room for what one step can cause at most */
     size_t n_wishes;
 };
+
+/* Append a wish. Cannot fail: agent_new made room for the most that one step can cause. */
+void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig);
+
+/* As before the first start. */
+void core_forget(struct agent *a);
+
+/* Begin the ladder of a stop; its last rung. */
+enum agent_state core_stop_all(struct agent *a, int sig);
+enum agent_state core_sweep_kill(struct agent *a);
+
+/* No better cause has shown: then the first one that lost its peer stands for it. */
+void core_settle(struct agent *a);
+
+/* Why there will be no further attempt, when there is something to explain. */
+void core_explain(struct agent *a, enum no_restart why);
+
+/* The user stops what is over already, or being stopped. */
+void core_note_stop(struct agent *a, const struct agent_event *e);
+
+/* This node leaves the job: said once. */
+void core_leave(struct agent *a);
+
+/* Another node's trouble: what our workers do from here on is a consequence of it. */
+void core_hear_told(struct agent *a, const struct agent_event *e);
+
+/* A cell of the table: does its work and returns the next state. */
+typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
+
+agent_cell run_started, run_started_in_doubt, run_started_late, run_not_started, run_ended, run_doubt_ends,
+    run_user_stops, run_user_insists, run_told, run_told_late, run_lose_store, run_note_lost, run_kill_all,
+    run_begin;
 
 #endif

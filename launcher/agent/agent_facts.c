@@ -6,6 +6,8 @@
 #include "agent/ending.h"
 #include "tables/exit_codes.h"
 
+#include <errno.h>
+
 uint64_t agent_deadline(const struct agent *a)
 {
     return a->deadline_ms;
@@ -42,15 +44,9 @@ int agent_max_restarts(const struct agent *a)
     return a->options.max_restarts;
 }
 
-const struct agent_attempt *agent_failed_attempts(const struct agent *a, int *n)
-{
-    *n = a->attempts.n_failed;
-    return a->attempts.failed;
-}
-
 uint64_t agent_backoff(const struct agent *a)
 {
-    return attempts_backoff(&a->attempts);
+    return a->verdict.backoff_ms;
 }
 
 /* Why the last failure was the end: a user who has asked for restarts wants to know why there was none. */
@@ -69,6 +65,39 @@ enum exit_policy agent_exit_policy(const struct agent *a)
     return a->options.exit_policy;
 }
 
+bool agent_lost_store(const struct agent *a)
+{
+    return a->store_lost && !a->judged;
+}
+
+/* --- what another attempt could not change -------------------------------------------------------------- */
+
+/* The machine was short of something when the worker was started; it may have it again in a moment. */
+static bool is_shortage(int error)
+{
+    return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE || error == ETXTBSY;
+}
+
+static bool is_usage_error(const struct agent_worker *w)
+{
+    bool usual = w->exit_code == EXIT_CODE_USAGE || w->exit_code == EXIT_CODE_CANNOT_RUN ||
+                 w->exit_code == EXIT_CODE_NOT_FOUND;
+    return w->verdict == WORKER_FAILED && w->signal == 0 && usual &&
+           w->ended_ms - w->started_ms < AGENT_USAGE_MS;
+}
+
+enum no_restart agent_never_again(const struct agent *a)
+{
+    const struct agent_worker *w = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
+    if (w == NULL)
+        return RESTART_ALLOWED;
+    if (w->verdict == WORKER_NOT_STARTED && !is_shortage(w->error))
+        return NO_RESTART_CANNOT_START;
+    return is_usage_error(w) ? NO_RESTART_USAGE : RESTART_ALLOWED;
+}
+
+/* --- exit codes ----------------------------------------------------------------------------------------- */
+
 /* Did it end, or fail to start, by its own doing? */
 static bool has_own_code(const struct agent_worker *w)
 {
@@ -76,16 +105,10 @@ static bool has_own_code(const struct agent_worker *w)
            w->verdict == WORKER_NOT_STARTED;
 }
 
-/* Only asked when there is a first failure. */
-static int first_code(const struct agent *a)
-{
-    return ending_code(&a->workers[a->first_failure]);
-}
-
 /* For scripts that tell kinds of failure apart by their codes, and number them by weight. */
-static int highest_code(const struct agent *a)
+int agent_max_code(const struct agent *a)
 {
-    int highest = first_code(a);
+    int highest = 0;
     for (int r = 0; r < a->nproc; r++) {
         const struct agent_worker *w = &a->workers[r];
         if (has_own_code(w) && ending_code(w) > highest)
@@ -95,26 +118,49 @@ static int highest_code(const struct agent *a)
 }
 
 /* For jobs in which rank 0 is the driver and the others are its helpers: its word counts, 0 included. */
-static int rank0_code(const struct agent *a)
+int agent_rank0_code(const struct agent *a)
 {
-    const struct agent_worker *w = &a->workers[0];
-    return has_own_code(w) ? ending_code(w) : first_code(a);
+    return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
-/* What cannot be killed comes first: whoever reads the code should not give this host the next job. */
+static int by_policy(const struct agent *a, int first, int max, int rank0)
+{
+    switch (a->options.exit_policy) {
+    case EXIT_POLICY_MAX:
+        return max;
+    case EXIT_POLICY_RANK0:
+        return rank0;
+    case EXIT_POLICY_FIRST:
+        break;
+    }
+    return first;
+}
+
+/* Nobody has told what the job as a whole ends with. */
+static int code_known_here(const struct agent *a)
+{
+    if (a->told && a->told_code != 0)
+        return a->told_code;
+    if (a->first_failure >= 0) {
+        const int first = ending_code(&a->workers[a->first_failure]), rank0 = agent_rank0_code(a);
+        return by_policy(a, first, agent_max_code(a), rank0 >= 0 ? rank0 : first);
+    }
+    if (a->stop_signal != 0)
+        return EXIT_CODE_SIGNAL + a->stop_signal;
+    if (a->not_ready)
+        return EXIT_CODE_DDPRUN;
+    return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
+}
+
+/* What cannot be killed comes first: whoever reads the code should not give this host the next job. A stop that came
+ * too late to change the end is still what the user asked for. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stuck)
         return EXIT_CODE_UNKILLABLE;
-    if (a->first_failure < 0)
-        return a->stop_signal != 0 ? EXIT_CODE_SIGNAL + a->stop_signal : EXIT_CODE_OK;
-    switch (a->options.exit_policy) {
-    case EXIT_POLICY_MAX:
-        return highest_code(a);
-    case EXIT_POLICY_RANK0:
-        return rank0_code(a);
-    case EXIT_POLICY_FIRST:
-        break;
-    }
-    return first_code(a);
+    if (!a->judged)
+        return code_known_here(a);
+    const int code = by_policy(a, a->verdict.exit_first, a->verdict.exit_max, a->verdict.exit_rank0);
+    const bool well = a->verdict.exit_first == 0;
+    return well && a->stop_signal != 0 ? EXIT_CODE_SIGNAL + a->stop_signal : code;
 }

@@ -14,6 +14,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static uint64_t since_start(const struct announce *a)
 {
@@ -97,17 +98,98 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 
 /* "attempt 1 failed: rank 3: exit 7; starting attempt 2 of 4 in 2 s". Said also with --quiet: the output of the
  * workers starts from its beginning, and the user would wonder. */
-void announce_restart(const struct announce *a, const struct agent *agent, const char *why)
+void announce_restart(const struct announce *a, const struct agent *agent,
+                      const struct failed_attempt *failed, int next)
 {
-    int n;
+    char who[CAUSE_HOST_MAX + 32] = "", of[32] = "";
     struct buf event = { 0 };
-    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
-    const int rank = a->plan->workers[failed[n - 1].local_rank].rank;
-    if (a->plan->cli->json)
-        put_event(a, event_restart(&event, since_start(a), rank, why, agent), &event);
+    if (a->plan->cli->json) {
+        put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
+        return;
+    }
+    if (failed->rank >= 0 && a->plan->nnodes > 1)
+        snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
+    else if (failed->rank >= 0)
+        snprintf(who, sizeof(who), "rank %d: ", failed->rank);
+    if (next <= agent_max_restarts(agent)) /* more when some were no failures and cost nothing */
+        snprintf(of, sizeof(of), " of %d", agent_max_restarts(agent) + 1);
+    output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s in %.10g s", failed->attempt + 1,
+                who, failed->words, next + 1, of, (double)agent_backoff(agent) / 1000.0);
+}
+
+void announce_again(const struct announce *a, const struct cause *cause)
+{
+    output_note(a->output, "%s; the workers start again",
+                cause->words[0] != '\0' ? cause->words : "the job grows");
+}
+
+/* --- other nodes ---------------------------------------------------------------------------------------- */
+
+void announce_gathering(const struct announce *a, const struct heard_waiting *w)
+{
+    char more[HEARD_LIST_MAX + 64] = "", left[64] = "";
+    if (a->plan->cli->quiet)
+        return;
+    if (w->missing[0] != '\0')
+        snprintf(more, sizeof(more), "; node rank%s %s %s missing",
+                 strchr(w->missing, ',') != NULL ? "s" : "", w->missing,
+                 strchr(w->missing, ',') != NULL ? "are" : "is");
+    else if (w->last_call_ms >= 0)
+        snprintf(more, sizeof(more), "; enough to begin, %lld s more for others",
+                 (long long)w->last_call_ms / 1000);
+    if (w->left_ms >= 0)
+        snprintf(left, sizeof(left), "; %lld s are left (%s)", (long long)w->left_ms / 1000,
+                 a->plan->meeting.join_knob);
+    output_note(a->output, "%d of %d nodes are here (%s)%s%s", w->joined, w->min, w->hosts, more, left);
+}
+
+void announce_finding(const struct announce *a, const char *code, const char *sentence, const char *advice)
+{
+    output_note(a->output, "%s [%s]%s%s", sentence, code, advice[0] != '\0' ? "; " : "", advice);
+}
+
+void announce_told_to_stop(const struct announce *a, const struct cause *c)
+{
+    if (a->plan->cli->quiet)
+        return;
+    if (c->rank >= 0)
+        output_note(a->output, "rank %d on %s (node %d, pid %d): %s; stopping the workers here", c->rank,
+                    c->host, c->node_rank, c->pid, c->words);
     else
-        output_note(a->output, "attempt %d failed: rank %d: %s; starting attempt %d of %d in %.10g s", n,
-                    rank, why, n + 1, agent_max_restarts(agent) + 1, (double)agent_backoff(agent) / 1000.0);
+        output_note(a->output, "%s; stopping the workers here", c->words);
+}
+
+/* "n1, n2 and 3 more" */
+static void other_hosts(const struct heard_round *round, int node_rank, char *out, size_t size)
+{
+    enum { SHOWN = 8 };
+    size_t len = 0;
+    int shown = 0;
+    out[0] = '\0';
+    for (int i = 0; i < round->n_nodes && shown < SHOWN; i++) {
+        if (round->nodes[i].node_rank == node_rank)
+            continue;
+        len += (size_t)snprintf(out + len, size - len, "%snode %d (%s)", shown > 0 ? ", " : "",
+                                round->nodes[i].node_rank, round->nodes[i].host);
+        shown++;
+    }
+    if (shown < round->nnodes - 1)
+        snprintf(out + len, size - len, " and %d more", round->nnodes - 1 - shown);
+}
+
+void announce_waiting_for_end(const struct announce *a, const struct heard_round *round, bool done)
+{
+    char hosts[8 * (HEARD_NAME_MAX + 24) + 32];
+    if (a->plan->cli->quiet || round->nnodes < 2)
+        return;
+    other_hosts(round, a->plan->node_rank, hosts, sizeof(hosts));
+    if (done)
+        output_note(a->output,
+                    "all workers here ended with 0; waiting for those of %s, at most %.10g s "
+                    "(--exit_barrier_timeout)",
+                    hosts, (double)a->plan->cli->exit_barrier_ms / 1000);
+    else
+        output_note(a->output, "nothing is left of the job here; waiting until that is so on %s", hosts);
 }
 
 /* A sentence that begins with the signal and its sender. */

@@ -4,7 +4,10 @@
 #define LAUNCHER_ANNOUNCE_H
 
 #include "agent/agent.h"
+#include "agent/cause.h"
+#include "node/link_hear.h"
 #include "output/output.h"
+#include "report/report.h"
 #include "tables/signals.h"
 
 struct announce {
@@ -19,9 +22,24 @@ void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 
-/* An attempt has failed, and the next one begins after agent_backoff(). `why`: how its
- * first failure ended. */
-void announce_restart(const struct announce *a, const struct agent *agent, const char *why);
+/* An attempt has failed, and attempt `next` begins after agent_backoff(). */
+void announce_restart(const struct announce *a, const struct agent *agent,
+                      const struct failed_attempt *failed, int next);
+
+/* The job begins anew without a failure: it grows. */
+void announce_again(const struct announce *a, const struct cause *cause);
+
+/* Not all nodes are here yet. */
+void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
+
+/* A finding of the store's diagnosis, with what helps. */
+void announce_finding(const struct announce *a, const char *code, const char *sentence, const char *advice);
+
+/* Something happened on another node, so the workers here are stopped. */
+void announce_told_to_stop(const struct announce *a, const struct cause *cause);
+
+/* Nothing runs here any more; the end of the other nodes of `round` is waited for. `done`: all went well here. */
+void announce_waiting_for_end(const struct announce *a, const struct heard_round *round, bool done);
 
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);

@@ -172,7 +172,11 @@ void final_report(const struct final_facts *f)
                         .ended_ms = clock_ms(),
                         .ended_unix_ms = clock_unix_us() / 1000,
                         .colour = f->plan->facts->terminal && plan_wants_colour(f->plan),
-                        .attempt_words = f->attempt_words,
+                        .elsewhere = f->elsewhere,
+                        .failed = f->failed,
+                        .n_failed = f->n_failed,
+                        .best_step = f->best_step,
+                        .store_lost = f->store_lost,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,
@@ -180,11 +184,13 @@ void final_report(const struct final_facts *f)
                         .n_lost = collect_losses(f->output, lost),
                         .path = f->path,
                         .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
-    r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
     if (report_needed(&r))
         r.utc_offset_s = utc_offset_s();
-    look_at_program(&r, &details, f->program);
-    read_error_file(&r, &details);
+    if (r.elsewhere == NULL) {
+        r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
+        look_at_program(&r, &details, f->program);
+        read_error_file(&r, &details);
+    }
     print_it(&r, output_is_midline(f->output));
     say_losses(lost, r.n_lost);
     if (f->plan->log_root != NULL)

@@ -48,6 +48,11 @@ void node_expect_answer(struct node *n)
     node_set_timer(n);
 }
 
+void node_expect_nothing(struct node *n)
+{
+    n->store_deadline_ms = UINT64_MAX;
+}
+
 /* Only a life that has come to its end is reported; what failed before the first worker has said so
  * already. */
 static void report(struct node *n)
@@ -60,7 +65,11 @@ static void report(struct node *n)
                                         .started_ms = n->started_ms,
                                         .stop = &n->stop_heard,
                                         .program = n->spawner.failed,
-                                        .attempt_words = buf_slice(&n->attempt_words),
+                                        .elsewhere = node_cause_is_elsewhere(n) ? &n->cause : NULL,
+                                        .failed = (const struct failed_attempt *)n->failed.data,
+                                        .n_failed = n->failed.len / sizeof(struct failed_attempt),
+                                        .best_step = n->best_step,
+                                        .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
                                         .stuck = n->stuck,
                                         .n_stuck = n->n_stuck,
                                         .left_waiting = n->left_waiting,
@@ -86,6 +95,9 @@ void node_finish(struct node *n, int exit_code)
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
+    uv_close((uv_handle_t *)&n->waiting_timer, NULL);
+    store_host_close(n->host);
+    join_dial_close(n->dial);
     input_close(n->input);
     store_link_close(n->link);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)

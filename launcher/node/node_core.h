@@ -3,9 +3,12 @@
  * The files are the rungs of a ladder: each calls only those below it.
  *
  *     node_run.c       opens, runs and frees
+ *     node_meet.c      has the store or finds it, and joins
  *     node_signals.c   signals of the user, the death of the guardian become events
- *     node_events.c    time and the store's answers become events
+ *     node_events.c    time becomes an event
+ *     node_job.c       what the store says becomes an event
  *     node_wishes.c    the core's wishes are carried out
+ *     node_tell.c      ... those that are words for the store or the user
  *     node_children.c  children that have ended are waited for
  *     node_status.c    what each worker does, when the user asks
  *     node_core.c      asks the core, arms the timer, closes
@@ -20,12 +23,15 @@
 #include "contain/stuck.h"
 #include "node/announce.h"
 #include "node/exits.h"
+#include "node/join_dial.h"
 #include "node/spawner.h"
 #include "node/store_host.h"
 #include "node/store_link.h"
 #include "output/output.h"
 #include "report/evidence.h"
 #include "tables/signals.h"
+
+enum { BOOT_ID_MAX = 64 };
 
 /* One node's life. The handles are members and closed together by node_finish(); there is no other owner
  * of any of them. */
@@ -38,9 +44,16 @@ struct node {
     struct input *input;
     struct announce announce;
     struct spawner spawner;
-    struct store_server *store;
+    struct store_server *store; /* NULL = another node has it, or a daemon */
+    struct store_host *host;    /* while it is found out who has it, */
+    struct join_dial *dial;     /* ... and while that is looked for */
     struct store_link *link;
+    char boot_id[BOOT_ID_MAX];
     char port_note[NOTE_MAX];
+    struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
+    struct heard_waiting waiting; /* what was said last, while it is waited */
+    uv_timer_t waiting_timer;
+    bool waiting_said;
 
     uv_loop_t loop;
     uv_timer_t timer;     /* the core's deadline, or the store's */
@@ -67,12 +80,16 @@ struct node {
     bool alone;         /* no child is left */
     struct hurry hurry; /* while workers are being stopped */
     struct evidence *evidence;     /* NULL = none is taken */
-    bool prepared;                 /* the first attempt may begin as soon as the store has answered, */
-    bool store_ready;              /* which it may do earlier */
-    bool store_lost, finishing;    /* finishing: only output is left, then the report */
+    bool prepared;                 /* the first attempt is, before its round has come */
+    bool finishing;                /* only output is left, then the report */
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;
-    struct buf attempt_words;    /* how each failed attempt ended, see report_attempts.h */
+    uint64_t attempt_started_ms;
+    struct cause cause;      /* of the attempt's end, by the store's word; `why` "" = none was told */
+    int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
+    int next_attempt;        /* by the verdict */
+    struct buf failed;       /* array of struct failed_attempt */
+    char store_lost[NOTE_MAX];   /* why; "" = it is there */
     char left_waiting[NOTE_MAX]; /* who ended with 0 in this attempt though others waited; "" = nobody */
     uint64_t store_deadline_ms;  /* of the answer that is waited for */
     uint64_t due_ms;             /* what the timer waits for */
@@ -86,6 +103,12 @@ static inline int node_rank(const struct node *n, int local_rank)
     return n->plan->workers[local_rank].rank;
 }
 
+/* Has something else than a worker of this node brought the attempt to its end? */
+static inline bool node_cause_is_elsewhere(const struct node *n)
+{
+    return n->cause.why[0] != '\0' && n->cause.node_rank != n->plan->node_rank;
+}
+
 /* --- node_core.c --- */
 
 /* Ask the core. Its wishes wait for the next node_pump(). */
@@ -96,6 +119,9 @@ void node_set_timer(struct node *n);
 
 /* The store is being asked: when it has not answered by --timeout (60 s without), it counts as lost. */
 void node_expect_answer(struct node *n);
+
+/* It has answered: nothing is expected of it. */
+void node_expect_nothing(struct node *n);
 
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);
@@ -123,19 +149,37 @@ void node_reap(struct node *n);
 /* Carry out some wishes; the loop comes back for the others. */
 void node_pump(struct node *n);
 
-/* --- node_events.c --- */
+/* --- node_tell.c --- */
 
-/* The shell's part of an attempt's begin: containment, log files, fresh lines. */
-ddp_status node_begin_attempt(struct node *n, int attempt, struct ddp_err *err);
+/* Carry out a wish that is words for the store or the user. */
+void node_tell(struct node *n, struct agent_wish wish);
+
+/* The latest attempt, if it has failed, is written down for the report. */
+void node_note_failed(struct node *n);
+
+/* --- node_job.c --- */
+
+/* The shell's part of an attempt's begin: ranks, containment, log files, fresh lines. */
+ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
+
+/* What the store says; for store_link_options. */
+extern const struct store_link_calls node_store_calls;
+
+/* There will be no store: before the first round it is the end, later the core decides. */
+void node_on_lost(void *user, const char *why);
+
+/* A round has come for which everything was made ready before. */
+void node_begin_prepared(struct node *n);
+
+/* --- node_events.c --- */
 
 /* A deadline has come; for node.on_timer. */
 void node_on_timer(uv_timer_t *timer);
 
-/* Answers of the store; for store_link_options. */
-void node_on_ready(void *user);
-void node_on_lost(void *user, const char *why);
-void node_on_progress(void *user, int64_t step);
-void node_on_left_waiting(void *user, int rank, const char *barrier, const char *waiting);
+/* --- node_meet.c --- */
+
+/* Start the store, or look for it, and join. */
+ddp_status node_meet(struct node *n, struct ddp_err *err);
 
 /* --- node_signals.c --- */
 

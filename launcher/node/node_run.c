@@ -1,7 +1,7 @@
 /* node_run.c -- see node_core.h and node_run.h.
  *
- * Happy path: store and link -> node_on_ready -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
- * AGENT_ALONE -> WISH_FINISH -> the output is drained -> report -> exit code. */
+ * Happy path: store and link -> a round -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+ * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
 #include "node/node_core.h"
 
 #include "node/node_run.h"
@@ -9,28 +9,20 @@
 #include "tables/exit_codes.h"
 
 #include "base/clock.h"
-#include "base/endpoint.h"
 #include "base/log.h"
 
 #include <stdlib.h>
-
-/* Only when an attempt has failed: whether it came further than the one before decides about the next. */
-static void ask_progress(struct node *n)
-{
-    node_expect_answer(n);
-    store_link_ask_progress(n->link);
-}
 
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
-    if (n->finishing)
+    if (n->finishing) {
         node_finish(n, n->exit_code);
-    else if (n->store_lost)
-        node_on_progress(n, -1);
-    else
-        ask_progress(n);
+    } else {
+        node_feed(n, (struct agent_event){ .type = AGENT_DRAINED });
+        node_pump(n);
+    }
 }
 
 /* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
@@ -39,46 +31,23 @@ static bool init_handles(struct node *n, int lifeline)
     if (!node_watch_signals(n, lifeline))
         return false;
     uv_timer_init(&n->loop, &n->timer);
+    uv_timer_init(&n->loop, &n->waiting_timer);
     uv_idle_init(&n->loop, &n->more);
-    n->timer.data = n->more.data = n;
+    n->timer.data = n->waiting_timer.data = n->more.data = n;
     return true;
-}
-
-/* The agent is a client of its own store, over TCP like everybody: with the store on another host
- * nothing changes here. */
-static ddp_status connect_store(struct node *n, struct ddp_err *err)
-{
-    struct endpoint store;
-    ddp_status status = endpoint_parse(store_server_address(n->store), 0, &store, err);
-    if (status != DDP_OK)
-        return status;
-    const struct store_link_options options = { .loop = &n->loop,
-                                                .address = store.host,
-                                                .port = store.port,
-                                                .job = n->plan->job,
-                                                .host = n->plan->facts->host,
-                                                .world_size = n->plan->world_size,
-                                                .ready = node_on_ready,
-                                                .lost = node_on_lost,
-                                                .status = node_on_status,
-                                                .progress = node_on_progress,
-                                                .left_waiting = node_on_left_waiting,
-                                                .user = n };
-    node_expect_answer(n);
-    return store_link_open(&options, &n->link, err);
 }
 
 /* The agent is pure and knows no command line: what it needs of that is copied. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
+    const uint64_t loss_ms = plan->meeting.node_timeout_ms + AGENT_DOUBT_MS;
     return (struct agent_options){ .nproc = plan->nproc,
                                    .grace_ms = cli->grace_ms,
+                                   .doubt_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
+                                   .linger_ms = cli->exit_barrier_ms,
                                    .exit_policy = cli->exit_policy,
-                                   .max_restarts = cli->max_restarts,
-                                   .backoff_ms = cli->backoff_ms,
-                                   .backoff_cap_ms = cli->backoff_cap_ms,
-                                   .max_no_progress = cli->max_no_progress };
+                                   .max_restarts = cli->max_restarts };
 }
 
 /* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and
@@ -89,13 +58,15 @@ static void send_greeting(struct node *n)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* For the first attempt. An answer that came already was only noted. */
+/* Where the rendezvous can change nothing, the first attempt is made ready while the store answers. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
-    ddp_status status = node_begin_attempt(n, 0, err);
-    n->prepared = true;
-    if (status == DDP_OK && n->store_ready)
-        node_on_ready(n);
+    const struct plan_round first = plan_same_round(n->plan, 0);
+    if (!n->plan->settled)
+        return DDP_OK;
+    ddp_status status = node_begin_attempt(n, &first, err);
+    if (status == DDP_OK)
+        node_begin_prepared(n);
     return status;
 }
 
@@ -126,9 +97,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->spawner.input = n->input;
     exits_open(&n->exits);
     if (status == DDP_OK)
-        status = store_host_start(n->plan, &n->store, n->port_note, err);
-    if (status == DDP_OK)
-        status = connect_store(n, err);
+        status = node_meet(n, err);
     n->evidence = evidence_new(contain_mounts(n->contain));
     if (status == DDP_OK)
         send_greeting(n);
@@ -147,7 +116,8 @@ static void close_node(struct node *n)
     if (n->alone)
         contain_leave(n->contain);
     buf_free(&n->wishes);
-    buf_free(&n->attempt_words);
+    buf_free(&n->failed);
+    free(n->round);
     free(n->pids);
     free(n->asked);
     spawner_close(&n->spawner);
@@ -166,6 +136,8 @@ int node_run(void *arg, int lifeline)
                       .on_timer = node_on_timer,
                       .exits.epoll = -1,
                       .alone = true,
+                      .step = -1,
+                      .best_step = -1,
                       .store_deadline_ms = UINT64_MAX,
                       .unread_deadline_ms = UINT64_MAX };
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {

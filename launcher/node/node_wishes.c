@@ -5,7 +5,6 @@
 #include "node/node_core.h"
 
 #include "contain/descendants.h"
-#include "report/report_attempts.h"
 
 #include "base/clock.h"
 
@@ -40,7 +39,7 @@ static void spawn(struct node *n, int local_rank)
     if (n->resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
     pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
-    store_link_started(n->link, node_rank(n, local_rank), local_rank, pid);
+    store_link_mention(n->link, say_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
@@ -68,40 +67,13 @@ static void signal_rest(struct node *n, int sig)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Before any signal goes out to the others: whoever waits in a barrier for this rank hears the
- * reason first. */
-static void tell_store(struct node *n, int local_rank)
-{
-    const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    store_link_exited(n->link, node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
-}
-
-/* Evidence is forgotten when the next attempt begins; its words are kept for the report. */
-static void say_restart(struct node *n)
-{
-    const int first = agent_first_failure(n->agent);
-    const size_t at = n->attempt_words.len;
-    if (attempt_words(agent_worker(n->agent, first), evidence_of(n->evidence, first), &n->attempt_words))
-        announce_restart(&n->announce, n->agent, (const char *)n->attempt_words.data + at);
-}
-
-/* The store's answer comes as node_on_ready. */
-static void prepare_attempt(struct node *n)
-{
-    if (n->store_lost) {
-        node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
-        return;
-    }
-    node_expect_answer(n);
-    store_link_attempt(n->link, agent_attempt(n->agent) + 1);
-}
-
 /* Everything is gone, or cannot be killed. The report waits for the last words of the workers
  * (on_output_idle); those of somebody who hangs in the kernel will not come. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->finishing = true;
     n->exit_code = exit_code;
+    node_note_failed(n);
     if (agent_stop_signal(n->agent) != 0)
         n->unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))
@@ -139,22 +111,15 @@ static void carry_out(struct node *n, struct agent_wish wish)
     case WISH_SIGNAL_REST:
         signal_rest(n, wish.signal);
         break;
-    case WISH_TELL_STORE:
-        tell_store(n, wish.local_rank);
-        break;
-    case WISH_ASK_PROGRESS:
-        output_drain(n->output, DRAIN_MS); /* on_output_idle asks the store then */
-        break;
-    case WISH_SAY_RESTART:
-        say_restart(n);
-        break;
-    case WISH_PREPARE:
-        prepare_attempt(n);
+    case WISH_DRAIN:
+        output_drain(n->output, DRAIN_MS); /* on_output_idle answers */
         break;
     case WISH_FINISH:
         hurry_end(&n->hurry);
         begin_to_finish(n, wish.exit_code);
         break;
+    default:
+        node_tell(n, wish);
     }
 }
 

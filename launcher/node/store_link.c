@@ -1,53 +1,20 @@
-/* store_link.c -- see store_link.h.
+/* store_link.c -- see store_link.h: the connection, and what goes out. What comes in is in link_answers.c; the bytes of
+ * both in link_frames.c, the words in link_say.c and link_hear.c.
  *
- * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those
- * that follow the link remembers the numbers of the two kinds that are waited for. The store may push
- * objects of its own between them, they carry "push".
- *
- * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense or does not read.
- * Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step. */
-#include "node/store_link.h"
+ * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense, does not read or says
+ * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step. */
+#include "node/link_core.h"
 
-#include "text/rank_set.h"
-
-#include "base/buf.h"
-#include "base/progress_key.h"
-#include "core/ops.h"
+#include "base/clock.h"
 
 #include <cjson/cJSON.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum {
-    HEARTBEAT_MS = 1000,
-    PATIENCE_MS = 3,
-    READ_BYTES = 4096,
-    LENGTH_BYTES = 8,
-    WAITING_SHOWN = 60,
-    QUEUE_BYTES_MAX = 4 << 20, /* ten times what the starts and ends of 1,000 workers take */
-};
-
-/* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
- * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into
- * few writes. */
-struct store_link {
-    struct store_link_options options;
-    uv_tcp_t tcp;
-    uv_timer_t heartbeat, patience;
-    uv_prepare_t before_poll;
-    uv_connect_t connect;
-    uv_write_t write;
-    struct buf out;     /* not yet handed to libuv */
-    struct buf sending; /* libuv's until on_written */
-    struct buf in;
-    char chunk[READ_BYTES];
-    uint64_t asked, answered;           /* requests but IDENTIFY, and answers to them */
-    uint64_t asked_job, asked_progress; /* numbers of the latest of their kind */
-    bool urgent;                        /* something in `out` is */
-    bool connected, writing, welcome, closing;
-    bool full, no_memory; /* a request could not be queued: told to the owner by the next turn of the loop */
-    int open_handles;
-};
+enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
@@ -56,7 +23,7 @@ static void handle_closed(uv_handle_t *handle)
     struct store_link *link = handle->data;
     if (--link->open_handles > 0)
         return;
-    buf_free(&link->out);
+    link_queue_free(&link->out);
     buf_free(&link->sending);
     buf_free(&link->in);
     free(link);
@@ -73,14 +40,12 @@ void store_link_close(struct store_link *link)
     uv_close((uv_handle_t *)&link->before_poll, handle_closed);
 }
 
-/* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
- * may do that from within the callback. */
-static void lose(struct store_link *link, const char *why)
+void link_lose(struct store_link *link, const char *why)
 {
-    if (link->closing || link->options.lost == NULL)
+    if (link_is_over(link))
         return;
-    void (*lost)(void *, const char *) = link->options.lost;
-    link->options.lost = NULL;
+    void (*lost)(void *, const char *) = link->options.calls.lost;
+    link->options.calls.lost = NULL;
     uv_read_stop((uv_stream_t *)&link->tcp);
     uv_timer_stop(&link->heartbeat);
     lost(link->options.user, why);
@@ -92,7 +57,7 @@ static void on_written(uv_write_t *write, int status);
 
 static bool can_flush(const struct store_link *link)
 {
-    return link->connected && !link->writing && !link->closing && link->out.len > 0;
+    return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
 static void flush(struct store_link *link)
@@ -100,8 +65,8 @@ static void flush(struct store_link *link)
     if (!can_flush(link))
         return;
     struct buf empty = link->sending;
-    link->sending = link->out;
-    link->out = empty;
+    link->sending = link->out.bytes;
+    link->out.bytes = empty;
     uv_buf_t bytes = uv_buf_init((char *)link->sending.data, (unsigned)link->sending.len);
     link->writing = true;
     link->urgent = false;
@@ -116,7 +81,7 @@ static void on_written(uv_write_t *write, int status)
     link->writing = false;
     link->sending.len = 0;
     if (status < 0)
-        lose(link, uv_strerror(status));
+        link_lose(link, uv_strerror(status));
     else
         flush(link);
 }
@@ -126,8 +91,8 @@ static void lose_because_full(struct store_link *link)
 {
     char why[128];
     snprintf(why, sizeof(why), "it does not take our messages: %llu of them have no answer, %zu bytes wait",
-             (unsigned long long)(link->asked - link->answered), link->out.len);
-    lose(link, why);
+             (unsigned long long)(link->asked - link->answered), link->out.bytes.len);
+    link_lose(link, why);
 }
 
 static void on_patience_over(uv_timer_t *patience)
@@ -135,278 +100,120 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* All that one turn of the loop had to tell goes out at once, and what is not urgent waits a moment for more of its kind:
- * 256 workers that start, or end well, would otherwise wake the store 256 times while they need the processor
- * themselves. */
+/* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for more. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
-    if (link->full)
+    if (link->out.full)
         lose_because_full(link);
-    else if (link->no_memory)
-        lose(link, "out of memory");
+    else if (link->out.no_memory)
+        link_lose(link, "out of memory");
     else if (link->urgent)
         flush(link);
     else if (can_flush(link) && !uv_is_active((uv_handle_t *)&link->patience))
         uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }
 
-/* Lengths are little-endian on the wire, whatever machine this is. */
-static void put_u64(struct buf *out, uint64_t value)
+/* After a loss nothing is queued: nobody would take it away. */
+static void request(struct store_link *link, cJSON *json)
 {
-    uint8_t bytes[LENGTH_BYTES];
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    buf_append(out, bytes, sizeof(bytes));
+    if (link_is_over(link))
+        cJSON_Delete(json);
+    else
+        link->asked += link_queue_add(&link->out, OP_CONTROL, json);
 }
 
-/* Is there room for a whole request? Half of one would be taken for the beginning of the next. */
-static bool has_room(struct store_link *link, size_t bytes)
+void store_link_mention(struct store_link *link, cJSON *json)
 {
-    link->full = link->full || bytes > QUEUE_BYTES_MAX - link->out.len;
-    link->no_memory = link->no_memory || (!link->full && buf_reserve(&link->out, bytes) == NULL);
-    return !link->full && !link->no_memory;
-}
-
-/* Queue one request that consists of a JSON object; `json` is freed. After a loss nothing is queued: nobody would take
- * it away. */
-static void put_request(struct store_link *link, enum op_id op, cJSON *json)
-{
-    char *text = cJSON_PrintUnformatted(json);
-    const size_t len = text != NULL ? strlen(text) : 0;
-    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
-    cJSON_Delete(json);
-    link->no_memory = link->no_memory || text == NULL;
-    if (link->options.lost != NULL && has_room(link, 1 + LENGTH_BYTES + len)) {
-        buf_append(&link->out, &code, 1);
-        put_u64(&link->out, len);
-        buf_append(&link->out, text, len);
-        link->asked += op == OP_CONTROL;
+    if (link == NULL) {
+        cJSON_Delete(json);
+        return;
     }
-    cJSON_free(text);
+    cJSON_AddNumberToObject(json, "round", link->round);
+    request(link, json);
 }
 
-/* ... which leaves with the next turn of the loop, and what waits before it, too. */
-static void request(struct store_link *link, enum op_id op, cJSON *json)
+void store_link_tell(struct store_link *link, cJSON *json)
 {
+    if (link != NULL)
+        link->urgent = true; /* and so is what waits before it */
+    store_link_mention(link, json);
+}
+
+void store_link_join(struct store_link *link)
+{
+    request(link, say_join(link->options.plan, &link->options.who, link->instance));
+    link->asked_join = link->asked;
     link->urgent = true;
-    put_request(link, op, json);
 }
 
-static cJSON *control(const char *op)
-{
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", op);
-    return json;
-}
-
-/* PyTorch's greeting: it makes the connection one of dialect C, in which our requests have their
- * numbers. */
-static void put_validate(struct store_link *link)
-{
-    const uint32_t magic = WIRE_MAGIC;
-    const uint8_t bytes[] = { (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C], magic & 0xff,
-                              (magic >> 8) & 0xff, (magic >> 16) & 0xff, magic >> 24 };
-    buf_append(&link->out, bytes, sizeof(bytes));
-}
-
-/* Both requests go out together with the first bytes: the answer to the second says that the store
- * has heard the first. A job's attempt begins with an empty key space, so no worker may be started
- * before that answer. */
+/* All of it goes out together with the first bytes: one round trip, and the answer is the round. */
 static void introduce(struct store_link *link)
 {
-    const struct store_link_options *o = &link->options;
-    put_validate(link);
+    const struct plan *plan = link->options.plan;
     cJSON *who = cJSON_CreateObject();
+    if (link->options.fd < 0)
+        link_queue_validate(&link->out);
     cJSON_AddStringToObject(who, "role", "agent");
-    cJSON_AddStringToObject(who, "job", o->job);
-    cJSON_AddNumberToObject(who, "attempt", 0);
-    cJSON_AddNumberToObject(who, "world_size", o->world_size);
-    cJSON_AddStringToObject(who, "host", o->host);
-    cJSON_AddNumberToObject(who, "pid", getpid());
-    request(link, OP_IDENTIFY, who);
-    store_link_attempt(link, 0);
-}
-
-/* The number of the request is kept, its answer is what the caller waits for. */
-void store_link_attempt(struct store_link *link, int attempt)
-{
-    cJSON *job = control("job");
-    cJSON_AddStringToObject(job, "job", link->options.job);
-    cJSON_AddNumberToObject(job, "attempt", attempt);
-    cJSON_AddNumberToObject(job, "world_size", link->options.world_size);
-    request(link, OP_CONTROL, job);
-    link->asked_job = link->asked;
-}
-
-/* One question for all ranks, asked once per attempt: cheaper than a report of every step. Clients of c10d put a '/' in
- * front of each key. */
-void store_link_ask_progress(struct store_link *link)
-{
-    cJSON *keys = control("keys");
-    cJSON_AddStringToObject(keys, "prefix", "/" PROGRESS_KEY);
-    request(link, OP_CONTROL, keys);
-    link->asked_progress = link->asked;
-}
-
-static cJSON *about_worker(const char *op, int rank, int pid)
-{
-    cJSON *json = control(op);
-    cJSON_AddNumberToObject(json, "rank", rank);
-    cJSON_AddNumberToObject(json, "pid", pid);
-    return json;
-}
-
-void store_link_started(struct store_link *link, int rank, int local_rank, int pid)
-{
-    cJSON *json = about_worker("worker_started", rank, pid);
-    cJSON_AddStringToObject(json, "host", link->options.host);
-    cJSON_AddNumberToObject(json, "local_rank", local_rank);
-    put_request(link, OP_CONTROL, json);
-}
-
-void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal)
-{
-    cJSON *json = about_worker("worker_exited", rank, pid);
-    cJSON_AddNumberToObject(json, signal != 0 ? "signal" : "exit_code", signal != 0 ? signal : exit_code);
-    put_request(link, OP_CONTROL, json);
-    link->urgent = link->urgent || signal != 0 || exit_code != 0;
+    cJSON_AddStringToObject(who, "job", plan->job);
+    cJSON_AddStringToObject(who, "host", plan->facts->host);
+    cJSON_AddNumberToObject(who, "pid", link->options.who.pid);
+    link_queue_add(&link->out, OP_IDENTIFY, who);
+    store_link_join(link);
 }
 
 bool store_link_ask_status(struct store_link *link)
 {
-    if (link == NULL || link->answered == 0 || link->closing || link->options.lost == NULL)
+    if (link == NULL || link->answered == 0 || link_is_over(link))
         return false;
-    request(link, OP_CONTROL, control("status"));
+    store_link_tell(link, say("status"));
     return true;
 }
 
-/* So that a store that serves many hosts can tell a silent agent from a dead one. */
+/* --- the beat ------------------------------------------------------------------------------------------- */
+
+/* A process that stood still must not take its own sleep for the store's: it listens again first. */
+static bool is_silent(struct store_link *link, uint64_t now_ms)
+{
+    if (now_ms > link->beat_at_ms + CLOCK_STOOD_STILL_MS)
+        link->heard_ms = now_ms;
+    link->beat_at_ms = now_ms + link->options.beat_ms;
+    return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
+}
+
 static void on_heartbeat(uv_timer_t *timer)
 {
-    request(timer->data, OP_CONTROL, control("heartbeat"));
-}
-
-/* --- answers -------------------------------------------------------------------------------------------- */
-
-/* A length is compared with its limit before anything is done with it.
- * The blob at `at` of what has come: 1 and *blob, 0 = not all of it is here, -1 = no sane length. */
-static int blob_at(const struct buf *in, size_t at, struct slice *blob)
-{
-    uint64_t len = 0;
-    if (in->len < at + LENGTH_BYTES)
-        return 0;
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        len |= (uint64_t)in->data[at + (size_t)i] << (8 * i);
-    if (len > WIRE_MAX_JSON)
-        return -1;
-    *blob = slice_of(in->data + at + LENGTH_BYTES, (size_t)len);
-    return in->len - at - LENGTH_BYTES >= len;
-}
-
-static void take_welcome(struct store_link *link, uint8_t status, struct slice text)
-{
-    char why[512];
-    if (status == 0) {
-        link->welcome = true;
+    struct store_link *link = timer->data;
+    char why[96];
+    if (is_silent(link, clock_ms())) {
+        snprintf(why, sizeof(why), "it has said nothing for %.3g s (--node_timeout)",
+                 (double)link->options.silent_ms / 1000);
+        link_lose(link, why);
         return;
     }
-    snprintf(why, sizeof(why), "the store refused this agent: %.*s", (int)text.len, (const char *)text.data);
-    lose(link, why);
+    cJSON *beat = say("heartbeat"), *workers = cJSON_AddArrayToObject(beat, "workers");
+    link->options.calls.beat(link->options.user, workers);
+    store_link_tell(link, beat);
 }
 
-/* A step as a worker has written it, -1 when it is no number. */
-static int64_t step_of(const cJSON *row)
-{
-    const cJSON *value = cJSON_GetObjectItemCaseSensitive(row, "value");
-    char *end = NULL;
-    const char *text = cJSON_IsString(value) ? value->valuestring : "";
-    long long step = strtoll(text, &end, 10);
-    return end != text && *end == '\0' && step >= 0 ? (int64_t)step : -1;
-}
-
-/* The job has come as far as the rank that came furthest: the others are at most one step behind it. */
-static void take_progress(struct store_link *link, const cJSON *answer)
-{
-    int64_t furthest = -1;
-    const cJSON *row;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(answer, "keys"))
-    {
-        int64_t step = step_of(row);
-        furthest = step > furthest ? step : furthest;
-    }
-    link->options.progress(link->options.user, furthest);
-}
-
-/* -1 is what rank_set.h leaves out. */
-static int rank_in_array(const void *array, int i)
-{
-    const cJSON *item = cJSON_GetArrayItem(array, i);
-    return cJSON_IsNumber(item) ? item->valueint : -1;
-}
-
-/* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */
-static void take_push(struct store_link *link, const cJSON *push)
-{
-    struct buf text = { 0 };
-    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(push, "push");
-    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(push, "rank");
-    const cJSON *barrier = cJSON_GetObjectItemCaseSensitive(push, "barrier");
-    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(push, "waiting");
-    if (cJSON_IsString(kind) && strcmp(kind->valuestring, "left_waiting") == 0 && cJSON_IsNumber(rank) &&
-        cJSON_IsString(barrier) &&
-        rank_set_print_each(rank_in_array, waiting, cJSON_GetArraySize(waiting), WAITING_SHOWN, &text) &&
-        buf_append(&text, "", 1))
-        link->options.left_waiting(link->options.user, rank->valueint, barrier->valuestring,
-                                   (const char *)text.data);
-    buf_free(&text);
-}
-
-/* The answer to `job` makes us ready; most others only matter when they say no. */
-static void take_reply(struct store_link *link, const cJSON *json)
-{
-    char why[512];
-    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
-    link->answered++;
-    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok"))) {
-        snprintf(why, sizeof(why), "the store said no: %s",
-                 cJSON_IsString(error) ? error->valuestring : "(no reason)");
-        lose(link, why);
-    } else if (link->answered == link->asked_job) {
-        link->options.ready(link->options.user);
-    } else if (link->answered == link->asked_progress) {
-        take_progress(link, json);
-    } else if (cJSON_GetObjectItemCaseSensitive(json, "members") != NULL) { /* only this answer has them */
-        link->options.status(link->options.user, json);
-    }
-}
-
-/* Pushed objects are no answers and must not be counted as such. */
-static void take_answer(struct store_link *link, struct slice text)
-{
-    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
-    if (cJSON_GetObjectItemCaseSensitive(json, "push") != NULL)
-        take_push(link, json);
-    else
-        take_reply(link, json);
-    cJSON_Delete(json);
-}
+/* --- the connection ------------------------------------------------------------------------------------- */
 
 /* Take one whole answer off the front. False when there is none, or no more is wanted. */
 static bool take_one(struct store_link *link)
 {
-    const size_t at = link->welcome ? 0 : 1; /* IDENTIFY's answer has a status in front */
-    struct slice blob;
-    int found = link->closing || link->options.lost == NULL ? 0 : blob_at(&link->in, at, &blob);
+    uint8_t status = 0;
+    struct slice text;
+    size_t used;
+    int found = link_is_over(link) ? 0 : link_answer(&link->in, link->welcome ? NULL : &status, &text, &used);
     if (found < 0)
-        lose(link, "what answers there is not a store of ddprun");
+        link_lose(link, "what answers there is not a store of ddprun");
     if (found <= 0)
         return false;
     if (link->welcome)
-        take_answer(link, blob);
+        link_take_answer(link, text);
     else
-        take_welcome(link, link->in.data[0], blob);
-    buf_consume(&link->in, at + LENGTH_BYTES + blob.len);
+        link_take_welcome(link, status, text);
+    buf_consume(&link->in, used);
     return true;
 }
 
@@ -420,27 +227,47 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct store_link *link = tcp->data;
+    link->heard_ms = clock_ms();
     if (n < 0)
-        lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));
+        link_lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));
     else if (!buf_append(&link->in, buf->base, (size_t)n))
-        lose(link, "out of memory");
+        link_lose(link, "out of memory");
     while (take_one(link))
         continue;
 }
 
-/* --- connecting ----------------------------------------------------------------------------------------- */
+/* The kernel gives up on a host that has gone without a word: after so long bytes of ours have no answer, or, while
+ * nobody speaks, its probes. */
+static void watch_host(struct store_link *link)
+{
+    int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
+    unsigned limit_ms = (unsigned)link->options.silent_ms;
+    uv_tcp_keepalive(&link->tcp, 1, KEEPALIVE_S);
+    if (limit_ms == 0 || uv_fileno((uv_handle_t *)&link->tcp, &fd) != 0)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
+}
+
+static void begin(struct store_link *link)
+{
+    link->connected = true;
+    link->heard_ms = clock_ms();
+    link->beat_at_ms = link->heard_ms + link->options.beat_ms;
+    uv_tcp_nodelay(&link->tcp, 1);
+    watch_host(link);
+    uv_read_start((uv_stream_t *)&link->tcp, on_alloc, on_read);
+    uv_timer_start(&link->heartbeat, on_heartbeat, link->options.beat_ms, link->options.beat_ms);
+}
 
 static void on_connected(uv_connect_t *connect, int status)
 {
     struct store_link *link = connect->data;
-    if (status < 0) {
-        lose(link, uv_strerror(status));
-        return;
-    }
-    link->connected = true;
-    uv_tcp_nodelay(&link->tcp, 1);
-    uv_read_start((uv_stream_t *)&link->tcp, on_alloc, on_read);
-    uv_timer_start(&link->heartbeat, on_heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
+    if (status < 0)
+        link_lose(link, uv_strerror(status));
+    else
+        begin(link);
 }
 
 /* Only literals: the store has told us the address that it listens on, and a name server may take
@@ -451,12 +278,27 @@ static int resolve(const char *address, int port, struct sockaddr_storage *out)
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
+static int start(struct store_link *link)
+{
+    struct sockaddr_storage to;
+    int rc;
+    if (link->options.fd < 0) {
+        rc = resolve(link->options.address, link->options.port, &to);
+        return rc != 0
+                   ? rc
+                   : uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
+    }
+    rc = uv_tcp_open(&link->tcp, link->options.fd);
+    if (rc == 0)
+        begin(link);
+    else
+        close(link->options.fd);
+    return rc;
+}
+
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err)
 {
-    struct sockaddr_storage to;
-    if (resolve(options->address, options->port, &to) != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an address", options->address);
     struct store_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
@@ -470,7 +312,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     uv_prepare_start(&link->before_poll, on_before_poll);
     link->open_handles = 4;
     introduce(link);
-    int rc = uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
+    int rc = start(link);
     if (rc == 0) {
         *out = link;
         return DDP_OK;

@@ -1,13 +1,15 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, whoever hosts the
  * store.
  *
- * connect -> IDENTIFY as agent -> CONTROL job -> ready; then worker_started and worker_exited as
- * they happen, and a heartbeat each second. Nothing here waits; what is asked for before the
- * connection stands goes out when it does. What the store does not take is kept for it up to a limit of a few MiB. */
+ * connect -> IDENTIFY as agent -> join -> `round`; then what link_say.h has words for, as it happens, and a beat each
+ * second, whose answer says that the store lives. Nothing here waits; what is said before the connection stands goes
+ * out when it does. */
 #ifndef LAUNCHER_STORE_LINK_H
 #define LAUNCHER_STORE_LINK_H
 
 #include "ddp/error.h"
+#include "node/link_hear.h"
+#include "node/link_say.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,43 +18,57 @@
 struct cJSON;
 struct store_link;
 
-struct store_link_options {
-    uv_loop_t *loop;
-    const char *address; /* a literal: the store's own address */
-    int port;
-    const char *job; /* borrowed, like `host`, until the link is closed */
-    const char *host;
-    int world_size;
-    /* The store knows the job, or its next attempt: it holds no keys of an older one. */
-    void (*ready)(void *user);
-    /* The answer to store_link_ask_status, borrowed. */
+/* What the store says. All arguments are borrowed until the return. */
+struct store_link_calls {
+    void (*round)(void *user, const struct heard_round *round);
+    void (*waiting)(void *user, const struct heard_waiting *waiting);
+    void (*stop)(void *user, const struct cause *cause);
+    void (*verdict)(void *user, const struct heard_verdict *verdict);
+    /* The object of the push "findings". */
+    void (*findings)(void *user, const struct cJSON *push);
+    /* The join is taken; `spare`: a round runs, this node will be taken in at the next one. */
+    void (*joined)(void *user, bool spare);
+    /* The store does not want this node in the job; `code` is a word of rdzv_words.h, `advice` may be "". */
+    void (*refused)(void *user, const char *code, const char *why, const char *advice);
+    /* A beat goes out: add to the array `workers` what has changed since the last one. */
+    void (*beat)(void *user, struct cJSON *workers);
+    /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* The connection is gone or senseless, or the store does not read; called at most once, out of the loop. */
-    void (*lost)(void *user, const char *why);
-    /* The answer to store_link_ask_progress; -1 = no worker told a step. */
-    void (*progress)(void *user, int64_t step);
     /* Worker `rank` has ended with 0, and `barrier` will not open for the ranks `waiting` ("1-3,7"). */
     void (*left_waiting)(void *user, int rank, const char *barrier, const char *waiting);
+    /* The connection is gone, senseless or silent; called at most once, by a later turn of the loop than what
+     * caused it, never inside a call of yours. */
+    void (*lost)(void *user, const char *why);
+};
+
+struct store_link_options {
+    uv_loop_t *loop;
+    int fd; /* of join_dial.h: connected and greeted, the link's from now on; -1 = connect to `address` */
+    const char *address; /* a literal */
+    int port;
+    const struct plan *plan; /* borrowed, like `who`, until the link is closed */
+    struct link_who who;
+    uint64_t beat_ms;
+    uint64_t
+        silent_ms; /* a store that says nothing for so long is lost; 0 = never: it lives in this process */
+    struct store_link_calls calls;
     void *user;
 };
 
-/* Begin to connect. DDP_OK: *out is yours, end it with store_link_close. */
+/* Begin to connect, and join. DDP_OK: *out is yours, end it with store_link_close. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Begin attempt `attempt`: the store drops all keys and barriers of the one before, and lets go of whoever still
- * belonged to that. `ready` is called when it is done. */
-void store_link_attempt(struct store_link *link, int attempt);
+/* Join the next round. */
+void store_link_join(struct store_link *link);
 
-/* How far have the workers come? They say it under PROGRESS_KEY, as ddp_progress does. */
-void store_link_ask_progress(struct store_link *link);
+/* Tell what link_say.h has made of it: it carries the number of the round, and `json` is taken. NULL as link: it is
+ * only freed. A store that takes nothing is lost when what waits for it has grown too much, so memory stays bounded. */
+void store_link_tell(struct store_link *link, struct cJSON *json);
 
-/* Told within a few milliseconds, together with others. */
-void store_link_started(struct store_link *link, int rank, int local_rank, int pid);
-
-/* `signal` not 0: it was killed by it, else it ended with `exit_code`. A failure is told at once, in the order of the calls;
- * an end with 0 within a few milliseconds. */
-void store_link_exited(struct store_link *link, int rank, int pid, int exit_code, int signal);
+/* The same within a few milliseconds, together with others of its kind: 256 workers that start, or end well, would
+ * otherwise wake the store 256 times while they need the processor themselves. */
+void store_link_mention(struct store_link *link, struct cJSON *json);
 
 /* Ask what the store knows of each worker. False when it cannot be asked: it is not there yet, or lost. */
 bool store_link_ask_status(struct store_link *link);

@@ -97,17 +97,15 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
 }
 
 /* Attempts are counted from 0 here, like the directories of their logs. */
-bool event_restart(struct buf *out, uint64_t t_ms, int rank, const char *why, const struct agent *agent)
+bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
+                   const struct agent *agent)
 {
-    int n;
-    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
-    const struct agent_worker *cause = &failed[n - 1].cause;
     cJSON *o = event("restart", t_ms);
     return emit(out, o,
-                o != NULL && json_add_number(o, "failed_attempt", n - 1) &&
-                    json_add_number(o, "rank", rank) && json_add_text(o, "ending", why) &&
-                    json_add_number(o, "exit_code", ending_code(cause)) &&
-                    json_add_number(o, "next_attempt", n) &&
+                o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
+                    json_add_number(o, "rank", failed->rank) && json_add_text(o, "ending", failed->words) &&
+                    json_add_number(o, "exit_code", failed->exit_code) &&
+                    json_add_number(o, "next_attempt", next) &&
                     json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
                     json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
 }

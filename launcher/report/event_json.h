@@ -25,8 +25,9 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
-/* The latest attempt has failed, by `rank` that ended as `why` says; the next one begins after agent_backoff(). */
-bool event_restart(struct buf *out, uint64_t t_ms, int rank, const char *why, const struct agent *agent);
+/* An attempt has failed; attempt `next` begins after agent_backoff(). */
+bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
+                   const struct agent *agent);
 
 /* The user asked to stop. */
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);

@@ -30,7 +30,8 @@ enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 3, DAY_S = 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
 {
-    if (agent_first_failure(r->agent) >= 0 || agent_stop_signal(r->agent) != 0)
+    if (cause_first(r) >= 0 || agent_stop_signal(r->agent) != 0 || r->elsewhere != NULL ||
+        r->store_lost != NULL)
         return true;
     for (int i = 0; i < r->plan->nproc; i++)
         if (agent_worker(r->agent, i)->verdict != WORKER_OK)
@@ -62,7 +63,7 @@ static void headline(const struct report *r, struct rows *rows)
 
 static void who(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
-    int local_rank = agent_first_failure(r->agent), rank = r->plan->workers[local_rank].rank;
+    int local_rank = cause_first(r), rank = r->plan->workers[local_rank].rank;
     if (w->pid > 0)
         rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s", rank, local_rank, w->pid,
                     r->plan->facts->host);
@@ -91,7 +92,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    cause_last_lines(r, agent_first_failure(r->agent), REPORT_STDERR_LINES, &lines, &from_stdout);
+    cause_last_lines(r, cause_first(r), REPORT_STDERR_LINES, &lines, &from_stdout);
     bool found = lines.len > 0 && memmem(lines.data, lines.len, message, strcspn(message, "\n")) != NULL;
     buf_free(&lines);
     return found;
@@ -113,7 +114,7 @@ static void last_words(const struct report *r, struct rows *rows)
     bool from_stdout;
     int room = rows->limit - rows->lines - OTHERS_LINES;
     size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
-    size_t n = cause_last_lines(r, agent_first_failure(r->agent), max, &lines, &from_stdout);
+    size_t n = cause_last_lines(r, cause_first(r), max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
     if (n == 0)
         rows_printf(rows, "output", "it wrote nothing");
@@ -146,6 +147,38 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
+/* It is all here that this node was told; the rest is in the report of the node where it happened. */
+static void cause_elsewhere(const struct report *r, struct rows *rows)
+{
+    const struct cause *c = r->elsewhere;
+    const char *hint = cause_hint(r);
+    if (c->rank >= 0 && c->pid > 0)
+        rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s, node %d; more is said there",
+                    c->rank, c->local_rank, c->pid, c->host, c->node_rank);
+    else if (c->node_rank >= 0)
+        rows_printf(rows, "node", "node %d, host %s", c->node_rank, c->host);
+    if (c->log[0] != '\0')
+        rows_printf(rows, "its logs", "%s on %s", c->log, c->host);
+    if (hint != NULL)
+        rows_text(rows, "hint", slice_str(hint), WHY_LINES);
+    for (int i = 0; i < c->n_lines; i++)
+        rows_quote(rows, i == 0 ? "stderr" : "", slice_str(c->lines[i]));
+}
+
+/* The store lives in a launcher or daemon; with that it dies, and with the way there. */
+static void store_gone(const struct report *r, struct rows *rows)
+{
+    if (r->store_lost == NULL || r->elsewhere != NULL || cause_first(r) >= 0)
+        return;
+    rows_printf(rows, "why", "%s",
+                r->plan->meeting.elsewhere
+                    ? "the ddprun that hosts it, or its host, has ended; or the network between"
+                    : "the store's thread in this ddprun has ended the connection");
+    rows_printf(rows, "try", "%s",
+                "look at what ddprun said on that host; a store of its own (ddp-rendezvous on another host, "
+                "--rdzv_endpoint) survives the death of any node");
+}
+
 /* --- the end -------------------------------------------------------------------------------------------- */
 
 /* The files of one worker that --log_file has named; its streams may share one. */
@@ -164,7 +197,7 @@ static void named_files(const struct report *r, const struct plan_worker *w, str
 
 static void where(const struct report *r, struct rows *rows)
 {
-    int first = agent_first_failure(r->agent);
+    int first = cause_first(r);
     const struct plan_worker *w = first >= 0 ? &r->plan->workers[first] : NULL;
     if (w != NULL && r->plan->cli->log_file != NULL)
         named_files(r, w, rows);
@@ -179,14 +212,18 @@ static void whose_code(const struct report *r, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0" };
     const struct agent_worker *w = cause_worker(r);
+    const struct cause *c = r->elsewhere;
     out[0] = '\0';
-    if (w == NULL || agent_is_stuck(r->agent))
+    if ((w == NULL && c == NULL) || agent_is_stuck(r->agent))
         return;
-    if (agent_exit_code(r->agent) != ending_code(w))
+    if (agent_exit_code(r->agent) != (c != NULL ? cause_code(c) : ending_code(w)))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
+    else if (c != NULL && c->rank < 0)
+        snprintf(out, size, ", because of node %d on %.200s", c->node_rank, c->host);
     else
-        snprintf(out, size, ", because of rank %d on %s",
-                 r->plan->workers[agent_first_failure(r->agent)].rank, r->plan->facts->host);
+        snprintf(out, size, ", because of rank %d on %.200s",
+                 c != NULL ? c->rank : r->plan->workers[cause_first(r)].rank,
+                 c != NULL ? c->host : r->plan->facts->host);
 }
 
 /* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
@@ -194,8 +231,10 @@ static void exit_code(const struct report *r, struct rows *rows)
 {
     int code = agent_exit_code(r->agent);
     const struct agent_worker *w = cause_worker(r);
-    int sig = w != NULL ? w->signal : agent_stop_signal(r->agent);
-    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + 64];
+    int sig = r->elsewhere != NULL ? r->elsewhere->signal
+              : w != NULL          ? w->signal
+                                   : agent_stop_signal(r->agent);
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + CAUSE_HOST_MAX];
     signal_name(name, sig);
     if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
@@ -210,6 +249,9 @@ bool report_text(const struct report *r, struct buf *out)
     headline(r, &rows);
     if (report_needed(r)) {
         first_cause(r, &rows);
+        if (r->elsewhere != NULL)
+            cause_elsewhere(r, &rows);
+        store_gone(r, &rows);
         report_others(r, &rows);
         report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;

@@ -5,6 +5,7 @@
 #define LAUNCHER_REPORT_H
 
 #include "agent/agent.h"
+#include "agent/cause.h"
 #include "contain/stuck.h"
 #include "lines/tail.h"
 #include "plan/plan.h"
@@ -17,6 +18,19 @@ struct cJSON;
 struct loss;
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = 12 };
+
+/* An attempt that has failed, on whichever node. */
+struct failed_attempt {
+    int attempt;          /* from 0 */
+    int rank, local_rank; /* of the first failure; -1 = a node was lost or left, no worker failed */
+    int node_rank;
+    char host[CAUSE_HOST_MAX];
+    enum worker_verdict verdict;
+    int exit_code; /* as a shell would give it */
+    uint64_t started_ms, worker_started_ms, failed_ms, ended_ms;
+    int64_t step; /* how far the workers came by their own account; -1 = not told */
+    char words[CAUSE_WORDS_MAX];
+};
 
 /* All of it is borrowed. */
 struct report {
@@ -32,8 +46,12 @@ struct report {
     const char *path;                       /* the worker's PATH, for "not found" */
     const struct worker_evidence *evidence; /* about the first failure, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
-    struct slice attempt_words;             /* of report_attempts.h, for the failed attempts but the last */
-    const struct stuck *stuck;              /* what cannot be killed, n_stuck of them */
+    const struct cause *elsewhere;       /* the first cause, when it is no worker of this node; else NULL */
+    const struct failed_attempt *failed; /* n_failed of them, the latest last */
+    size_t n_failed;
+    int64_t best_step;         /* of all attempts, -1 = no worker told */
+    const char *store_lost;    /* how, when that is the end of this node's job; else NULL */
+    const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
     const struct loss *lost;  /* output that is missing somewhere, n_lost of them */

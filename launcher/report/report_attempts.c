@@ -20,17 +20,6 @@
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* The furthest that any failed attempt came. */
-static long long best_step(const struct agent *agent)
-{
-    int n;
-    int64_t best = -1;
-    const struct agent_attempt *failed = agent_failed_attempts(agent, &n);
-    for (int i = 0; i < n; i++)
-        best = failed[i].step > best ? failed[i].step : best;
-    return (long long)best;
-}
-
 bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out)
 {
     char text[ENDING_MAX];
@@ -40,24 +29,10 @@ bool attempt_words(const struct agent_worker *cause, const struct worker_evidenc
     return ok && buf_append(out, "", 1);
 }
 
-/* The i-th of those texts, or what the exit alone tells. */
-static const char *words_of(const struct report *r, int i, const struct agent_attempt *a,
-                            char text[ENDING_MAX])
-{
-    struct slice all = r->attempt_words;
-    for (; i > 0 && all.len > 0; i--) {
-        size_t len = strlen(all.data) + 1;
-        all = slice_of((const char *)all.data + len, all.len - len);
-    }
-    if (all.len > 0)
-        return all.data;
-    ending_text(text, &a->cause);
-    return text;
-}
-
 /* Why there is no further attempt; nothing is appended when there is nothing to explain. */
-static bool no_restart_words(const struct agent *agent, struct buf *out)
+static bool no_restart_words(const struct report *r, struct buf *out)
 {
+    const struct agent *agent = r->agent;
     const int max = agent_max_restarts(agent);
     switch (agent_no_restart(agent)) {
     case RESTART_ALLOWED:
@@ -71,16 +46,22 @@ static bool no_restart_words(const struct agent *agent, struct buf *out)
         return buf_printf(
             out,
             "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
-            agent_worker(agent, agent_first_failure(agent))->exit_code, AGENT_USAGE_MS / 1000);
+            r->elsewhere != NULL ? r->elsewhere->exit_code : cause_worker(r)->exit_code,
+            AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
         return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
-                          best_step(agent));
+                          (long long)r->best_step);
     case NO_RESTART_STOPPED:
         return buf_printf(out, "the user asked to stop");
     case NO_RESTART_UNKILLABLE:
         return buf_printf(out, "a process of the failed attempt cannot be killed");
     case NO_RESTART_NOT_READY:
         return buf_printf(out, "the next attempt could not be made ready, as said above");
+    case NO_RESTART_TOO_FEW_NODES:
+        return buf_printf(out, "too few nodes are left, or joined again in time (--nnodes, %s)",
+                          r->plan->meeting.join_knob);
+    case NO_RESTART_STORE_LOST:
+        return buf_printf(out, "the store of the job is gone");
     }
     return true;
 }
@@ -92,40 +73,50 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
-static void put_attempt(const struct report *r, struct rows *rows, const char *label, int i,
-                        const struct agent_attempt *a)
+/* "rank 1", with its host when there are several; "" when no worker failed but a whole node is gone. */
+static void put_who(const struct report *r, const struct failed_attempt *a, char *out, size_t size)
 {
-    char text[ENDING_MAX], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
-    if (a->cause.verdict != WORKER_NOT_STARTED)
-        snprintf(after, sizeof(after), ", %s after its start",
-                 words_time(time, a->cause.ended_ms - a->cause.started_ms));
+    out[0] = '\0';
+    if (a->rank >= 0 && r->plan->nnodes > 1)
+        snprintf(out, size, "rank %d on %.100s: ", a->rank, a->host);
+    else if (a->rank >= 0)
+        snprintf(out, size, "rank %d: ", a->rank);
+}
+
+/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
+static void put_attempt(const struct report *r, struct rows *rows, const char *label,
+                        const struct failed_attempt *a)
+{
+    char who[128], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
+    put_who(r, a, who, sizeof(who));
+    if (a->verdict != WORKER_NOT_STARTED)
+        snprintf(after, sizeof(after), ", %s after %s start",
+                 words_time(time, a->failed_ms - a->worker_started_ms), a->rank < 0 ? "the" : "its");
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
-    rows_printf(rows, label, "attempt %d of %d: rank %d: %s%s%s", i + 1, agent_max_restarts(r->agent) + 1,
-                r->plan->workers[a->local_rank].rank, words_of(r, i, a, text), after, step);
+    rows_printf(rows, label, "attempt %d of %d: %s%s%s%s", a->attempt + 1, agent_max_restarts(r->agent) + 1,
+                who, a->words, after, step);
 }
 
 /* Those before the one that the headline tells of; all of them when the last attempt did not fail. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
-    int n, first = 0;
-    const struct agent_attempt *failed = agent_failed_attempts(r->agent, &n);
-    if (agent_first_failure(r->agent) >= 0 && n > 0)
+    size_t n = r->n_failed, first = 0;
+    if (n > 0 && (cause_first(r) >= 0 || r->elsewhere != NULL))
         n--;
     if (n > ATTEMPTS_SHOWN) {
         first = n - ATTEMPTS_SHOWN;
-        rows_printf(rows, "before", "%d earlier attempt%s failed, too", first, first == 1 ? "" : "s");
+        rows_printf(rows, "before", "%zu earlier attempt%s failed, too", first, first == 1 ? "" : "s");
     }
-    for (int i = first; i < n; i++)
-        put_attempt(r, rows, i == 0 ? "before" : "", i, &failed[i]);
+    for (size_t i = first; i < n; i++)
+        put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
 /* Said whenever restarts were asked for and there is none: without it a user waits for one. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
-    rows->ok = rows->ok && no_restart_words(r->agent, &words);
+    rows->ok = rows->ok && no_restart_words(r, &words);
     if (words.len > 0)
         rows_printf(rows, "restart", "none: %.*s", (int)words.len, (const char *)words.data);
     buf_free(&words);
@@ -157,18 +148,16 @@ void report_attempts(const struct report *r, struct rows *rows)
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
 /* As the workers' own members in report_json.c, where they have the same meaning. */
-static bool add_attempt(cJSON *array, const struct report *r, int i, const struct agent_attempt *a)
+static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
-    char text[ENDING_MAX];
     cJSON *o = json_add_object(array);
-    bool ok = o != NULL && json_add_number(o, "attempt", i) &&
-              json_add_number(o, "rank", r->plan->workers[a->local_rank].rank) &&
+    bool ok = o != NULL && json_add_number(o, "attempt", a->attempt) && json_add_number(o, "rank", a->rank) &&
               json_add_number(o, "local_rank", a->local_rank) &&
-              json_add_text(o, "verdict", verdict_name(a->cause.verdict)) &&
-              json_add_text(o, "ending", words_of(r, i, a, text)) &&
-              json_add_number(o, "exit_code", ending_code(&a->cause)) &&
+              json_add_number(o, "node_rank", a->node_rank) && json_add_text(o, "host", a->host) &&
+              json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", a->words) &&
+              json_add_number(o, "exit_code", a->exit_code) &&
               json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
-              json_add_number(o, "failed_s", seconds(r->started_ms, a->cause.ended_ms)) &&
+              json_add_number(o, "failed_s", seconds(r->started_ms, a->failed_ms)) &&
               json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
     return ok && (a->step < 0 ? json_add_null(o, "step") : json_add_number(o, "step", (double)a->step));
 }
@@ -184,12 +173,12 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
 }
 
 /* The same words as in the text, so that a search finds both. */
-static bool add_no_restart(cJSON *o, const struct agent *agent)
+static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
-    bool some = agent_no_restart(agent) != RESTART_ALLOWED;
-    bool ok = no_restart_words(agent, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
-                                                       : json_add_text(o, "not_restarted", NULL));
+    bool some = agent_no_restart(r->agent) != RESTART_ALLOWED;
+    bool ok = no_restart_words(r, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
+                                                   : json_add_text(o, "not_restarted", NULL));
     buf_free(&words);
     return ok;
 }
@@ -197,16 +186,14 @@ static bool add_no_restart(cJSON *o, const struct agent *agent)
 /* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
 bool report_attempts_json(const struct report *r, struct cJSON *o)
 {
-    int n;
-    const struct agent_attempt *failed = agent_failed_attempts(r->agent, &n);
     const char *left = r->left_waiting != NULL && r->left_waiting[0] != '\0' ? r->left_waiting : NULL;
     cJSON *attempts = cJSON_CreateArray(), *stuck = cJSON_CreateArray();
     bool ok = json_add(o, "failed_attempts", attempts);
     ok = json_add(o, "unkillable", stuck) && ok;
-    for (int i = 0; i < n && ok; i++)
-        ok = add_attempt(attempts, r, i, &failed[i]);
+    for (size_t i = 0; i < r->n_failed && ok; i++)
+        ok = add_attempt(attempts, r, &r->failed[i]);
     for (size_t i = 0; i < r->n_stuck && ok; i++)
         ok = add_stuck(stuck, &r->stuck[i]);
-    return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) &&
-           add_no_restart(o, r->agent) && json_add_text(o, "left_waiting", left);
+    return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
+           json_add_text(o, "left_waiting", left);
 }

@@ -6,9 +6,8 @@
 #include "report/report.h"
 #include "report/report_rows.h"
 
-/* Append how the first failure of an attempt ended, "exit 7" or "out of memory (SIGKILL)", and a NUL: the texts of all
- * attempts stand one behind the other in a report's `attempt_words`. `evidence` NULL = nothing more is known than the
- * exit. False when memory is short. */
+/* Append how the first failure of an attempt ended, "exit 7" or "out of memory (SIGKILL)", and a NUL. `evidence` NULL =
+ * nothing more is known than the exit. False when memory is short. */
 bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out);
 
 /* The rows; none for a job of one attempt that left nothing behind. */

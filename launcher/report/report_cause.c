@@ -11,9 +11,14 @@
  * trace of threads. */
 enum { HINT_LINES = 50 };
 
+int cause_first(const struct report *r)
+{
+    return r->elsewhere != NULL ? -1 : agent_first_failure(r->agent);
+}
+
 const struct agent_worker *cause_worker(const struct report *r)
 {
-    int first = agent_first_failure(r->agent);
+    int first = cause_first(r);
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
@@ -48,7 +53,7 @@ static bool failed_headline(const struct report *r, int first, struct buf *out)
                start_cause(&failure, out);
     }
     return buf_printf(out, "rank %d on %s failed%s: ", r->plan->workers[first].rank, r->plan->facts->host,
-                      r->plan->nproc > 1 ? " first" : "") &&
+                      r->plan->world_size > 1 ? " first" : "") &&
            end_headline(w, r->evidence, out) &&
            buf_printf(out, ", %s after its start", words_time(after, w->ended_ms - w->started_ms));
 }
@@ -60,16 +65,31 @@ bool cause_is_left_waiting(const struct report *r)
     return w != NULL && w->verdict == WORKER_VICTIM && r->left_waiting != NULL && r->left_waiting[0] != '\0';
 }
 
-/* Three stories, in the order of what a reader wants to know first: what broke, who stopped it, all went well. */
+/* The words are of the node where it happened, or of the store when it is about a whole node. */
+static bool elsewhere_headline(const struct cause *c, struct buf *out)
+{
+    char after[TIME_TEXT_MAX];
+    if (c->rank < 0)
+        return buf_printf(out, "%s", c->words);
+    return buf_printf(out, "rank %d on %s %s%s, %s after the start", c->rank, c->host,
+                      c->error != 0 ? "" : "failed first: ", c->words, words_time(after, c->after_ms));
+}
+
+/* In the order of what a reader wants to know first: what broke, here or elsewhere, who stopped it, all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
-    int first = agent_first_failure(r->agent);
+    int first = cause_first(r);
     int stop = agent_stop_signal(r->agent);
     char name[ENDING_MAX], after[TIME_TEXT_MAX];
     if (cause_is_left_waiting(r))
         return buf_printf(out, "%s", r->left_waiting);
+    if (r->elsewhere != NULL)
+        return elsewhere_headline(r->elsewhere, out);
     if (first >= 0)
         return failed_headline(r, first, out);
+    if (r->store_lost != NULL)
+        return buf_printf(out, "lost the store of the job at %s:%d: %s", r->plan->master_addr,
+                          r->plan->master_port, r->store_lost);
     words_time(after, r->ended_ms - r->started_ms);
     if (stop == 0)
         return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
@@ -152,13 +172,24 @@ size_t cause_last_lines(const struct report *r, int local_rank, size_t max, stru
     return n;
 }
 
+/* What the other node sent of its last words. */
+static void cause_lines_elsewhere(const struct cause *c, struct buf *out)
+{
+    for (int i = 0; i < c->n_lines; i++)
+        buf_printf(out, "%s\n", c->lines[i]);
+}
+
 /* The error file speaks first: it is the worker's own summary. */
 const char *cause_hint(const struct report *r)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    int first = agent_first_failure(r->agent);
+    int first = cause_first(r);
     const char *hint = r->error != NULL ? hint_for(slice_str(r->error->message)) : NULL;
+    if (hint == NULL && r->elsewhere != NULL)
+        cause_lines_elsewhere(r->elsewhere, &lines);
+    if (hint == NULL && lines.len > 0)
+        hint = hint_for(buf_slice(&lines));
     if (hint == NULL && first >= 0 && cause_last_lines(r, first, HINT_LINES, &lines, &from_stdout) > 0)
         hint = hint_for(buf_slice(&lines));
     buf_free(&lines);

@@ -5,7 +5,10 @@
 
 #include "report/report.h"
 
-/* The worker that the report is about, NULL when none failed. */
+/* Local rank of the first failure, -1 when none failed, or first a worker of another node. */
+int cause_first(const struct report *r);
+
+/* That worker; NULL = none. */
 const struct agent_worker *cause_worker(const struct report *r);
 
 /* The one sentence that begins the report, without newline. */

@@ -20,9 +20,13 @@ enum { REPORT_SCHEMA = 1 }; /* grows when a member changes its meaning; new memb
 /* One word for a script to branch on. */
 static const char *outcome(const struct report *r)
 {
-    int first = agent_first_failure(r->agent);
-    if (first >= 0)
-        return agent_worker(r->agent, first)->verdict == WORKER_NOT_STARTED ? "not_started" : "failed";
+    const struct agent_worker *w = cause_worker(r);
+    if (w != NULL)
+        return w->verdict == WORKER_NOT_STARTED ? "not_started" : "failed";
+    if (r->elsewhere != NULL)
+        return r->elsewhere->error != 0 ? "not_started" : "failed";
+    if (r->store_lost != NULL)
+        return "store_lost";
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
@@ -149,15 +153,53 @@ static bool add_last_lines(cJSON *f, const struct report *r, int local_rank)
     return ok;
 }
 
+static bool add_lines_elsewhere(cJSON *f, const struct cause *c)
+{
+    struct buf lines = { 0 };
+    bool ok = true;
+    for (int i = 0; i < c->n_lines && ok; i++)
+        ok = buf_printf(&lines, "%s\n", c->lines[i]);
+    ok = ok && json_add_text(f, "last_lines_from", "stderr") &&
+         json_add_bytes(f, "last_lines", buf_slice(&lines));
+    buf_free(&lines);
+    return ok;
+}
+
+/* The same members as of a worker here, as far as the other node has told. */
+static bool add_failure_elsewhere(cJSON *o, const struct report *r)
+{
+    const struct cause *c = r->elsewhere;
+    const enum worker_verdict verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
+    cJSON *f = cJSON_CreateObject();
+    bool ok = json_add(o, "first_failure", f) && json_add_number(f, "rank", c->rank) &&
+              json_add_number(f, "local_rank", c->local_rank) && json_add_text(f, "host", c->host) &&
+              json_add_number(f, "node_rank", c->node_rank) &&
+              json_add_text(f, "verdict", verdict_name(verdict)) && json_add_text(f, "ending", c->words) &&
+              json_add_number(f, "exit_code", cause_code(c));
+    if (c->pid > 0)
+        ok = ok && json_add_number(f, "pid", c->pid);
+    if (c->signal != 0)
+        ok = ok && json_add_signal(f, c->signal);
+    if (c->error != 0)
+        ok = ok && json_add_number(f, "errno", c->error);
+    return ok && json_add_null(f, "cause") && json_add_null(f, "remedy") && json_add_null(f, "core") &&
+           json_add_text(f, "hint", cause_hint(r)) && json_add(f, "evidence", cJSON_CreateObject()) &&
+           json_add_null(f, "error") && json_add_text(f, "log_dir", c->log[0] != '\0' ? c->log : NULL) &&
+           add_lines_elsewhere(f, c);
+}
+
 /* The worker's members as in `workers`, and what only the first cause has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
-    int first = agent_first_failure(r->agent);
+    int first = cause_first(r);
+    if (r->elsewhere != NULL && r->elsewhere->rank >= 0)
+        return add_failure_elsewhere(o, r);
     if (first < 0)
         return json_add_null(o, "first_failure");
     cJSON *f = cJSON_CreateObject();
     return json_add(o, "first_failure", f) && json_add_number(f, "rank", r->plan->workers[first].rank) &&
            json_add_number(f, "local_rank", first) && json_add_text(f, "host", r->plan->facts->host) &&
+           json_add_number(f, "node_rank", r->plan->node_rank) &&
            add_ending(f, r, agent_worker(r->agent, first)) && add_made(f, r, "cause", cause_why) &&
            add_made(f, r, "remedy", cause_remedy) && add_made(f, r, "core", cause_core) &&
            json_add_text(f, "hint", cause_hint(r)) && add_evidence(f, r) && add_error(f, r) &&
@@ -199,6 +241,9 @@ static bool add_job(cJSON *o, const struct report *r)
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
            add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
            json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
+           json_add_number(o, "node_rank", r->plan->node_rank) &&
+           json_add_number(o, "nnodes", r->plan->nnodes) &&
+           json_add_text(o, "ended_by", r->elsewhere != NULL ? r->elsewhere->why : NULL) &&
            json_add_number(o, "duration_s", (double)(r->ended_ms - r->started_ms) / 1000.0) &&
            json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&
            json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&

@@ -7,6 +7,8 @@
 #define EXIT_CODE_LIST(X)                                                                               \
     X(0, OK, "every worker ended with 0")                                                               \
     X(2, USAGE, "the command line is wrong; nothing was started")                                       \
+    X(123, STORE_LOST,                                                                                  \
+      "the store is gone, with the launcher or host that held it: this node stopped its workers")       \
     X(124, UNKILLABLE,                                                                                  \
       "a process cannot be killed, it hangs in the kernel: named in the report, and left behind")       \
     X(125, DDPRUN, "ddprun itself failed: no port, no memory, a log directory that cannot be made ...") \

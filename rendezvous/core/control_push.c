@@ -141,6 +141,8 @@ static void fill_verdict(const struct job *job, const struct rdzv_tell *tell, cJ
     add_number(o, "attempt", tell->attempt);
     add_number(o, "backoff_ms", tell->backoff_ms);
     cJSON_AddStringToObject(o, "no_restart", rdzv_no_restart_word(tell->no_restart));
+    cJSON_AddNumberToObject(o, "step", (double)tell->step);
+    cJSON_AddNumberToObject(o, "best_step", (double)tell->best_step);
     cJSON *codes = cJSON_AddObjectToObject(o, "exit");
     cJSON_AddNumberToObject(codes, "first", tell->exit.first);
     cJSON_AddNumberToObject(codes, "max", tell->exit.max);

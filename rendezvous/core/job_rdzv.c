@@ -36,7 +36,7 @@ static int64_t progress(void *user)
 {
     const struct job *job = user;
     const struct slot *at = NULL;
-    struct slice key, value, prefix = slice_str(PROGRESS_KEY);
+    struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d put it in front */
     int64_t best = -1, step;
     while (store_next(job->store, &at, &key, &value))
         if (key.len > prefix.len && slice_equal(slice_of(key.data, prefix.len), prefix) &&

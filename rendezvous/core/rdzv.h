@@ -176,6 +176,8 @@ struct rdzv_tell {
     uint32_t attempt;    /* of the next round, if there is one */
     uint64_t backoff_ms; /* before it */
     enum rdzv_no_restart no_restart;
+    int64_t step,
+        best_step; /* how far the round came, and the furthest of all; -1 = not told, or not asked */
     struct rdzv_exit exit;
 };
 

@@ -123,6 +123,8 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                .why = why,
                                .cause = r->has_cause ? &r->cause : NULL,
                                .attempt = r->round,
+                               .step = r->restarts.step,
+                               .best_step = r->restarts.best_step,
                                .no_restart = r->no_restart,
                                .exit = { .first = first,
                                          .max = r->max_code > first ? r->max_code : first,

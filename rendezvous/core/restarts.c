@@ -12,12 +12,14 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .max_no_progress = rules->max_no_progress,
                             .backoff_ms = rules->backoff_ms,
                             .backoff_cap_ms = rules->backoff_cap_ms,
+                            .step = -1,
                             .best_step = -1 };
 }
 
 /* The reason that helps the user most comes first: the budget is the last to be named. */
 enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
+    a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
@@ -31,6 +33,7 @@ enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause
  * has come no further. */
 enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step)
 {
+    a->step = step;
     bool judged = a->best_step >= 0;
     if (step > a->best_step) {
         a->best_step = step;

@@ -12,6 +12,7 @@ struct restarts {
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms;
     uint32_t failed;   /* attempts; a round that ended for another reason is not one */
+    int64_t step;      /* how far the latest came, if that was asked; -1 = no worker told */
     int64_t best_step; /* of all attempts so far; -1 = none was told */
     uint32_t standing; /* attempts in a row, up to the latest, that did not get beyond best_step */
 };

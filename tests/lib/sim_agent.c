@@ -9,7 +9,7 @@
 
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms)
 {
-    asim_init_with(sim, &(struct agent_options){ .nproc = nproc, .grace_ms = grace_ms });
+    asim_init_with(sim, &(struct agent_options){ .nproc = nproc, .grace_ms = grace_ms, .linger_ms = 1000 });
 }
 
 void asim_init_with(struct asim *sim, const struct agent_options *options)
@@ -19,8 +19,6 @@ void asim_init_with(struct asim *sim, const struct agent_options *options)
     cr_assert_not_null(sim->agent);
     for (int r = 0; r < sim->nproc; r++)
         sim->worker[r].lives_ms = ASIM_FOR_EVER;
-    for (int i = 0; i < ASIM_ATTEMPTS; i++)
-        sim->step[i] = -1;
 }
 
 void asim_free(struct asim *sim)
@@ -39,6 +37,21 @@ static void schedule(struct asim *sim, uint64_t at_ms, struct agent_event event)
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal)
 {
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_STOP, .signal = signal });
+}
+
+void asim_told_at(struct asim *sim, uint64_t at_ms, int code)
+{
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = code });
+}
+
+void asim_lost_at(struct asim *sim, uint64_t at_ms)
+{
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_STORE_LOST });
+}
+
+void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict)
+{
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_VERDICT, .verdict = *verdict });
 }
 
 /* --- what wishes do in this little world ---------------------------------------------------------------- */
@@ -119,23 +132,77 @@ static void check_nothing_left(const struct asim *sim)
     cr_assert_eq(sim->daemons + sim->stubborn_daemons, 0, "something is left");
 }
 
-static void ask_progress(struct asim *sim)
+/* --- the store ------------------------------------------------------------------------------------------ */
+
+static void tell_failed(struct asim *sim, int r)
 {
-    check_nothing_left(sim);
-    schedule(sim, sim->now_ms,
-             (struct agent_event){ .type = AGENT_PROGRESS, .step = sim->step[sim->attempt] });
+    cr_assert_not(sim->told_failed, "the first failure is told once");
+    cr_assert_eq(r, agent_first_failure(sim->agent));
+    sim->told_failed = true;
+    sim->cause_code = ending_code(agent_worker(sim->agent, r));
+    buf_printf(&sim->trace, "          tell: worker %d failed\n", r);
 }
 
-static void prepare(struct asim *sim)
+static void tell_exited(struct asim *sim, int r)
+{
+    cr_assert(sim->started[r] && !sim->told_exit[r]);
+    sim->told_exit[r] = true;
+}
+
+/* A job of one node: what this agent tells is all there is to know. */
+static void tell_end(struct asim *sim, const char *word)
+{
+    const bool again = sim->told_failed && !sim->left && sim->restarts > 0 && !agent_is_stuck(sim->agent) &&
+                       agent_never_again(sim->agent) == RESTART_ALLOWED;
+    const enum no_restart never = agent_never_again(sim->agent);
+    const int code = sim->cause_code;
+    const struct agent_verdict verdict = { .restart = again,
+                                           .backoff_ms = sim->backoff_ms,
+                                           .no_restart = sim->left                    ? NO_RESTART_STOPPED
+                                                         : never != RESTART_ALLOWED   ? never
+                                                         : agent_is_stuck(sim->agent) ? NO_RESTART_UNKILLABLE
+                                                                                      : NO_RESTART_USED_UP,
+                                           .exit_first = code,
+                                           .exit_max = code,
+                                           .exit_rank0 = code };
+    cr_assert_not(sim->told_end && strcmp(word, "done") == 0, "only `stopped` may follow another word");
+    cr_assert_not(sim->lost, "to a store that is lost");
+    if (!agent_is_stuck(sim->agent))
+        check_nothing_left(sim);
+    sim->told_end = true;
+    buf_printf(&sim->trace, "          tell: %s\n", word);
+    if (sim->verdict_ms != ASIM_FOR_EVER)
+        asim_verdict_at(sim, sim->now_ms + sim->verdict_ms, &verdict);
+}
+
+static void drain(struct asim *sim)
+{
+    check_nothing_left(sim);
+    buf_printf(&sim->trace, "          take the last output\n");
+    schedule(sim, sim->now_ms, (struct agent_event){ .type = AGENT_DRAINED });
+}
+
+static void leave(struct asim *sim)
+{
+    cr_assert_not(sim->left);
+    sim->left = true;
+    buf_printf(&sim->trace, "          leave\n");
+}
+
+static void join(struct asim *sim)
 {
     check_nothing_left(sim);
     sim->attempt++;
+    sim->restarts--;
     cr_assert_lt(sim->attempt, ASIM_ATTEMPTS);
-    sim->next_spawn = 0;
+    sim->next_spawn = sim->cause_code = 0;
+    sim->told_failed = sim->told_end = false;
     memset(sim->started, 0, sizeof(sim->started));
-    memset(sim->told_store, 0, sizeof(sim->told_store));
+    memset(sim->told_exit, 0, sizeof(sim->told_exit));
+    buf_printf(&sim->trace, "          join again\n");
     schedule(sim, sim->now_ms,
-             (struct agent_event){ .type = sim->not_ready ? AGENT_NOT_READY : AGENT_START });
+             (struct agent_event){ .type = sim->not_ready ? AGENT_NOT_READY : AGENT_START,
+                                   .attempt = sim->attempt });
 }
 
 static void carry_out(struct asim *sim, const struct agent_wish *wish)
@@ -157,21 +224,37 @@ static void carry_out(struct asim *sim, const struct agent_wish *wish)
         buf_printf(&sim->trace, "          %s to what is left\n", name);
         signal_rest(sim, wish->signal);
         break;
-    case WISH_TELL_STORE:
-        cr_assert(sim->started[r] && !sim->told_store[r]);
-        sim->told_store[r] = true;
+    case WISH_TELL_FAILED:
+        tell_failed(sim, r);
         break;
-    case WISH_ASK_PROGRESS:
-        buf_printf(&sim->trace, "          how far did it come?\n");
-        ask_progress(sim);
+    case WISH_TELL_EXITED:
+        tell_exited(sim, r);
+        break;
+    case WISH_DRAIN:
+        drain(sim);
+        break;
+    case WISH_TELL_CAUSE:
+        cr_assert(sim->told_failed);
+        buf_printf(&sim->trace, "          tell: why it failed\n");
+        break;
+    case WISH_TELL_STOPPED:
+        tell_end(sim, "stopped");
+        break;
+    case WISH_TELL_DONE:
+        tell_end(sim, "done");
+        break;
+    case WISH_LEAVE:
+        leave(sim);
+        break;
+    case WISH_SAY_WAITING:
+        buf_printf(&sim->trace, "          say that others are waited for\n");
         break;
     case WISH_SAY_RESTART:
         buf_printf(&sim->trace, "          again in %llu ms\n",
                    (unsigned long long)agent_backoff(sim->agent));
         break;
-    case WISH_PREPARE:
-        buf_printf(&sim->trace, "          make ready for attempt %d\n", agent_attempt(sim->agent) + 1);
-        prepare(sim);
+    case WISH_JOIN:
+        join(sim);
         break;
     case WISH_FINISH:
         buf_printf(&sim->trace, "          finish with %d\n", wish->exit_code);
@@ -182,6 +265,14 @@ static void carry_out(struct asim *sim, const struct agent_wish *wish)
 }
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
+
+static const char *const plain_events[AGENT_EVENTS] = { [AGENT_START] = "begin",
+                                                        [AGENT_ALONE] = "nothing is left",
+                                                        [AGENT_DRAINED] = "all output is taken",
+                                                        [AGENT_VERDICT] = "the verdict",
+                                                        [AGENT_STORE_LOST] = "the store is lost",
+                                                        [AGENT_NOT_READY] = "it cannot be made ready",
+                                                        [AGENT_TICK] = "time is up" };
 
 static void trace_event(struct asim *sim, const struct agent_event *e)
 {
@@ -201,15 +292,11 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
         signal_name(text, e->signal);
         buf_printf(&sim->trace, "the user sends %s\n", text);
         break;
-    case AGENT_PROGRESS:
-        buf_printf(&sim->trace, e->step < 0 ? "nobody told\n" : "to step %lld\n", (long long)e->step);
+    case AGENT_TOLD_TO_STOP:
+        buf_printf(&sim->trace, "the store says stop: exit %d\n", e->exit_code);
         break;
     default:
-        buf_printf(&sim->trace, "%s\n",
-                   e->type == AGENT_START       ? "begin"
-                   : e->type == AGENT_TICK      ? "time is up"
-                   : e->type == AGENT_NOT_READY ? "it cannot be made ready"
-                                                : "nothing is left");
+        buf_printf(&sim->trace, "%s\n", plain_events[e->type]);
     }
 }
 
@@ -227,6 +314,10 @@ static void feed(struct asim *sim, const struct agent_event *e)
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;
+    if (e->type == AGENT_STORE_LOST)
+        sim->lost = true;
+    if (e->type == AGENT_VERDICT || e->type == AGENT_TOLD_TO_STOP)
+        return !sim->lost;
     if (e->type != AGENT_EXITED)
         return true;
     if (!sim->alive[r] || attempt != sim->attempt)

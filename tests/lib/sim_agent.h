@@ -1,4 +1,5 @@
-/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event.
+/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event, and a store that
+ * answers it as for a job of one node unless the test says otherwise.
  *
  * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as
  * a trace, one line per event at its left edge and the agent's wishes indented below it. Each wish is also
@@ -37,16 +38,21 @@ struct asim {
     struct agent *agent;
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
-    int good_from;               /* in attempts from this one on, all workers end with 0 after a second */
-    int64_t step[ASIM_ATTEMPTS]; /* how far each attempt comes; asim_init says that none tells */
-    bool not_ready;              /* no attempt after the first can be made ready */
-    bool immortal_daemons;       /* what is left behind does not die of SIGKILL either */
+    int good_from; /* in attempts from this one on, all workers end with 0 after a second */
+    int restarts;  /* that the store grants, each after backoff_ms */
+    uint64_t backoff_ms;
+    uint64_t verdict_ms;   /* from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never comes */
+    bool not_ready;        /* no attempt after the first can be made ready */
+    bool immortal_daemons; /* what is left behind does not die of SIGKILL either */
     int attempt;
     uint64_t now_ms;
     struct asim_event queue[ASIM_EVENTS];
     size_t n_queue;
     uint64_t order;
-    bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_store[ASIM_WORKERS];
+    bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
+    bool told_failed, told_end, left; /* the store; the first two of the attempt */
+    bool lost;                        /* the store is */
+    int cause_code;                   /* what the store was told of, 0 = no failure */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;
@@ -61,6 +67,11 @@ void asim_free(struct asim *sim);
 
 /* The user's request to stop at that time. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
+
+/* The store tells of another node's failure at that time, the job would exit with `code`; it is lost; its verdict comes. */
+void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
+void asim_lost_at(struct asim *sim, uint64_t at_ms);
+void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 
 /* Play until the agent is done. Fails the test when it never is, or wishes for something senseless. */
 void asim_run(struct asim *sim);

@@ -34,6 +34,8 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          SIGTERM to what is left\n"
                       "          SIGCONT to what is left\n"
                       "[  5000] nothing is left\n"
+                      "          tell: done\n"
+                      "[  5000] the verdict\n"
                       "          finish with 0\n");
 }
 
@@ -50,12 +52,18 @@ Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini =
                       "          start worker 1\n"
                       "[     0] worker 1 runs\n"
                       "[  1000] worker 1: exit 7, failed\n"
+                      "          tell: worker 1 failed\n"
                       "          SIGTERM to worker 0\n"
                       "          SIGCONT to worker 0\n"
                       "[  1200] worker 0: killed by SIGTERM (signal 15), consequence\n"
                       "          SIGTERM to what is left\n"
                       "          SIGCONT to what is left\n"
                       "[  1200] nothing is left\n"
+                      "          take the last output\n"
+                      "[  1200] all output is taken\n"
+                      "          tell: why it failed\n"
+                      "          tell: stopped\n"
+                      "[  1200] the verdict\n"
                       "          finish with 7\n");
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
@@ -73,6 +81,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          start worker 1\n"
                       "[     0] worker 1 runs\n"
                       "[  1000] worker 0: killed by SIGSEGV (signal 11), failed\n"
+                      "          tell: worker 0 failed\n"
                       "          SIGTERM to worker 1\n"
                       "          SIGCONT to worker 1\n"
                       "[ 31000] time is up\n"
@@ -81,6 +90,11 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "[ 31000] worker 1: killed by SIGKILL (signal 9), consequence\n"
                       "          SIGKILL to what is left\n"
                       "[ 31000] nothing is left\n"
+                      "          take the last output\n"
+                      "[ 31000] all output is taken\n"
+                      "          tell: why it failed\n"
+                      "          tell: stopped\n"
+                      "[ 31000] the verdict\n"
                       "          finish with 139\n");
 }
 
@@ -97,6 +111,7 @@ Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
                       "          start worker 1\n"
                       "[     0] worker 1 runs\n"
                       "[  2000] the user sends SIGINT\n"
+                      "          leave\n"
                       "          SIGINT to worker 0\n"
                       "          SIGCONT to worker 0\n"
                       "          SIGINT to worker 1\n"
@@ -106,6 +121,8 @@ Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
                       "          SIGTERM to what is left\n"
                       "          SIGCONT to what is left\n"
                       "[  5000] nothing is left\n"
+                      "          tell: stopped\n"
+                      "[  5000] the verdict\n"
                       "          finish with 130\n");
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
@@ -122,6 +139,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          start worker 0\n"
                       "[     0] worker 0 runs\n"
                       "[  2000] the user sends SIGINT\n"
+                      "          leave\n"
                       "          SIGINT to worker 0\n"
                       "          SIGCONT to worker 0\n"
                       "[  2500] the user sends SIGINT\n"
@@ -130,6 +148,8 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "[  2500] worker 0: killed by SIGKILL (signal 9), consequence\n"
                       "          SIGKILL to what is left\n"
                       "[  2500] nothing is left\n"
+                      "          tell: stopped\n"
+                      "[  2500] the verdict\n"
                       "          finish with 130\n");
 }
 
@@ -144,12 +164,18 @@ Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
                       "[     0] worker 0 runs\n"
                       "          start worker 1\n"
                       "[     0] worker 1: could not be started: No such file or directory, not_started\n"
+                      "          tell: worker 1 failed\n"
                       "          SIGTERM to worker 0\n"
                       "          SIGCONT to worker 0\n"
                       "[     0] worker 0: killed by SIGTERM (signal 15), consequence\n"
                       "          SIGTERM to what is left\n"
                       "          SIGCONT to what is left\n"
                       "[     0] nothing is left\n"
+                      "          take the last output\n"
+                      "[     0] all output is taken\n"
+                      "          tell: why it failed\n"
+                      "          tell: stopped\n"
+                      "[     0] the verdict\n"
                       "          finish with 127\n");
     cr_assert_eq(agent_worker(sim.agent, 2)->verdict, WORKER_PENDING);
 }
@@ -169,6 +195,8 @@ Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
                       "[  6000] time is up\n"
                       "          SIGKILL to what is left\n"
                       "[  6000] nothing is left\n"
+                      "          tell: done\n"
+                      "[  6000] the verdict\n"
                       "          finish with 0\n");
 }
 
@@ -184,12 +212,18 @@ Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_w
                       "          start worker 1\n"
                       "[     0] worker 1 runs\n"
                       "[  1000] worker 0: killed by SIGABRT (signal 6), failed\n"
+                      "          tell: worker 0 failed\n"
                       "          SIGTERM to worker 1\n"
                       "          SIGCONT to worker 1\n"
                       "[  1000] worker 1: exit 9, failed\n"
                       "          SIGTERM to what is left\n"
                       "          SIGCONT to what is left\n"
                       "[  1000] nothing is left\n"
+                      "          take the last output\n"
+                      "[  1000] all output is taken\n"
+                      "          tell: why it failed\n"
+                      "          tell: stopped\n"
+                      "[  1000] the verdict\n"
                       "          finish with 134\n");
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
@@ -205,12 +239,15 @@ Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done
                       "          start worker 0\n"
                       "[     0] worker 0 runs\n"
                       "[   500] the user sends SIGTERM\n"
+                      "          leave\n"
                       "          SIGTERM to worker 0\n"
                       "          SIGCONT to worker 0\n"
                       "[  1500] time is up\n"
                       "          SIGKILL to worker 0\n"
                       "          SIGKILL to what is left\n"
                       "[  3000] time is up\n"
+                      "          tell: stopped\n"
+                      "[  3000] the verdict\n"
                       "          finish with 124\n");
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
 }
@@ -265,7 +302,7 @@ static void check_end(const struct asim *s)
         const struct agent_worker *w = agent_worker(s->agent, r);
         cr_assert_eq(w->verdict == WORKER_ALIVE, s->alive[r] && s->started[r]);
         cr_assert(!s->alive[r] || s->worker[r].stuck, "finished with worker %d alive", r);
-        cr_assert_eq(s->told_store[r], s->started[r] && !s->alive[r]);
+        cr_assert_eq(s->told_exit[r], s->started[r] && !s->alive[r]);
         if (w->verdict == WORKER_FAILED && agent_stop_signal(s->agent) == 0) {
             cr_assert_geq(first, 0);
             cr_assert_leq(agent_worker(s->agent, first)->ended_ms, w->ended_ms);

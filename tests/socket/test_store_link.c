@@ -17,15 +17,79 @@ TestSuite(store_link, .timeout = 30);
 static uv_loop_t loop;
 static struct store_server *server;
 static struct store_link *link_;
-static int ready, lost, asked, left;
-static int64_t step;
+static int ready, joined, refused, lost, left, told, judged, silent_ms;
+static struct heard_round heard;
+static struct heard_verdict verdict;
+static struct cause cause;
 static char left_words[128];
-static char why_lost[512];
+static char why_lost[512], why_refused[1024];
 
-static void on_ready(void *user)
+/* One node with two workers, of a job of one node. */
+static struct cli cli = { .nproc = { .kind = NPROC_NUMBER }, .grace_ms = 1000 };
+static struct plan_facts facts = { .host = "n1" };
+static struct plan plan = { .cli = &cli,
+                            .facts = &facts,
+                            .job = "myjob",
+                            .nproc = 2,
+                            .meeting = { .nnodes_min = 1,
+                                         .nnodes_max = 1,
+                                         .join_ms = 60000,
+                                         .last_call_ms = 100,
+                                         .node_timeout_ms = 3000,
+                                         .command = "0123456789abcdef" } };
+
+static void on_round(void *user, const struct heard_round *round)
 {
     (void)user;
     ready++;
+    heard = *round;
+}
+
+static void on_waiting(void *user, const struct heard_waiting *waiting)
+{
+    (void)user, (void)waiting;
+}
+
+static void on_told(void *user, const struct cause *why)
+{
+    (void)user;
+    told++;
+    cause = *why;
+}
+
+static void on_verdict(void *user, const struct heard_verdict *v)
+{
+    (void)user;
+    judged++;
+    verdict = *v;
+}
+
+static void on_findings(void *user, const cJSON *push)
+{
+    (void)user, (void)push;
+}
+
+static void on_joined(void *user, bool spare)
+{
+    (void)user, (void)spare;
+    joined++;
+}
+
+static void on_refused(void *user, const char *code, const char *why, const char *advice)
+{
+    (void)user;
+    refused++;
+    snprintf(why_refused, sizeof(why_refused), "%s: %s; %s", code, why, advice);
+}
+
+static void on_beat(void *user, cJSON *workers)
+{
+    (void)user, (void)workers;
+}
+
+static void on_status(void *user, const cJSON *answer)
+{
+    (void)user, (void)answer;
 }
 
 static void on_lost(void *user, const char *why)
@@ -33,13 +97,6 @@ static void on_lost(void *user, const char *why)
     (void)user;
     lost++;
     snprintf(why_lost, sizeof(why_lost), "%s", why);
-}
-
-static void on_progress(void *user, int64_t furthest)
-{
-    (void)user;
-    asked++;
-    step = furthest;
 }
 
 static void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
@@ -61,15 +118,24 @@ static void open_link(int port)
 {
     struct ddp_err err;
     const struct store_link_options options = { .loop = &loop,
+                                                .fd = -1,
                                                 .address = "127.0.0.1",
                                                 .port = port,
-                                                .job = "myjob",
-                                                .host = "n1",
-                                                .world_size = 2,
-                                                .ready = on_ready,
-                                                .lost = on_lost,
-                                                .progress = on_progress,
-                                                .left_waiting = on_left_waiting };
+                                                .plan = &plan,
+                                                .who = { .pid = getpid(), .boot_id = "boot" },
+                                                .beat_ms = 200,
+                                                .silent_ms = (uint64_t)silent_ms,
+                                                .calls = { .round = on_round,
+                                                           .waiting = on_waiting,
+                                                           .stop = on_told,
+                                                           .verdict = on_verdict,
+                                                           .findings = on_findings,
+                                                           .joined = on_joined,
+                                                           .refused = on_refused,
+                                                           .beat = on_beat,
+                                                           .status = on_status,
+                                                           .left_waiting = on_left_waiting,
+                                                           .lost = on_lost } };
     cr_assert_eq(store_link_open(&options, &link_, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -127,10 +193,10 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_started(link_, 1, 1, 4711);
+    store_link_mention(link_, say_started(1, 1, 4711, "n1"));
     work_ms(100);
     expect_state(1, "never_connected");
-    store_link_exited(link_, 1, 4711, 0, 9);
+    store_link_tell(link_, say_exited(1, 4711, 0, 9));
     work_ms(100);
     expect_state(1, "exited");
     cr_expect_eq(lost, 0, "%s", why_lost);
@@ -140,12 +206,14 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
 /* What is asked for before the connection stands is not forgotten. */
 Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_all)
 {
+    plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
+    plan.meeting.node_rank = 1;
     open_link(store_server_port(server));
-    store_link_started(link_, 0, 0, 99);
-    store_link_exited(link_, 0, 99, 3, 0);
-    until(&ready);
-    work_ms(100);
-    expect_state(0, "exited");
+    store_link_tell(link_, say_leave(15, "the user"));
+    until(&judged);
+    cr_expect_eq(ready, 0);
+    cr_expect_not(verdict.what.restart);
+    cr_expect_eq(verdict.what.exit_first, 128 + 15);
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
@@ -213,41 +281,79 @@ static bool has(struct ddp_store *store, const char *key)
     return all;
 }
 
-Test(store_link, a_new_attempt_begins_without_the_keys_of_the_old, .init = start_server, .fini = close_all)
+static const struct cause failure = { .rank = 1,
+                                      .local_rank = 1,
+                                      .pid = 4711,
+                                      .exit_code = 7,
+                                      .words = "exit 7",
+                                      .n_lines = 1,
+                                      .lines = { "last words" } };
+
+Test(store_link, the_round_is_told_with_the_join, .init = start_server, .fini = close_all)
 {
+    open_link(store_server_port(server));
+    until(&ready);
+    cr_expect_eq(joined, 1);
+    cr_expect_eq(heard.round, 1);
+    cr_expect_eq(heard.attempt, 0);
+    cr_expect_eq(heard.nnodes, 1);
+    cr_expect_eq(heard.world_size, 2);
+    cr_expect_eq(heard.n_nodes, 1);
+    cr_expect_str_eq(heard.nodes[0].host, "n1");
+}
+
+Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init = start_server,
+     .fini = close_all)
+{
+    cli.max_restarts = 1;
     open_link(store_server_port(server));
     until(&ready);
     struct ddp_store *worker = connect_as(NULL, -1, 0);
     set(worker, "old", "x");
-    cr_assert(has(worker, "old"));
+    set(worker, "ddprun/progress/0", "99");
+    set(worker, "ddprun/progress/1", "100");
+    set(worker, "ddprun/progress/7", "many");
+    cr_assert(has(worker, "ddprun/progress/7")); /* SET has no answer, this one comes after all of them */
     ddp_store_close(worker);
+    store_link_tell(link_, say_failure("failed", &failure, RESTART_ALLOWED));
+    store_link_tell(link_, say_failure("cause", &failure, RESTART_ALLOWED));
+    store_link_tell(link_, say_stopped(false, 7, -1));
+    until(&judged);
+    cr_expect(verdict.what.restart);
+    cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
+    cr_expect_eq(verdict.cause.rank, 1);
+    cr_expect_str_eq(verdict.cause.words, "exit 7");
+    cr_expect_str_eq(verdict.cause.lines[0], "last words");
     ready = 0;
-    store_link_attempt(link_, 1);
+    store_link_join(link_);
     until(&ready);
+    cr_expect_eq(heard.attempt, 1);
     worker = connect_as("worker", 1, 1);
     cr_expect_not(has(worker, "old"));
     ddp_store_close(worker);
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-Test(store_link, the_rank_that_came_furthest_counts, .init = start_server, .fini = close_all)
+/* It crossed the store's own word about the end of the round. */
+Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_ask_progress(link_);
-    until(&asked);
-    cr_expect_eq(step, -1, "nobody has told a step");
-    struct ddp_store *worker = connect_as("worker", 1, 0);
-    set(worker, "ddprun/progress/0", "99");
-    set(worker, "ddprun/progress/1", "100");
-    set(worker, "ddprun/progress/7", "many");
-    set(worker, "ddprun/progress/8", "-3");
-    cr_assert(has(worker, "ddprun/progress/8")); /* SET has no answer, this one comes after all of them */
-    asked = 0;
-    store_link_ask_progress(link_);
-    until(&asked);
-    cr_expect_eq(step, 100);
-    ddp_store_close(worker);
+    store_link_tell(link_, say("done"));
+    until(&judged);
+    store_link_tell(link_, say_stopped(false, 0, -1));
+    work_ms(100);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+    cr_expect_eq(verdict.what.exit_first, 0);
+}
+
+Test(store_link, a_node_that_does_not_fit_is_refused_with_the_reason, .init = start_server, .fini = close_all)
+{
+    plan.meeting.node_rank = 3;
+    open_link(store_server_port(server));
+    until(&refused);
+    cr_expect_not_null(strstr(why_refused, "NODE_RANK_TOO_HIGH: "), "%s", why_refused);
+    cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
 Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_server, .fini = close_all)
@@ -255,8 +361,8 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     struct ddp_err err;
     open_link(store_server_port(server));
     until(&ready);
-    store_link_started(link_, 0, 0, 4711);
-    store_link_exited(link_, 0, 4711, 0, 0);
+    store_link_mention(link_, say_started(0, 0, 4711, "n1"));
+    store_link_tell(link_, say_exited(0, 4711, 0, 0));
     work_ms(100);
     cr_expect_eq(left, 0, "nobody waits for it");
     struct ddp_store *worker = connect_as("worker", 1, 0);
@@ -321,14 +427,21 @@ Test(store_link, a_web_server_is_no_store, .init = start_server, .fini = close_a
 
 Test(store_link, a_refusal_is_told_in_the_stores_words, .init = start_server, .fini = close_all)
 {
-    static const char refused[] = "\1\4\0\0\0\0\0\0\0full";
-    expect_lost(refused, sizeof(refused) - 1, "refused this agent: full");
+    static const char no[] = "\1\4\0\0\0\0\0\0\0full";
+    expect_lost(no, sizeof(no) - 1, "refused this agent: full");
 }
 
 Test(store_link, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini = close_all)
 {
     static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
     expect_lost(nonsense, sizeof(nonsense) - 1, "said no");
+}
+
+/* The connection stands, its owner hangs. */
+Test(store_link, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
+{
+    silent_ms = 600;
+    expect_lost("", 0, "said nothing for 0.6 s");
 }
 
 /* --- a store that does not take our messages --------------------------------------------------------------------- */
@@ -338,7 +451,7 @@ enum { ROUND = 1000, ROUNDS_MAX = 1000 };
 static void tell_much(void)
 {
     for (int i = 0; i < ROUND; i++)
-        store_link_exited(link_, i, i, 0, 0);
+        store_link_tell(link_, say_exited(i, i, 0, 0));
 }
 
 Test(store_link, a_store_that_does_not_read_is_lost_before_memory_is, .init = start_server, .fini = close_all)

@@ -21,16 +21,27 @@ static const struct agent_wish *at(struct agent *a, uint64_t now_ms, enum agent_
     return agent_step(a, &e, &n);
 }
 
+/* The answer of a store that grants another attempt, or ends the job with 1. */
+static void verdict(struct agent *a, uint64_t now_ms, bool restart)
+{
+    const struct agent_event e = {
+        .type = AGENT_VERDICT,
+        .now_ms = now_ms,
+        .verdict = { .restart = restart, .backoff_ms = 500, .exit_first = 1, .exit_max = 1, .exit_rank0 = 1 }
+    };
+    agent_step(a, &e, &n);
+}
+
 /* Two workers, one restart. Taken to `state`: in STOPPING and KILLING worker 0 has failed and worker 1 is alive, in
  * DOUBTING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
-    struct agent *a = agent_new(&(struct agent_options){
-        .nproc = 2, .grace_ms = GRACE_MS, .max_restarts = 1, .backoff_ms = 500, .backoff_cap_ms = 500 });
+    struct agent *a = agent_new(
+        &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .linger_ms = 1000, .max_restarts = 1 });
     cr_assert_not_null(a);
-    bool good = state == AGENT_SWEEPING || state == AGENT_DONE;
-    bool over = state == AGENT_ASKING || state == AGENT_WAITING || state == AGENT_PREPARING;
-    if (state != AGENT_IDLE) {
+    bool good = state == AGENT_SWEEPING || state == AGENT_LINGERING || state == AGENT_DONE;
+    bool over = state == AGENT_DRAINING || state == AGENT_AWAITING || state == AGENT_BACKING_OFF;
+    if (state != AGENT_GATHERING) {
         at(a, 0, AGENT_START, 0, 0);
         at(a, 0, AGENT_SPAWNED, 0, 0);
         at(a, 0, AGENT_SPAWNED, 1, 0);
@@ -45,12 +56,12 @@ static struct agent *in_state(enum agent_state state)
         at(a, 10, AGENT_EXITED, 0, 0);
     if (good || over)
         at(a, 10, AGENT_EXITED, 1, 0);
-    if (state == AGENT_DONE || over)
+    if ((good && state != AGENT_SWEEPING) || over)
         at(a, 10, AGENT_ALONE, 0, 0);
-    if (state == AGENT_WAITING || state == AGENT_PREPARING)
-        at(a, 10, AGENT_PROGRESS, 0, 0);
-    if (state == AGENT_PREPARING)
-        at(a, agent_deadline(a), AGENT_TICK, 0, 0);
+    if (state == AGENT_AWAITING || state == AGENT_BACKING_OFF)
+        at(a, 10, AGENT_DRAINED, 0, 0);
+    if (state == AGENT_BACKING_OFF || state == AGENT_DONE)
+        verdict(a, 10, state == AGENT_BACKING_OFF);
     cr_assert_eq(agent_state(a), state);
     return a;
 }
@@ -58,30 +69,33 @@ static struct agent *in_state(enum agent_state state)
 Test(agent, every_cell_leads_where_it_should)
 {
     enum {
-        I = AGENT_IDLE,
+        G = AGENT_GATHERING,
         R = AGENT_RUNNING,
         U = AGENT_DOUBTING,
         S = AGENT_STOPPING,
         K = AGENT_KILLING,
         W = AGENT_SWEEPING,
-        A = AGENT_ASKING,
-        B = AGENT_WAITING,
-        P = AGENT_PREPARING,
+        I = AGENT_DRAINING,
+        L = AGENT_LINGERING,
+        A = AGENT_AWAITING,
+        B = AGENT_BACKING_OFF,
         D = AGENT_DONE
     };
+    /* The verdict is the end of the job. */
     /* clang-format off */
     static const int next[AGENT_STATES][AGENT_EVENTS] = {
-        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE PROGRESS NOT_READY TICK */
-        [I] = { R,   I,      I,           I,     D,   I,    I,       I,        I },
-        [R] = { R,   R,      R,           S,     S,   R,    R,       R,        R },
-        [U] = { U,   U,      U,           W,     S,   U,    U,       U,        S },
-        [S] = { S,   S,      S,           W,     S,   S,    S,       S,        K },
-        [K] = { K,   K,      K,           W,     K,   K,    K,       K,        D },
-        [W] = { W,   W,      W,           W,     W,   D,    W,       W,        W },
-        [A] = { A,   A,      A,           A,     D,   A,    B,       A,        A },
-        [B] = { B,   B,      B,           B,     D,   B,    B,       B,        P },
-        [P] = { R,   P,      P,           P,     D,   P,    P,       D,        P },
-        [D] = { D,   D,      D,           D,     D,   D,    D,       D,        D },
+        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED TOLD VERDICT LOST NOT_READY TICK */
+        [G] = { R,   G,      G,           G,     D,   G,    G,      G,   D,      D,   D,        G },
+        [R] = { R,   R,      R,           S,     S,   R,    R,      S,   S,      S,   R,        R },
+        [U] = { U,   U,      U,           W,     S,   U,    U,      S,   S,      S,   U,        S },
+        [S] = { S,   S,      S,           W,     S,   S,    S,      S,   S,      S,   S,        K },
+        [K] = { K,   K,      K,           W,     K,   K,    K,      K,   K,      K,   K,        A },
+        [W] = { W,   W,      W,           W,     W,   L,    W,      W,   W,      W,   W,        W },
+        [I] = { I,   I,      I,           I,     A,   I,    A,      I,   I,      I,   I,        I },
+        [L] = { L,   L,      L,           L,     A,   L,    L,      I,   D,      D,   L,        D },
+        [A] = { A,   A,      A,           A,     A,   A,    A,      A,   D,      D,   A,        A },
+        [B] = { B,   B,      B,           B,     D,   B,    B,      B,   D,      D,   B,        G },
+        [D] = { D,   D,      D,           D,     D,   D,    D,      D,   D,      D,   D,        D },
     };
     /* clang-format on */
     for (int state = 0; state < AGENT_STATES; state++) {
@@ -94,12 +108,25 @@ Test(agent, every_cell_leads_where_it_should)
     }
 }
 
+/* Only a node that waits for the verdict can be sent into another round. */
+Test(agent, a_verdict_to_start_again_leads_on_from_two_states)
+{
+    for (int state = 0; state < AGENT_STATES; state++) {
+        struct agent *a = in_state((enum agent_state)state);
+        const bool waits = state == AGENT_AWAITING || state == AGENT_LINGERING;
+        verdict(a, 20, true);
+        cr_assert_eq((int)agent_state(a), waits ? AGENT_BACKING_OFF : state, "state %d", state);
+        agent_free(a);
+    }
+}
+
 Test(agent, every_state_can_reach_the_end)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
         struct agent *a = in_state((enum agent_state)state);
         for (int i = 0; i < 100 && agent_state(a) != AGENT_DONE; i++) {
             at(a, 20, AGENT_STOP, 0, SIGTERM);
+            at(a, 20, AGENT_DRAINED, 0, 0);
             if (agent_deadline(a) != UINT64_MAX)
                 at(a, agent_deadline(a), AGENT_TICK, 0, 0);
         }
@@ -334,7 +361,9 @@ Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
         at(a, 10, AGENT_EXITED, 0, 7);
         at(a, 10 + GRACE_MS, AGENT_TICK, 0, 0);
         at(a, 10 + GRACE_MS + AGENT_UNKILLABLE_MS, AGENT_TICK, 0, 0);
-        cr_assert_eq(agent_state(a), AGENT_DONE);
+        cr_assert_eq(agent_state(a), AGENT_AWAITING);
+        at(a, agent_deadline(a), AGENT_TICK, 0, 0);
+        cr_assert_eq(agent_state(a), AGENT_DONE, "for a verdict it waits only a moment");
         cr_assert_eq(agent_exit_code(a), 124);
         cr_assert_eq(agent_first_failure(a), 0, "the cause is still the cause");
         agent_free(a);

@@ -1,0 +1,28 @@
+/* cause.h -- the first cause of an attempt's end over all nodes, as the store tells it.
+ *
+ * The store orders what it is told by its own clock, so every node hears of the same cause. Most causes are the failure
+ * of a worker; a node that is lost, or that its user has stopped, is one too, and then `rank` is -1. */
+#ifndef LAUNCHER_CAUSE_H
+#define LAUNCHER_CAUSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CAUSE_WHY_MAX = 24, CAUSE_HOST_MAX = 256, CAUSE_WORDS_MAX = 512, CAUSE_LINES_MAX = 12 };
+
+struct cause {
+    char why[CAUSE_WHY_MAX]; /* "failed", "node_lost", "node_left", "grow" ...; "" = there is none */
+    int node_rank;           /* -1 = none */
+    char host[CAUSE_HOST_MAX];
+    int rank, local_rank; /* of the worker, -1 = it is not about one */
+    int pid, exit_code, signal, error;
+    uint64_t after_ms; /* since the attempt began, by the store's clock */
+    char words[CAUSE_WORDS_MAX], log[CAUSE_WORDS_MAX];
+    int n_lines; /* of its last words */
+    char lines[CAUSE_LINES_MAX][CAUSE_WORDS_MAX];
+};
+
+/* What ddprun exits with because of it; 0 = it is no failure, only a reason to begin anew. */
+int cause_code(const struct cause *cause);
+
+#endif

@@ -1,0 +1,152 @@
+/* link_answers.c -- see link_core.h: what the store says, and who is told of it.
+ *
+ * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
+ * the link remembers the number of the latest join. The store may push objects of its own between them, they carry
+ * "push". A message about a round that is over meanwhile is refused (STALE_ROUND): it crossed the store's own word
+ * about that, and nobody has to know. */
+#include "node/link_core.h"
+
+#include "text/rank_set.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WAITING_SHOWN = 60 };
+
+void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
+{
+    char why[512];
+    if (status == 0) {
+        link->welcome = true;
+        return;
+    }
+    snprintf(why, sizeof(why), "the store refused this agent: %.*s", (int)text.len, (const char *)text.data);
+    link_lose(link, why);
+}
+
+/* The instance names this life of the job: with it we join again, and a store that was started anew meanwhile sees
+ * that we belong to another. */
+static void take_join(struct store_link *link, const cJSON *answer)
+{
+    const char *instance = hear_text(answer, "instance");
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"))) {
+        link->options.calls.refused(link->options.user, hear_text(answer, "code"), hear_text(answer, "error"),
+                                    hear_text(answer, "advice"));
+        return;
+    }
+    snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, instance);
+    link->options.calls.joined(link->options.user, strcmp(hear_text(answer, "state"), "spare") == 0);
+}
+
+static void take_no(struct store_link *link, const cJSON *answer)
+{
+    char why[512];
+    const char *error = hear_text(answer, "error"), *code = hear_text(answer, "code");
+    if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0)
+        return;
+    snprintf(why, sizeof(why), "the store said no: %s", error[0] != '\0' ? error : "(no reason)");
+    link_lose(link, why);
+}
+
+/* Most answers only matter when they say no. */
+static void take_reply(struct store_link *link, const cJSON *json)
+{
+    link->answered++;
+    if (link->answered == link->asked_join && cJSON_IsObject(json))
+        take_join(link, json);
+    else if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok")))
+        take_no(link, json);
+    else if (cJSON_GetObjectItemCaseSensitive(json, "members") != NULL) /* only the status has them */
+        link->options.calls.status(link->options.user, json);
+}
+
+/* --- pushes --------------------------------------------------------------------------------------------- */
+
+static void push_round(struct store_link *link, const cJSON *push)
+{
+    struct heard_round *round = malloc(sizeof(*round)); /* too large for a stack */
+    if (round == NULL || !hear_round(push, round)) {
+        link_lose(link, round == NULL ? "out of memory" : "it announces a round that makes no sense");
+    } else {
+        link->round = round->round;
+        link->options.calls.round(link->options.user, round);
+    }
+    free(round);
+}
+
+static void push_waiting(struct store_link *link, const cJSON *push)
+{
+    struct heard_waiting waiting;
+    hear_waiting(push, &waiting);
+    link->options.calls.waiting(link->options.user, &waiting);
+}
+
+/* About another round than ours it says nothing to us. */
+static void push_stop(struct store_link *link, const cJSON *push)
+{
+    struct cause cause;
+    hear_stop(push, &cause);
+    link->options.calls.stop(link->options.user, &cause);
+}
+
+static void push_verdict(struct store_link *link, const cJSON *push)
+{
+    struct heard_verdict verdict;
+    if (hear_verdict(push, &verdict))
+        link->options.calls.verdict(link->options.user, &verdict);
+    else
+        link_lose(link, "its verdict makes no sense");
+}
+
+static void push_findings(struct store_link *link, const cJSON *push)
+{
+    link->options.calls.findings(link->options.user, push);
+}
+
+/* -1 is what rank_set.h leaves out. */
+static int rank_in_array(const void *array, int i)
+{
+    const cJSON *item = cJSON_GetArrayItem(array, i);
+    return cJSON_IsNumber(item) ? item->valueint : -1;
+}
+
+static void push_left_waiting(struct store_link *link, const cJSON *push)
+{
+    struct buf text = { 0 };
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(push, "rank");
+    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(push, "waiting");
+    if (cJSON_IsNumber(rank) &&
+        rank_set_print_each(rank_in_array, waiting, cJSON_GetArraySize(waiting), WAITING_SHOWN, &text) &&
+        buf_append(&text, "", 1))
+        link->options.calls.left_waiting(link->options.user, rank->valueint, hear_text(push, "barrier"),
+                                         (const char *)text.data);
+    buf_free(&text);
+}
+
+/* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */
+static void take_push(struct store_link *link, const cJSON *push)
+{
+    static const struct {
+        const char *kind;
+        void (*take)(struct store_link *link, const cJSON *push);
+    } kinds[] = {
+        { "round", push_round },     { "waiting", push_waiting },   { "stop", push_stop },
+        { "verdict", push_verdict }, { "findings", push_findings }, { "left_waiting", push_left_waiting },
+    };
+    const char *kind = hear_text(push, "push");
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kind, kinds[i].kind) == 0)
+            kinds[i].take(link, push);
+}
+
+/* Pushed objects are no answers and must not be counted as such. */
+void link_take_answer(struct store_link *link, struct slice text)
+{
+    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
+    if (cJSON_GetObjectItemCaseSensitive(json, "push") != NULL)
+        take_push(link, json);
+    else
+        take_reply(link, json);
+    cJSON_Delete(json);
+}

@@ -1,0 +1,182 @@
+/* link_hear.c -- see link_hear.h. */
+#include "node/link_hear.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *hear_text(const cJSON *object, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    return text != NULL ? text : "";
+}
+
+/* A member that is missing or no number is `otherwise`. */
+static int64_t whole(const cJSON *object, const char *name, int64_t otherwise)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    const bool sane = cJSON_IsNumber(item) && item->valuedouble >= -1 && item->valuedouble < 1e15;
+    return sane ? (int64_t)item->valuedouble : otherwise;
+}
+
+static int number(const cJSON *object, const char *name, int otherwise)
+{
+    const int64_t value = whole(object, name, otherwise);
+    return value > INT_MAX ? otherwise : (int)value;
+}
+
+static uint64_t millis(const cJSON *object, const char *name)
+{
+    const int64_t value = whole(object, name, 0);
+    return value < 0 ? 0 : (uint64_t)value;
+}
+
+static void copy(char *to, size_t size, const char *text)
+{
+    snprintf(to, size, "%.*s", (int)size - 1, text);
+}
+
+/* --- round ---------------------------------------------------------------------------------------------- */
+
+static void hear_nodes(const cJSON *push, struct heard_round *r)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(push, "nodes"))
+    {
+        if (r->n_nodes == HEARD_NODES_MAX)
+            return;
+        struct heard_node *node = &r->nodes[r->n_nodes++];
+        node->node_rank = number(item, "node_rank", -1);
+        node->nproc = number(item, "nproc", 0);
+        copy(node->host, sizeof(node->host), hear_text(item, "host"));
+    }
+}
+
+bool hear_round(const cJSON *push, struct heard_round *r)
+{
+    memset(r, 0, sizeof(*r));
+    r->round = number(push, "round", -1);
+    r->attempt = number(push, "attempt", -1);
+    r->restarts = number(push, "restarts", r->attempt);
+    r->node_rank = number(push, "node_rank", -1);
+    r->nnodes = number(push, "nnodes", -1);
+    r->first_rank = number(push, "first_rank", -1);
+    r->world_size = number(push, "world_size", -1);
+    hear_nodes(push, r);
+    return r->round > 0 && r->attempt >= 0 && r->node_rank >= 0 && r->node_rank < r->nnodes &&
+           r->first_rank >= 0 && r->first_rank < r->world_size;
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+/* "n0, n1, ...": what does not fit is dots. */
+static void join_list(const cJSON *array, char *out, size_t size)
+{
+    const cJSON *item;
+    size_t len = 0;
+    out[0] = '\0';
+    cJSON_ArrayForEach(item, array)
+    {
+        char text[HEARD_NAME_MAX];
+        if (cJSON_IsString(item))
+            copy(text, sizeof(text), item->valuestring);
+        else
+            snprintf(text, sizeof(text), "%d", cJSON_IsNumber(item) ? item->valueint : -1);
+        if (len + strlen(text) + sizeof(", ...") >= size) {
+            memcpy(out + len, ", ...", sizeof(", ..."));
+            return;
+        }
+        len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? ", " : "", text);
+    }
+}
+
+void hear_waiting(const cJSON *push, struct heard_waiting *w)
+{
+    w->joined = number(push, "joined", 0);
+    w->min = number(push, "min", 0);
+    w->max = number(push, "max", 0);
+    w->spare = number(push, "spare", 0);
+    w->left_ms = whole(push, "left_ms", -1);
+    w->last_call_ms = whole(push, "last_call_ms", -1);
+    join_list(cJSON_GetObjectItemCaseSensitive(push, "nodes"), w->hosts, sizeof(w->hosts));
+    join_list(cJSON_GetObjectItemCaseSensitive(push, "missing"), w->missing, sizeof(w->missing));
+}
+
+/* --- the end of an attempt ------------------------------------------------------------------------------ */
+
+static void hear_lines(const cJSON *lines, struct cause *c)
+{
+    const cJSON *line;
+    cJSON_ArrayForEach(line, lines)
+    {
+        if (c->n_lines == CAUSE_LINES_MAX)
+            return;
+        if (cJSON_IsString(line))
+            copy(c->lines[c->n_lines++], CAUSE_WORDS_MAX, line->valuestring);
+    }
+}
+
+static void hear_cause(const cJSON *json, struct cause *c)
+{
+    copy(c->host, sizeof(c->host), hear_text(json, "host"));
+    c->node_rank = number(json, "node_rank", -1);
+    c->rank = number(json, "rank", -1);
+    c->local_rank = number(json, "local_rank", -1);
+    c->pid = number(json, "pid", 0);
+    c->exit_code = number(json, "exit_code", 0);
+    c->signal = number(json, "signal", 0);
+    c->error = number(json, "error", 0);
+    c->after_ms = millis(json, "after_ms");
+    copy(c->words, sizeof(c->words), hear_text(json, "words"));
+    copy(c->log, sizeof(c->log), hear_text(json, "log"));
+    hear_lines(cJSON_GetObjectItemCaseSensitive(json, "stderr"), c);
+}
+
+void hear_stop(const cJSON *push, struct cause *c)
+{
+    const cJSON *cause = cJSON_GetObjectItemCaseSensitive(push, "cause");
+    memset(c, 0, sizeof(*c));
+    hear_cause(cause, c);
+    copy(c->why, sizeof(c->why), hear_text(push, "why"));
+}
+
+static enum no_restart hear_no_restart(const char *word)
+{
+    static const struct {
+        const char *word;
+        enum no_restart why;
+    } words[] = {
+        { "used_up", NO_RESTART_USED_UP },
+        { "cannot_start", NO_RESTART_CANNOT_START },
+        { "usage", NO_RESTART_USAGE },
+        { "no_progress", NO_RESTART_NO_PROGRESS },
+        { "stopped", NO_RESTART_STOPPED },
+        { "unkillable", NO_RESTART_UNKILLABLE },
+        { "too_few_nodes", NO_RESTART_TOO_FEW_NODES },
+        { "not_ready", NO_RESTART_NOT_READY },
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(word, words[i].word) == 0)
+            return words[i].why;
+    return RESTART_ALLOWED;
+}
+
+bool hear_verdict(const cJSON *push, struct heard_verdict *v)
+{
+    const char *next = hear_text(push, "next");
+    const cJSON *exits = cJSON_GetObjectItemCaseSensitive(push, "exit");
+    hear_stop(push, &v->cause);
+    if (v->cause.n_lines == 0)
+        hear_lines(cJSON_GetObjectItemCaseSensitive(push, "stderr"), &v->cause);
+    v->what = (struct agent_verdict){ .restart = strcmp(next, "restart") == 0,
+                                      .backoff_ms = millis(push, "backoff_ms"),
+                                      .no_restart = hear_no_restart(hear_text(push, "no_restart")),
+                                      .exit_first = number(exits, "first", 0),
+                                      .exit_max = number(exits, "max", 0),
+                                      .exit_rank0 = number(exits, "rank0", 0) };
+    v->attempt = number(push, "attempt", -1);
+    v->step = whole(push, "step", -1);
+    v->best = whole(push, "best_step", -1);
+    return v->what.restart || strcmp(next, "finish") == 0;
+}

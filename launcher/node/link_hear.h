@@ -1,0 +1,56 @@
+/* link_hear.h -- what the store pushes, as structs. Pure: nothing in an object is believed to be there, or to be of the
+ * type it should be; numbers that are no sane ones become those that mean "none". */
+#ifndef LAUNCHER_LINK_HEAR_H
+#define LAUNCHER_LINK_HEAR_H
+
+#include "agent/agent.h"
+#include "agent/cause.h"
+
+#include <stddef.h>
+
+struct cJSON;
+
+enum { HEARD_NODES_MAX = 256, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
+
+struct heard_node {
+    int node_rank, nproc;
+    char host[HEARD_NAME_MAX]; /* cut when longer */
+};
+
+/* "round": all nodes are there, the key space is empty, start your workers. */
+struct heard_round {
+    int round;    /* from 1 */
+    int attempt;  /* rounds of this job before it */
+    int restarts; /* those that --max_restarts counts */
+    int node_rank, nnodes, first_rank, world_size;
+    int n_nodes; /* in the list; a large job's is cut */
+    struct heard_node nodes[HEARD_NODES_MAX];
+};
+
+/* "waiting": the round is not complete yet. */
+struct heard_waiting {
+    int joined, min, max, spare;
+    int64_t left_ms, last_call_ms; /* -1 = there is no such limit */
+    char hosts[HEARD_LIST_MAX];    /* who is here: "n0, n1" */
+    char missing[HEARD_LIST_MAX];  /* static jobs, node ranks that are not: "1, 3" */
+};
+
+/* "verdict": what comes next, by the store's decision. */
+struct heard_verdict {
+    struct agent_verdict what;
+    int attempt;        /* of the next round */
+    int64_t step, best; /* how far this attempt came, and the furthest that any did; -1 = no worker told */
+    struct cause cause;
+};
+
+/* False when it is no sane object of its kind: then it is not a store of ours that talks. */
+bool hear_round(const struct cJSON *push, struct heard_round *round);
+void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
+/* The cause of a "stop". */
+void hear_stop(const struct cJSON *push, struct cause *cause);
+bool hear_verdict(const struct cJSON *push, struct heard_verdict *verdict);
+
+/* A text member, "" when there is none. Borrowed. */
+const char *hear_text(const struct cJSON *object, const char *name);
+
+#endif

@@ -1,0 +1,137 @@
+/* link_say.c -- see link_say.h. */
+#include "node/link_say.h"
+
+#include "text/json_text.h"
+
+#include "ddp/context.h"
+
+#include <cjson/cJSON.h>
+
+cJSON *say(const char *op)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "op", op);
+    return json;
+}
+
+/* The rules of the job: those of the node that joins first count for all. */
+static void add_rules(cJSON *json, const struct plan *plan)
+{
+    static const char *const grow_words[] = {
+        [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"
+    };
+    const struct cli *cli = plan->cli;
+    cJSON_AddNumberToObject(json, "max_restarts", cli->max_restarts);
+    cJSON_AddNumberToObject(json, "max_no_progress", cli->max_no_progress);
+    cJSON_AddNumberToObject(json, "backoff_ms", (double)cli->backoff_ms);
+    cJSON_AddNumberToObject(json, "backoff_cap_ms", (double)cli->backoff_cap_ms);
+    cJSON_AddNumberToObject(json, "last_call_ms", (double)plan->meeting.last_call_ms);
+    cJSON_AddNumberToObject(json, "join_timeout_ms", (double)plan->meeting.join_ms);
+    cJSON_AddNumberToObject(json, "node_timeout_ms", (double)plan->meeting.node_timeout_ms);
+    cJSON_AddStringToObject(json, "grow", grow_words[cli->grow]);
+    cJSON_AddNumberToObject(json, "grace_ms", (double)cli->grace_ms);
+}
+
+static void add_who(cJSON *json, const struct plan *plan, const struct link_who *who)
+{
+    cJSON_AddStringToObject(json, "version", DDP_VERSION);
+    cJSON_AddStringToObject(json, "host", plan->facts->host);
+    cJSON_AddNumberToObject(json, "pid", who->pid);
+    cJSON_AddNumberToObject(json, "pid_start", (double)who->pid_start);
+    cJSON_AddStringToObject(json, "boot_id", who->boot_id);
+    cJSON_AddStringToObject(json, "addr", "");
+}
+
+cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    cJSON *json = say("join");
+    cJSON_AddStringToObject(json, "job", plan->job);
+    cJSON_AddStringToObject(json, "instance", instance);
+    add_who(json, plan, who);
+    cJSON_AddStringToObject(json, "mode", m->elastic ? "elastic" : "static");
+    cJSON_AddNumberToObject(json, "nnodes_min", m->nnodes_min);
+    cJSON_AddNumberToObject(json, "nnodes_max", m->nnodes_max);
+    cJSON_AddNumberToObject(json, "node_rank", m->node_rank);
+    cJSON_AddNumberToObject(json, "nproc", plan->nproc);
+    cJSON_AddBoolToObject(json, "nproc_given", plan->cli->nproc.kind == NPROC_NUMBER);
+    cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
+    cJSON_AddStringToObject(json, "command", m->command);
+    add_rules(json, plan);
+    return json;
+}
+
+static cJSON *about_worker(const char *op, int rank, int pid)
+{
+    cJSON *json = say(op);
+    cJSON_AddNumberToObject(json, "rank", rank);
+    cJSON_AddNumberToObject(json, "pid", pid);
+    return json;
+}
+
+cJSON *say_started(int rank, int local_rank, int pid, const char *host)
+{
+    cJSON *json = about_worker("worker_started", rank, pid);
+    cJSON_AddStringToObject(json, "host", host);
+    cJSON_AddNumberToObject(json, "local_rank", local_rank);
+    return json;
+}
+
+cJSON *say_exited(int rank, int pid, int exit_code, int signal)
+{
+    cJSON *json = about_worker("worker_exited", rank, pid);
+    cJSON_AddNumberToObject(json, signal != 0 ? "signal" : "exit_code", signal != 0 ? signal : exit_code);
+    return json;
+}
+
+/* Any bytes may be in a worker's lines: they become UTF-8 here. */
+static void add_lines(cJSON *json, const struct cause *c)
+{
+    cJSON *lines = cJSON_AddArrayToObject(json, "stderr");
+    for (int i = 0; i < c->n_lines; i++) {
+        struct buf clean = { 0 };
+        if (utf8_clean(&clean, slice_str(c->lines[i])) && buf_append(&clean, "", 1))
+            cJSON_AddItemToArray(lines, cJSON_CreateString((const char *)clean.data));
+        buf_free(&clean);
+    }
+}
+
+cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_again)
+{
+    cJSON *json = say(op);
+    cJSON_AddNumberToObject(json, "rank", c->rank);
+    cJSON_AddNumberToObject(json, "local_rank", c->local_rank);
+    cJSON_AddNumberToObject(json, "pid", c->pid);
+    if (c->error != 0)
+        cJSON_AddNumberToObject(json, "error", c->error);
+    else
+        cJSON_AddNumberToObject(json, c->signal != 0 ? "signal" : "exit_code",
+                                c->signal != 0 ? c->signal : c->exit_code);
+    cJSON_AddBoolToObject(json, "retry", never_again == RESTART_ALLOWED);
+    cJSON_AddStringToObject(json, "no_retry",
+                            never_again == NO_RESTART_CANNOT_START ? "cannot_start"
+                            : never_again == NO_RESTART_USAGE      ? "usage"
+                                                                   : "");
+    json_add_text(json, "words", c->words);
+    json_add_text(json, "log", c->log);
+    add_lines(json, c);
+    return json;
+}
+
+cJSON *say_stopped(bool unkillable, int max_code, int rank0)
+{
+    cJSON *json = say("stopped");
+    cJSON_AddBoolToObject(json, "unkillable", unkillable);
+    cJSON_AddNumberToObject(json, "max_code", max_code);
+    if (rank0 >= 0)
+        cJSON_AddNumberToObject(json, "rank0_code", rank0);
+    return json;
+}
+
+cJSON *say_leave(int signal, const char *by)
+{
+    cJSON *json = say("leave");
+    cJSON_AddNumberToObject(json, "signal", signal);
+    json_add_text(json, "by", by);
+    return json;
+}

@@ -1,0 +1,223 @@
+/* node_job.c -- see node_core.h. What the store says about the job becomes an event for the core, and words for the user.
+ *
+ * A round is only begun when this node is ready for it: log files that carry a rank in their names cannot be made
+ * before. Where the rendezvous can change nothing (one node), that was done while the store was answering. */
+#include "node/node_core.h"
+
+#include "tables/exit_codes.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAITING_SAID_MS = 2000 }; /* nodes come within a moment of each other, mostly */
+
+/* --- a round -------------------------------------------------------------------------------------------- */
+
+ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
+{
+    n->left_waiting[0] = '\0';
+    n->cause.why[0] = '\0';
+    n->step = -1;
+    n->spawner.failed = NULL;
+    n->attempt_started_ms = clock_ms();
+    input_attempt(n->input);
+    ddp_status status = contain_attempt(n->contain, err);
+    evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
+    return status == DDP_OK ? output_round(n->output, round, err) : status;
+}
+
+static struct plan_round plan_round_of(const struct heard_round *r)
+{
+    return (struct plan_round){ .attempt = r->attempt,
+                                .restarts = r->restarts,
+                                .node_rank = r->node_rank,
+                                .nnodes = r->nnodes,
+                                .first_rank = r->first_rank,
+                                .world_size = r->world_size };
+}
+
+static void begin(struct node *n)
+{
+    uv_timer_stop(&n->waiting_timer);
+    if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
+        announce_job(&n->announce, n->port_note);
+    node_feed(n, (struct agent_event){ .type = AGENT_START, .attempt = n->round->attempt });
+    node_pump(n);
+}
+
+void node_begin_prepared(struct node *n)
+{
+    n->prepared = true;
+    if (n->round != NULL)
+        begin(n);
+}
+
+/* Its files, or its control group: said where it happened, and the others do not wait for this node. */
+static void cannot_begin(struct node *n, const struct ddp_err *err)
+{
+    output_note(n->output, "error: %s", err->msg);
+    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
+static void on_round(void *user, const struct heard_round *heard)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    const bool is_first = n->round == NULL;
+    const struct plan_round round = plan_round_of(heard);
+    node_expect_nothing(n);
+    if (is_first)
+        n->round = malloc(sizeof(*n->round));
+    if (n->round == NULL)
+        abort(); /* the guardian cleans up */
+    *n->round = *heard;
+    if (is_first && n->plan->settled) {
+        if (n->prepared)
+            begin(n);
+        return;
+    }
+    if (node_begin_attempt(n, &round, &err) == DDP_OK)
+        begin(n);
+    else
+        cannot_begin(n, &err);
+}
+
+/* --- while it gathers ----------------------------------------------------------------------------------- */
+
+static void on_waiting_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    n->waiting_said = true;
+    announce_gathering(&n->announce, &n->waiting);
+}
+
+/* Only a change is news. */
+static void on_waiting(void *user, const struct heard_waiting *waiting)
+{
+    struct node *n = user;
+    const bool changed =
+        strcmp(n->waiting.hosts, waiting->hosts) != 0 || strcmp(n->waiting.missing, waiting->missing) != 0;
+    n->waiting = *waiting;
+    if (agent_state(n->agent) != AGENT_GATHERING || (n->waiting_said && !changed))
+        return;
+    if (!uv_is_active((uv_handle_t *)&n->waiting_timer))
+        uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
+}
+
+static void on_findings(void *user, const cJSON *push)
+{
+    struct node *n = user;
+    const cJSON *finding;
+    cJSON_ArrayForEach(finding, cJSON_GetObjectItemCaseSensitive(push, "findings"))
+        announce_finding(&n->announce, hear_text(finding, "code"), hear_text(finding, "sentence"),
+                         hear_text(finding, "advice"));
+}
+
+/* The store is there; the rest may take as long as it allows. */
+static void on_joined(void *user, bool spare)
+{
+    struct node *n = user;
+    node_expect_nothing(n);
+    if (spare && !n->plan->cli->quiet)
+        output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
+}
+
+/* Before the first round a word to the user is all; between two, the core has a failed job to report. */
+static void on_refused(void *user, const char *code, const char *why, const char *advice)
+{
+    struct node *n = user;
+    const char *semicolon = advice[0] != '\0' ? "; " : "";
+    node_expect_nothing(n);
+    if (n->round == NULL) {
+        log_error("this node may not join the job: %s%s%s [%s]", why, semicolon, advice, code);
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    output_note(n->output, "error: this node may not join the next round: %s%s%s [%s]", why, semicolon,
+                advice, code);
+    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+/* Of our own failure, or our own user's stop, we know already. */
+static void on_stop(void *user, const struct cause *cause)
+{
+    struct node *n = user;
+    n->cause = *cause;
+    if (!node_cause_is_elsewhere(n))
+        return;
+    announce_told_to_stop(&n->announce, cause);
+    node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+    node_pump(n);
+}
+
+/* More may be known of the cause by now than when the stop was told. */
+static void on_verdict(void *user, const struct heard_verdict *verdict)
+{
+    struct node *n = user;
+    if (verdict->cause.why[0] != '\0' && strcmp(verdict->cause.why, "done") != 0)
+        n->cause = verdict->cause;
+    n->step = verdict->step;
+    n->best_step = verdict->best > n->best_step ? verdict->best : n->best_step;
+    n->next_attempt = verdict->attempt;
+    node_feed(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
+    node_pump(n);
+}
+
+/* The first of them is the one to know: the others follow from the same mistake. */
+static void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
+{
+    struct node *n = user;
+    if (n->left_waiting[0] != '\0')
+        return;
+    snprintf(n->left_waiting, sizeof(n->left_waiting),
+             "rank %d ended with 0 while rank%s %s waited for it at barrier '%.100s'", rank,
+             strpbrk(waiting, ",-") != NULL ? "s" : "", waiting, barrier);
+    output_note(n->output, "warning: %s", n->left_waiting);
+}
+
+/* Who has heard the end of the job does not need it any more. */
+void node_on_lost(void *user, const char *why)
+{
+    struct node *n = user;
+    const enum agent_state state = agent_state(n->agent);
+    node_expect_nothing(n);
+    if (state == AGENT_DONE)
+        return;
+    snprintf(n->store_lost, sizeof(n->store_lost), "%s", why);
+    if (state == AGENT_GATHERING && n->round == NULL) {
+        log_error("cannot use the store at %s:%d: %s", n->plan->master_addr, n->plan->master_port, why);
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    output_note(n->output, "warning: lost the store of the job at %s:%d: %s%s", n->plan->master_addr,
+                n->plan->master_port, why,
+                state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "");
+    node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
+    node_pump(n);
+}
+
+static void on_beat(void *user, cJSON *workers)
+{
+    (void)user, (void)workers;
+}
+
+const struct store_link_calls node_store_calls = { .round = on_round,
+                                                   .waiting = on_waiting,
+                                                   .stop = on_stop,
+                                                   .verdict = on_verdict,
+                                                   .findings = on_findings,
+                                                   .joined = on_joined,
+                                                   .refused = on_refused,
+                                                   .beat = on_beat,
+                                                   .status = node_on_status,
+                                                   .left_waiting = on_left_waiting,
+                                                   .lost = node_on_lost };

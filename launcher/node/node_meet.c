@@ -1,0 +1,142 @@
+/* node_meet.c -- see node_core.h. The store is started here or looked for elsewhere, and the job joined.
+ *
+ * The agent is a client of its own store, over TCP like everybody: with the store on another host nothing changes but
+ * the way there. A store in this process dies with it, so its silence is never judged. */
+#include "node/node_core.h"
+
+#include "contain/procfs.h"
+#include "tables/exit_codes.h"
+
+#include "base/endpoint.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100 };
+
+static void read_boot_id(char out[BOOT_ID_MAX])
+{
+    struct buf text = { 0 };
+    if (procfs_read("/proc/sys/kernel/random/boot_id", &text))
+        snprintf(out, BOOT_ID_MAX, "%.*s", (int)strcspn((const char *)text.data, "\n"),
+                 (const char *)text.data);
+    buf_free(&text);
+}
+
+/* The process as other nodes' users may find it; the kernel's start time tells it from a later one with its pid. */
+static struct link_who who_am_i(struct node *n)
+{
+    struct proc_stat self = { 0 };
+    read_boot_id(n->boot_id);
+    procfs_stat(getpid(), &self);
+    return (struct link_who){ .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id };
+}
+
+static ddp_status open_link(struct node *n, const char *address, int port, int fd, struct ddp_err *err)
+{
+    const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
+    const struct store_link_options options = { .loop = &n->loop,
+                                                .fd = fd,
+                                                .address = address,
+                                                .port = port,
+                                                .plan = n->plan,
+                                                .who = who_am_i(n),
+                                                .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
+                                                .silent_ms = n->store != NULL ? 0 : timeout_ms,
+                                                .calls = node_store_calls,
+                                                .user = n };
+    node_expect_answer(n);
+    return store_link_open(&options, &n->link, err);
+}
+
+/* A store of this process: connected to at once, everything goes out with the first bytes. */
+static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
+{
+    n->plan->master_port = port;
+    if (n->plan->meeting.elsewhere)
+        snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", host);
+    return open_link(n, host, port, -1, err);
+}
+
+static ddp_status have_store(struct node *n, struct ddp_err *err)
+{
+    struct endpoint store;
+    ddp_status status = store_host_start(n->plan, &n->store, n->port_note, err);
+    if (status == DDP_OK)
+        status = endpoint_parse(store_server_address(n->store), 0, &store, err);
+    return status == DDP_OK ? join_own(n, store.host, store.port, err) : status;
+}
+
+/* --- several nodes -------------------------------------------------------------------------------------- */
+
+static void give_up(struct node *n, const char *words)
+{
+    log_error("%s", words);
+    node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+static void on_found(void *user, const struct join_dial_found *found)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", found->address);
+    n->plan->master_port = found->port;
+    join_dial_close(n->dial);
+    n->dial = NULL;
+    if (open_link(n, found->address, found->port, found->fd, &err) != DDP_OK)
+        give_up(n, err.msg);
+}
+
+static void on_failed(void *user, const char *code, const char *words)
+{
+    (void)code;
+    give_up(user, words);
+}
+
+static void on_say(void *user, const char *words)
+{
+    struct node *n = user;
+    if (!n->plan->cli->quiet)
+        output_note(n->output, "%s", words);
+}
+
+static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
+{
+    const struct plan_meeting *m = &n->plan->meeting;
+    const struct join_dial_options options = { .loop = &n->loop,
+                                               .host = place->host,
+                                               .port = place->port,
+                                               .master = place->here,
+                                               .budget_ms = m->join_ms,
+                                               .knob = m->join_knob,
+                                               .who = m->elastic ? "the store" : "node 0's store",
+                                               .this_host = n->plan->facts->host,
+                                               .note = place->report_note,
+                                               .found = on_found,
+                                               .failed = on_failed,
+                                               .say = on_say,
+                                               .user = n };
+    return join_dial_start(&options, &n->dial, err);
+}
+
+static void on_place(void *user, const struct store_place *place)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    n->store = place->server;
+    snprintf(n->port_note, sizeof(n->port_note), "%s", place->note);
+    const ddp_status status =
+        n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
+    if (status != DDP_OK)
+        give_up(n, err.msg);
+}
+
+ddp_status node_meet(struct node *n, struct ddp_err *err)
+{
+    const struct store_host_options options = {
+        .loop = &n->loop, .plan = n->plan, .found = on_place, .failed = on_failed, .say = on_say, .user = n
+    };
+    return n->plan->meeting.elsewhere ? store_host_find(&options, &n->host, err) : have_store(n, err);
+}

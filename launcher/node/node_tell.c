@@ -1,0 +1,205 @@
+/* node_tell.c -- see node_core.h. Wishes that are words: for the store, which tells the other nodes, and for the user. */
+#include "node/node_core.h"
+
+#include "agent/ending.h"
+#include "report/report_attempts.h"
+#include "report/report_cause.h"
+
+#include "base/clock.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- to the store --------------------------------------------------------------------------------------- */
+
+/* The first failure here, as the other nodes are to read it. */
+static void describe_failure(const struct node *n, struct cause *c)
+{
+    const int first = agent_first_failure(n->agent);
+    const struct agent_worker *w = agent_worker(n->agent, first);
+    const struct plan_worker *who = &n->plan->workers[first];
+    struct buf words = { 0 };
+    *c = (struct cause){ .rank = who->rank,
+                         .local_rank = first,
+                         .pid = w->pid,
+                         .exit_code = w->exit_code,
+                         .signal = w->signal,
+                         .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
+    if (attempt_words(w, evidence_of(n->evidence, first), &words))
+        snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);
+    if (who->log_dir != NULL)
+        snprintf(c->log, sizeof(c->log), "%s", who->log_dir);
+    buf_free(&words);
+}
+
+/* Lines that end with a newline each. */
+static void add_lines(struct cause *c, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n && c->n_lines < CAUSE_LINES_MAX; i++) {
+        const size_t len = strcspn(text, "\n");
+        snprintf(c->lines[c->n_lines++], CAUSE_WORDS_MAX, "%.*s", (int)len, text);
+        text += len + 1;
+    }
+}
+
+static void tell_failed(struct node *n)
+{
+    struct cause c;
+    describe_failure(n, &c);
+    store_link_tell(n->link, say_failure("failed", &c, agent_never_again(n->agent)));
+}
+
+/* Now that its last words are in. */
+static void tell_cause(struct node *n)
+{
+    struct cause c;
+    struct buf lines = { 0 };
+    bool from_stdout;
+    const struct report r = { .plan = n->plan,
+                              .agent = n->agent,
+                              .stdout_tails = output_tails(n->output, STD_OUT),
+                              .stderr_tails = output_tails(n->output, STD_ERR) };
+    describe_failure(n, &c);
+    const size_t got = cause_last_lines(&r, c.local_rank, CAUSE_LINES_MAX, &lines, &from_stdout);
+    if (got > 0 && buf_append(&lines, "", 1))
+        add_lines(&c, (const char *)lines.data, got);
+    store_link_tell(n->link, say_failure("cause", &c, agent_never_again(n->agent)));
+    buf_free(&lines);
+}
+
+/* Whoever waits in a barrier for this rank hears the reason before the others are signalled. */
+static void tell_exited(struct node *n, int local_rank)
+{
+    const struct agent_worker *w = agent_worker(n->agent, local_rank);
+    cJSON *json = say_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
+    if (w->exit_code == 0 && w->signal == 0)
+        store_link_mention(n->link, json);
+    else
+        store_link_tell(n->link, json);
+}
+
+static void tell_stopped(struct node *n)
+{
+    const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
+    store_link_tell(n->link, say_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+}
+
+static void tell_leave(struct node *n)
+{
+    struct buf by = { 0 };
+    if (agent_stop_signal(n->agent) != 0 && signal_heard_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
+        store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), (const char *)by.data));
+    else
+        store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), ""));
+    buf_free(&by);
+}
+
+/* --- for the report ------------------------------------------------------------------------------------- */
+
+static void note_elsewhere(const struct node *n, struct failed_attempt *a)
+{
+    const struct cause *c = &n->cause;
+    a->rank = c->rank;
+    a->local_rank = c->local_rank;
+    a->node_rank = c->node_rank;
+    a->verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
+    a->exit_code = cause_code(c);
+    a->worker_started_ms = n->attempt_started_ms;
+    a->failed_ms = n->attempt_started_ms + c->after_ms;
+    snprintf(a->host, sizeof(a->host), "%s", c->host);
+    snprintf(a->words, sizeof(a->words), "%s", c->words);
+}
+
+/* Evidence is forgotten when the next attempt begins; its words are kept. */
+static void note_here(const struct node *n, struct failed_attempt *a)
+{
+    const int first = agent_first_failure(n->agent);
+    const struct agent_worker *w = agent_worker(n->agent, first);
+    struct cause c;
+    describe_failure(n, &c);
+    a->rank = c.rank;
+    a->local_rank = first;
+    a->node_rank = n->plan->node_rank;
+    a->verdict = w->verdict;
+    a->exit_code = ending_code(w);
+    a->worker_started_ms = w->started_ms;
+    a->failed_ms = w->ended_ms;
+    snprintf(a->host, sizeof(a->host), "%s", n->plan->facts->host);
+    snprintf(a->words, sizeof(a->words), "%s", c.words);
+}
+
+/* A round that ended because the job grows has not failed. */
+void node_note_failed(struct node *n)
+{
+    struct failed_attempt a = { .attempt = agent_attempt(n->agent),
+                                .started_ms = n->attempt_started_ms,
+                                .ended_ms = clock_ms(),
+                                .step = n->step };
+    const bool elsewhere = node_cause_is_elsewhere(n);
+    const size_t count = n->failed.len / sizeof(a);
+    const struct failed_attempt *all = (const struct failed_attempt *)n->failed.data;
+    if (count > 0 && all[count - 1].attempt == a.attempt)
+        return;
+    if (elsewhere && cause_code(&n->cause) != 0)
+        note_elsewhere(n, &a);
+    else if (!elsewhere && agent_first_failure(n->agent) >= 0)
+        note_here(n, &a);
+    else
+        return;
+    buf_append(&n->failed, &a, sizeof(a));
+}
+
+/* --- to the user ---------------------------------------------------------------------------------------- */
+
+static void say_restart(struct node *n)
+{
+    const size_t before = n->failed.len;
+    node_note_failed(n);
+    if (n->failed.len > before)
+        announce_restart(&n->announce, n->agent, (const struct failed_attempt *)(n->failed.data + before),
+                         n->next_attempt);
+    else
+        announce_again(&n->announce, &n->cause);
+}
+
+static void say_waiting(struct node *n)
+{
+    const bool done = agent_state(n->agent) == AGENT_LINGERING;
+    announce_waiting_for_end(&n->announce, n->round, done);
+}
+
+void node_tell(struct node *n, struct agent_wish wish)
+{
+    switch (wish.type) {
+    case WISH_TELL_FAILED:
+        tell_failed(n);
+        break;
+    case WISH_TELL_EXITED:
+        tell_exited(n, wish.local_rank);
+        break;
+    case WISH_TELL_CAUSE:
+        tell_cause(n);
+        break;
+    case WISH_TELL_STOPPED:
+        tell_stopped(n);
+        break;
+    case WISH_TELL_DONE:
+        store_link_tell(n->link, say("done"));
+        break;
+    case WISH_LEAVE:
+        tell_leave(n);
+        break;
+    case WISH_SAY_WAITING:
+        say_waiting(n);
+        break;
+    case WISH_SAY_RESTART:
+        say_restart(n);
+        break;
+    case WISH_JOIN:
+        store_link_join(n->link);
+        break;
+    default: /* node_wishes.c has done it */
+        break;
+    }
+}

@@ -1,0 +1,78 @@
+/* sim_cluster.h -- the agents of several nodes and the real rendezvous, on one clock that jumps from event to event.
+ *
+ * The test says what each node's worker does in each attempt, and what befalls nodes and users; cluster_run plays until
+ * nothing more can happen. What nodes and store say to each other becomes a trace: "n1 > failed", "n0 < stop: failed".
+ * Words take a millisecond in each direction.
+ *
+ * Always checked: a worker is started only in a round that its agent was told of, and never beside one of an older round
+ * on any node that is still in the job; ranks are dense and unique; each agent comes to its end. */
+#ifndef TESTS_SIM_CLUSTER_H
+#define TESTS_SIM_CLUSTER_H
+
+#include "agent/agent.h"
+#include "base/buf.h"
+#include "core/rdzv.h"
+
+enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
+
+/* What the one worker of a node does in an attempt. Zeroed: ends with 0 after a second. */
+struct cluster_worker {
+    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = for ever */
+    int exit_code;
+    uint64_t slow_ms; /* from a polite signal to its end */
+};
+
+struct cluster_node {
+    struct agent *agent;
+    uint64_t id; /* of its connection */
+    struct cluster_worker worker[CLUSTER_ATTEMPTS];
+    uint32_t round; /* it was told of; 0 = none */
+    int node_rank;
+    bool joined, running, cut, dead, done; /* cut: nothing it says arrives, nor what is said to it */
+    uint32_t worker_round;
+    int life; /* counts its workers, so that an end belongs to one */
+    int exit_code;
+    bool judged;       /* it was told a verdict "finish" */
+    uint64_t ended_ms; /* when it was done */
+};
+
+struct cluster_event {
+    int kind;
+    uint64_t at_ms, order;
+    int node, life;
+    struct agent_event event;
+    uint32_t round;
+    int word; /* what is said to the store */
+};
+
+struct cluster {
+    struct rdzv *rdzv;
+    struct quota quota;
+    int n;
+    struct cluster_node node[CLUSTER_NODES];
+    struct rdzv_join join; /* of all nodes */
+    struct cluster_event queue[CLUSTER_EVENTS];
+    size_t n_queue;
+    uint64_t order, now_ms;
+    uint32_t rounds; /* begun */
+    bool store_lost;
+    unsigned steps;
+    struct buf trace;
+};
+
+/* `n` nodes, static, that join at 0, 1, 2 ... ms. Change `join` or the workers before cluster_run. */
+void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
+void cluster_free(struct cluster *c);
+
+/* What befalls: the user stops a node; its launcher is killed; it is cut off the network; the store is gone. */
+void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
+void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
+void cluster_cut(struct cluster *c, int node, uint64_t at_ms);
+void cluster_lose_store(struct cluster *c, uint64_t at_ms);
+
+void cluster_run(struct cluster *c);
+
+/* The trace so far must be this text. */
+void cluster_expect(struct cluster *c, const char *trace);
+
+#endif

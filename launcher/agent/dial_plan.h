@@ -32,7 +32,7 @@ struct dial_options {
     const char *who;  /* "the store", "node 0's store" */
     const char *here; /* name of this node */
     const char *knob;
-    const char *note; /* a line for the full words, or NULL */
+    const char *note; /* a line for the full words, or "" */
     uint64_t budget_ms;
     uint32_t seed; /* of the jitter */
 };

@@ -35,6 +35,9 @@ static const struct {
     { "ddprun -m package.module args", "a Python module" },
     { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "keep each worker's output in files, too" },
     { "ddprun --nproc_per_node=8 --dry_run ./train", "show what would be started" },
+    { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
+    { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
+      "two to four nodes, the same on each" },
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 

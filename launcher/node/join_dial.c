@@ -25,7 +25,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8 };
+enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1024 };
 
 static const char hello[] = "{\"op\":\"hello\"}";
 
@@ -47,7 +47,7 @@ struct join_dial {
     uint32_t nonce;
     int handles;
     bool closing;
-    char host[ENDPOINT_HOST_MAX], who[64];
+    char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
 };
 
 static void pump(struct join_dial *j);
@@ -419,6 +419,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
     j->options = *options;
     snprintf(j->host, sizeof(j->host), "%s", options->host);
     snprintf(j->who, sizeof(j->who), "%s", options->who);
+    snprintf(j->note, sizeof(j->note), "%s", options->note != NULL ? options->note : "");
     j->nonce = make_nonce(seed);
     j->handles = 1;
     uv_timer_init(options->loop, &j->timer);
@@ -429,7 +430,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                                        .who = j->who,
                                        .here = options->this_host,
                                        .knob = options->knob,
-                                       .note = options->note,
+                                       .note = j->note,
                                        .budget_ms = options->budget_ms,
                                        .seed = seed };
     dial_begin(&j->plan, &plan, clock_ms());

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "node/name_lookup.h"
 #include "node/own_addresses.h"
+#include "server/port_holder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,14 @@ static void fail(const struct store_host_options *o, const char *code, const cha
     o->failed(o->user, code, words);
 }
 
+/* Why it could not listen: the port's holder, whom the sentence names, or an address that is not to be had. */
+static const char *listen_code(int port)
+{
+    struct port_holder holder;
+    const bool held = port != 0 && (port_holder_find(port, &holder) || holder.leftover);
+    return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
+}
+
 /* A port in use ends it for who must have the store; who only may joins what is there. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
@@ -77,7 +86,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s", err.msg,
                  o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "");
-        fail(o, "PORT_IN_USE", words);
+        fail(o, listen_code(o->plan->meeting.port), words);
         return;
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
@@ -86,7 +95,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
         snprintf(place.note, sizeof(place.note), "joining the store that is there: %.600s", err.msg);
         snprintf(place.report_note, sizeof(place.report_note), "%.800s", err.msg);
     } else if (decided->code != NULL) {
-        snprintf(place.note, sizeof(place.note), "%.699s", decided->words);
+        snprintf(place.note, sizeof(place.note), "%s", decided->words);
     }
     o->found(o->user, &place);
 }
@@ -129,7 +138,7 @@ static void find_alone(const struct store_host_options *o)
     struct endpoint at;
     struct store_place place = { .here = true };
     if (store_host_start(o->plan, &place.server, place.note, &err) != DDP_OK) {
-        fail(o, "PORT_IN_USE", err.msg);
+        fail(o, listen_code(o->plan->meeting.port), err.msg);
         return;
     }
     place.port = o->plan->master_port;

@@ -10,7 +10,7 @@
 
 #include <uv.h>
 
-enum { NOTE_MAX = 700 };
+enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
 /* Where the store is: what join_dial needs, and MASTER_PORT. */
 struct store_place {

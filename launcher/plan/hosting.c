@@ -12,7 +12,6 @@
  * a firewall later, so they are told now. */
 #include "plan/hosting.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,15 +88,12 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-static void say(struct hosting *out, const char *code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct hosting *out, const char *code, const char *fmt, ...)
+/* Sentence, advice and code, as they are shown. */
+static void say(struct hosting *out, const struct finding *f)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(out->words, sizeof(out->words), fmt, ap);
-    va_end(ap);
-    out->code = code;
+    out->code = finding_code_name(f->code);
+    snprintf(out->words, sizeof(out->words), "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
+             out->code);
 }
 
 /* On every address: then this node, too, takes one that others know it by. */
@@ -128,41 +124,47 @@ static bool is_deaf(const struct hosting_facts *f, const char *address)
 
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
+    struct finding finding;
+    finding_make(&finding, FINDING_MASTER_NAME_IS_LOOPBACK, f->meeting->host, "host", f->here, "address",
+                 address, "such", such_as(f), NULL);
     out->choice = HOSTING_ERROR;
-    say(out, "MASTER_NAME_IS_LOOPBACK",
-        "on %s the name '%s' means %s, where no other node can reach the store\n"
-        "  try      remove the name from that line of /etc/hosts on %s, or give the address as a number on "
-        "all "
-        "nodes: %s",
-        f->here, f->meeting->host, address, f->here, such_as(f));
+    say(out, &finding);
 }
 
 /* Node 0 of a static job whose address belongs to somebody else: nobody would ever serve. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
-    char own[300];
+    char own[300], subject[FINDING_SUBJECT_MAX];
+    struct finding finding;
     list_own(f, own, sizeof(own));
+    snprintf(subject, sizeof(subject), "%.80s (%s)", f->meeting->host,
+             f->n_resolved > 0 ? f->resolved[0] : "unknown");
+    finding_make(&finding, FINDING_NOBODY_SERVES, subject, "host", f->here, "addresses", own, NULL);
     out->choice = HOSTING_ERROR;
-    say(out, "NOBODY_HOSTS",
-        "this is node 0, which has the store, but '%s' is %s, and that is none of the addresses of %s: %s\n"
-        "  try      --master_addr=%s on all nodes; behind a service address or NAT --host_store=yes here, "
-        "which "
-        "listens on every address",
-        f->meeting->host, f->n_resolved > 0 ? f->resolved[0] : "unknown", f->here, own, such_as(f));
+    say(out, &finding);
 }
 
 static void join(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
     out->choice = HOSTING_JOIN;
-    if (!f->meeting->elastic || f->n_resolved == 0)
+    if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
         return;
     list_own(f, own, sizeof(own));
-    say(out, "NOBODY_HOSTS",
-        "%s is none of the addresses of %s, %s: another node of the job, or a ddp-rendezvous, must have the "
-        "store "
-        "there; --host_store=yes would make it this node",
+    snprintf(
+        out->words, sizeof(out->words),
+        "%s is none of the addresses of %s (%s): another node of the job, or a ddp-rendezvous, must have the "
+        "store there; --host_store=yes would make it this node",
         f->resolved[0], f->here, own);
+}
+
+static void warn_of_bridge(const struct hosting_facts *f, const char *address,
+                           const struct own_address *which, struct hosting *out)
+{
+    struct finding finding;
+    finding_make(&finding, FINDING_BRIDGE_ADDRESS, address, "interface", which->interface, "host", f->here,
+                 "such", such_as(f), NULL);
+    say(out, &finding);
 }
 
 /* It is on this machine: on that address alone. */
@@ -172,11 +174,7 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
     host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
     if (f->meeting->nnodes_max > 1 && is_bridge(which->interface))
-        say(out, "BRIDGE_ADDRESS",
-            "%s is the address of %s on %s, which other machines are likely to have as well; the nodes can "
-            "only "
-            "meet on an address that all of them reach, as %s",
-            address, which->interface, f->here, such_as(f));
+        warn_of_bridge(f, address, which, out);
 }
 
 /* Must or may this node have it? */

@@ -4,9 +4,10 @@
 #ifndef LAUNCHER_HOSTING_H
 #define LAUNCHER_HOSTING_H
 
+#include "core/findings.h"
 #include "plan/plan.h"
 
-enum { HOSTING_ADDRESS_MAX = 64, HOSTING_WORDS_MAX = 900 };
+enum { HOSTING_ADDRESS_MAX = 64, HOSTING_WORDS_MAX = 2 * FINDING_TEXT_MAX + 64 };
 
 struct own_address {
     char text[HOSTING_ADDRESS_MAX]; /* numeric */

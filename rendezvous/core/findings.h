@@ -29,6 +29,14 @@
     X(NOBODY_SERVES, ERROR,                                                                                  \
       "nobody serves the store: ${subject} is none of the addresses of ${host} (${addresses})",              \
       "give an address of the node that shall have the store, or say --host_store=yes on exactly one node")  \
+    X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                        \
+      "on ${host} the name '${subject}' means ${address}, where no other node can reach the store",          \
+      "remove the name from that line of /etc/hosts on ${host}, or give the address as a number on all "     \
+      "nodes: ${such}")                                                                                      \
+    X(BRIDGE_ADDRESS, WARNING,                                                                               \
+      "${subject} is the address of ${interface} on ${host}, which other machines are likely to have as "    \
+      "well",                                                                                                \
+      "give an address that all nodes reach, as ${such}")                                                    \
     X(LIMIT_NOFILE, WARNING,                                                                                 \
       "${subject} allows ${have} open files, and this job needs about ${need} there",                        \
       "'ulimit -n ${need}' before the start, LimitNOFILE= of a service, or nofile in limits.conf")           \

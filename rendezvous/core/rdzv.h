@@ -215,7 +215,7 @@ struct rdzv_env {
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
 /* `instance` is a nonce: an agent that knew an earlier life of this job is told from one that knows this one.
- * All is copied but `quota`, which is borrowed. NULL when memory is short. */
+ * All is copied but `quota`, which is borrowed. NULL when memory or budget is short. */
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
 /* Nobody is told anything. */
 void rdzv_free(struct rdzv *r);
@@ -294,7 +294,7 @@ struct rdzv_node_facts {
 
 /* A node that is not in the job any more. */
 struct rdzv_gone {
-    char host[RDZV_TEXT_MAX], how[RDZV_WORDS_MAX];
+    char host[RDZV_TEXT_MAX], how[RDZV_TEXT_MAX];
     int32_t node_rank;
     int pid;
     uint32_t round;

@@ -26,9 +26,25 @@ void rdzv_copy_text(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
+/* What a job takes before anybody has come. */
+static uint64_t own_bytes(void)
+{
+    return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
+}
+
+static struct rdzv *allocate(struct quota *quota)
+{
+    if (!quota_take(quota, own_bytes()))
+        return NULL;
+    struct rdzv *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        quota_give(quota, own_bytes());
+    return r;
+}
+
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance)
 {
-    struct rdzv *r = calloc(1, sizeof(*r));
+    struct rdzv *r = allocate(quota);
     if (r == NULL)
         return NULL;
     *r = (struct rdzv){ .env = *env, .quota = quota, .say_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
@@ -52,7 +68,7 @@ void rdzv_free(struct rdzv *r)
     while (!list_is_empty(&r->nodes))
         rdzv_remove_node(r, LIST_ENTRY(r->nodes.next, struct node, joined));
     rdzv_forget_rules(r);
-    quota_give(r->quota, room_bytes(r->room));
+    quota_give(r->quota, room_bytes(r->room) + own_bytes());
     free(r->member);
     free(r->order);
     free(r->seats);

@@ -101,6 +101,8 @@ static void record(void *user, const struct rdzv_record *record)
 
 void rsim_init(struct sim_rdzv *sim)
 {
+    if (sim->r != NULL)
+        rsim_free(sim);
     *sim = (struct sim_rdzv){ .quota = { .max = 64 << 20 }, .progress = -1 };
     sim->join = (struct rdzv_join){ .job = "j",
                                     .instance = "",

@@ -29,7 +29,8 @@ struct sim_rdzv {
     struct rdzv_refusal refusal; /* of the last sim_join */
 };
 
-/* Two static nodes with two workers each, no restarts; node_timeout 0: nobody has to beat. */
+/* Two static nodes with two workers each, no restarts; node_timeout 0: nobody has to beat. One that is there
+ * already, zeroed otherwise, is freed. */
 void rsim_init(struct sim_rdzv *sim);
 /* The same as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);

@@ -202,7 +202,6 @@ Test(rdzv, a_node_between_two_rounds_is_in_none, .init = three_elastic)
 
 Test(rdzv, a_static_job_that_waits_for_its_next_attempt_is_stopped_as_a_whole)
 {
-    rsim_free(&sim);
     rsim_init(&sim);
     sim.join.max_restarts = 5;
     rsim_join_all(&sim, 0, 1);
@@ -304,7 +303,6 @@ Test(rdzv, growth_is_not_charged_and_not_waited_for, .init = three_elastic)
 
 Test(rdzv, a_job_that_never_grows_does_not_ask)
 {
-    rsim_free(&sim);
     rsim_init_elastic(&sim, 1, 4);
     sim.join.grow = RDZV_GROW_NEVER;
     sim.join.last_call_ms = 0;
@@ -319,7 +317,6 @@ Test(rdzv, a_job_that_never_grows_does_not_ask)
 
 Test(rdzv, growth_may_need_no_agreement)
 {
-    rsim_free(&sim);
     rsim_init_elastic(&sim, 1, 4);
     sim.join.grow = RDZV_GROW_NOW;
     sim.join.last_call_ms = 0;
@@ -332,7 +329,6 @@ Test(rdzv, growth_may_need_no_agreement)
 
 Test(rdzv, what_cannot_be_killed_ends_the_job)
 {
-    rsim_free(&sim);
     rsim_init(&sim);
     sim.join.max_restarts = 5;
     rsim_join_all(&sim, 0, 1);
@@ -344,7 +340,6 @@ Test(rdzv, what_cannot_be_killed_ends_the_job)
 
 Test(rdzv, the_progress_of_the_workers_is_asked_before_the_keys_go)
 {
-    rsim_free(&sim);
     rsim_init(&sim);
     sim.join.max_restarts = 9;
     sim.join.max_no_progress = 1;
@@ -370,7 +365,6 @@ Test(rdzv, a_lost_static_node_without_restarts_ends_the_job)
 
 Test(rdzv, a_store_without_memory_for_the_keys_ends_the_job)
 {
-    rsim_free(&sim);
     rsim_init(&sim);
     sim.no_memory = true;
     rsim_join_all(&sim, 0, 1);

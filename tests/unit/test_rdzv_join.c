@@ -210,7 +210,7 @@ Test(rdzv_join, what_is_refused_leaves_nothing_behind)
 
 Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
 {
-    sim.quota.max = 5000; /* a few nodes */
+    sim.quota.max = sim.quota.used + 5000; /* a few nodes */
     int n = 0;
     while (n < 20 && rsim_join(&sim, n) == RDZV_WELCOME)
         n++;

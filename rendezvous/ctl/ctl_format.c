@@ -51,6 +51,37 @@ static const struct ctl_column member_columns[] = {
     { 0 },
 };
 
+static const struct ctl_column job_columns[] = {
+    { "JOB",         "job",         ctl_cell_text,   false },
+    { "ATTEMPT",     "attempt",     ctl_cell_number, true },
+    { "WORLD",       "world_size",  ctl_cell_number, true },
+    { "KEYS",        "keys",        ctl_cell_number, true },
+    { "CONNECTIONS", "connections", ctl_cell_number, true },
+    { 0 },
+};
+
+static const struct ctl_column reject_columns[] = {
+    { "FROM",        "source",  ctl_cell_text,     false },
+    { "SPEAKS",      "kind",    ctl_cell_text,     false },
+    { "FIRST BYTES", "first",   ctl_cell_text,     false },
+    { "JOB",         "job",     ctl_cell_text,     false },
+    { "TIMES",       "times",   ctl_cell_number,   true },
+    { "LAST",        "last_ms", ctl_cell_duration, true },
+    { "WHY",         "why",     ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column refused_columns[] = {
+    { "HOST",  "host",     ctl_cell_text,     false },
+    { "PID",   "pid",      ctl_cell_number,   true },
+    { "JOB",   "job",      ctl_cell_text,     false },
+    { "CODE",  "code",     ctl_cell_text,     false },
+    { "TIMES", "times",    ctl_cell_number,   true },
+    { "LAST",  "last_ms",  ctl_cell_duration, true },
+    { "WHY",   "sentence", ctl_cell_text,     false },
+    { 0 },
+};
+
 static const struct ctl_column key_columns[] = {
     { "KEY",   "key",   ctl_cell_text,   false },
     { "SIZE",  "size",  ctl_cell_number, true },
@@ -160,6 +191,20 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
 }
 
 /* --- the lists ------------------------------------------------------------------------------------------ */
+
+bool ctl_format_jobs(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "jobs", job_columns, "no jobs", out);
+}
+
+bool ctl_format_rejects(const cJSON *answer, struct buf *out)
+{
+    const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
+    bool ok = put_list(answer, "rejects", reject_columns, "every connection was one of ours", out);
+    if (cJSON_GetArraySize(refused) == 0)
+        return ok;
+    return ok && buf_printf(out, "\n") && put_list(answer, "refused", refused_columns, "", out);
+}
 
 bool ctl_format_keys(const cJSON *answer, struct buf *out)
 {

@@ -11,6 +11,8 @@
 #include <cjson/cJSON.h>
 
 bool ctl_format_status(const cJSON *answer, struct buf *out);
+bool ctl_format_jobs(const cJSON *answer, struct buf *out);
+bool ctl_format_rejects(const cJSON *answer, struct buf *out);
 bool ctl_format_keys(const cJSON *answer, struct buf *out);
 bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);

@@ -18,6 +18,9 @@ enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
 static const struct ctl_command commands[] = {
     { "status", NULL, "the job, what is known of each rank, and how full the store is", "status",
       ctl_format_status },
+    { "jobs", NULL, "all jobs that the store serves", "jobs", ctl_format_jobs },
+    { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects",
+      ctl_format_rejects },
     { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", ctl_format_keys },
     { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", ctl_format_waiters },
     { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
@@ -51,6 +54,13 @@ static ddp_status set_prefix(void *into, const char *value, struct ddp_err *err)
 {
     (void)err;
     ((struct ctl_options *)into)->prefix = value;
+    return DDP_OK;
+}
+
+static ddp_status set_job(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->job = value;
     return DDP_OK;
 }
 
@@ -93,6 +103,7 @@ static const struct option_row table[] = {
     { "addr", "HOST:PORT", "the store; default $DDPRUN_STORE_ADDR, else $MASTER_ADDR:$MASTER_PORT",
       set_addr },
     { "json", NULL, "print the answer as JSON", set_json },
+    { "job", "ID", "which job, where a ddp-rendezvous serves several (see jobs)", set_job },
     { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
     { "limit", "N", "keys: at most N of them", set_limit },
     { "timeout", "S", "give up after S seconds (5)", set_timeout },
@@ -164,6 +175,8 @@ char *ctl_options_request(const struct ctl_options *options)
     cJSON_AddStringToObject(request, "op", options->command->op);
     if (options->argument != NULL)
         cJSON_AddStringToObject(request, "name", options->argument);
+    if (options->job != NULL)
+        cJSON_AddStringToObject(request, "job", options->job);
     if (options->prefix != NULL)
         cJSON_AddStringToObject(request, "prefix", options->prefix);
     if (options->limit > 0)

@@ -23,7 +23,7 @@ struct ctl_options {
     enum ctl_action action;
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv, like prefix; NULL = none */
-    const char *prefix;
+    const char *prefix, *job;
     int limit; /* 0 = the store's own */
     struct endpoint addr;
     uint32_t timeout_ms;

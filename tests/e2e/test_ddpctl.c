@@ -1,5 +1,6 @@
 /* ddpctl as a process, against ddp-rendezvous as another one. */
 #include "daemon.h"
+#include "peer.h"
 #include "run.h"
 
 #include "ddp/store.h"
@@ -56,6 +57,19 @@ static ddp_store *client(void)
     return s;
 }
 
+static ddp_store *worker_of(const char *job)
+{
+    ddp_store *s;
+    struct ddp_err err;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "worker";
+    options.job = job;
+    options.rank = 0;
+    options.world_size = 1;
+    cr_assert_eq(ddp_store_connect("127.0.0.1", store.port, &options, &s, &err), DDP_OK, "%s", err.msg);
+    return s;
+}
+
 Test(ddpctl, shows_keys_as_a_table)
 {
     ddp_store *s = client();
@@ -102,6 +116,31 @@ Test(ddpctl, shows_who_waits_for_what)
     ddp_store_close(other);
     ddp_store_close(s);
     expect_answer("barriers", NULL, "no barrier is open");
+}
+
+/* Two jobs at once: each is asked about by its name. */
+Test(ddpctl, tells_one_job_from_another)
+{
+    ddp_store *a = worker_of("a"), *b = worker_of("b");
+    ddp_store_set(b, "k", "v", 1, NULL);
+    expect_answer(
+        "jobs", NULL,
+        "JOB  ATTEMPT  WORLD  KEYS  CONNECTIONS\na          0      1     0            1\nb          0 "
+        "     1     1            1\n");
+    expect_answer("keys", "--job=b", "/k");
+    expect_answer("keys", "--job=a", "no keys");
+    expect_failure(ask("keys", NULL), 1, "2 jobs are served here");
+    expect_failure(ask("keys", "--job=c"), 1, "no job 'c' is known here");
+    ddp_store_close(a);
+    ddp_store_close(b);
+}
+
+Test(ddpctl, shows_who_came_to_nothing)
+{
+    int fd = peer_connect(store.port);
+    cr_assert(peer_send(fd, slice_str("GET / HTTP/1.1\r\n\r\n")));
+    peer_expect_end(fd);
+    expect_answer("rejects", NULL, "127.0.0.1  http    474554202f204854  -        1");
 }
 
 Test(ddpctl, passes_on_what_the_store_refuses)

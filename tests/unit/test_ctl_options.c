@@ -60,6 +60,8 @@ Test(ctl_options, a_command_becomes_a_request)
 {
     expect_request("status", "{\"op\":\"status\"}");
     expect_request("keys --prefix /a --limit=7", "{\"op\":\"keys\",\"prefix\":\"/a\",\"limit\":7}");
+    expect_request("status --job night-7", "{\"op\":\"status\",\"job\":\"night-7\"}");
+    expect_request("jobs", "{\"op\":\"jobs\"}");
     expect_request("--json cancel epoch-1", "{\"op\":\"barrier_cancel\",\"name\":\"epoch-1\"}");
 }
 

@@ -91,12 +91,10 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status != DDP_OK) {
-        snprintf(place.note, sizeof(place.note), "joining the store that is there: %.600s", err.msg);
-        snprintf(place.report_note, sizeof(place.report_note), "%.800s", err.msg);
-    } else if (decided->code != NULL) {
+    if (status != DDP_OK) /* no news: all nodes on this machine but one come here */
+        snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
+    else if (decided->code != NULL)
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
-    }
     o->found(o->user, &place);
 }
 

@@ -141,14 +141,21 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
+/* "signal 15 from pid 77 (bash) of bob"; an agent that gives up sends no signal, only words. */
+static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
+{
+    if (e->signal > 0)
+        snprintf(room, size, "signal %d%s%.150s", e->signal, e->words[0] != '\0' ? " from " : "", e->words);
+    else
+        snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "its agent itself");
+    return room;
+}
+
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
-    char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
-    snprintf(words, sizeof(words), "signal %d%s%.300s", e->signal, e->words[0] != '\0' ? " from " : "",
-             e->words);
-    rdzv_remember_gone(r, node, words, false);
-    rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from,
-              words);
+    char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
+    rdzv_remember_gone(r, node, who_stopped_it(e, by, sizeof(by)), false);
+    rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
 /* Between two attempts of a static job its user has stopped all of it; before the first, this node may well be
@@ -230,12 +237,12 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
 /* Spares come and go without the round; a node that is done counts as done wherever it is. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
+    char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
     if (!rdzv_is_member(r, node) || node->state == RDZV_NODE_DONE)
         return leaves(r, node, e);
     note_leave(r, node, e, " its round");
-    snprintf(words, sizeof(words), "%.300s was stopped by signal %d%s%.150s",
-             rdzv_name(node, name, sizeof(name)), e->signal, e->words[0] ? " from " : "", e->words);
+    snprintf(words, sizeof(words), "%.300s %s %s", rdzv_name(node, name, sizeof(name)),
+             e->signal > 0 ? "was stopped by" : "gave up:", who_stopped_it(e, by, sizeof(by)));
     rdzv_set_cause(r, RDZV_WHY_NODE_LEFT, node, e->signal, words);
     node->leaving = true;
     node->leave_signal = e->signal;

@@ -103,6 +103,7 @@ void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
+/* Of every request of every node, so it does nothing but this. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -162,6 +163,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
+/* The silent ones first: a round must not be made with them. What is said to those who wait comes last, when
+ * it is known whether they still do. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -67,6 +67,7 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv
     copy_last_words(cause, failure);
 }
 
+/* A failure is never 0, whatever a peer says of it. */
 static int code_of(const struct rdzv_cause *cause)
 {
     bool by_signal = cause->why == RDZV_WHY_FAILED || cause->why == RDZV_WHY_NODE_LEFT;
@@ -76,7 +77,7 @@ static int code_of(const struct rdzv_cause *cause)
         return RDZV_CODE_NO_NODE;
     if (cause->error != 0)
         return cause->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
-    return cause->exit_code;
+    return cause->exit_code != 0 ? cause->exit_code : 1;
 }
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
@@ -181,7 +182,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
     r->no_restart = job_s;
     if (!failed) {
-        int code = signal > 0 ? CODE_SIGNAL + signal : 0;
+        int by_itself = node->state == RDZV_NODE_DONE ? 0 : RDZV_CODE_NO_NODE;
+        int code = signal > 0 ? CODE_SIGNAL + signal : by_itself;
         tell.exit = (struct rdzv_exit){ code, code, code };
         tell.cause = NULL;
     }

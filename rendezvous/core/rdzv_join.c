@@ -55,6 +55,7 @@ static bool same_job(const struct check *c)
                c->join->job, c->r->job);
 }
 
+/* A new agent has none: it is as welcome in a later life of the job as in the first. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -175,6 +176,7 @@ static uint64_t cut(uint64_t ms)
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
+/* Before the node itself: it needs the places. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;

@@ -91,6 +91,8 @@ struct node *rdzv_find(const struct rdzv *r, uint64_t id)
 
 /* --- room for all of them ------------------------------------------------------------------------------- */
 
+/* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On
+ * failure the old one stays. */
 static bool grow(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -119,6 +121,7 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
+/* As many as --nnodes says, not as many as have come: a free rank must be found in one step. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -224,6 +227,7 @@ static bool is_open(enum rdzv_node_state state)
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
 }
 
+/* Never back to RUNNING: within a round a member only goes on towards its end. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
     r->n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
@@ -241,6 +245,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->seats[node->node_rank].node = 0;
 }
 
+/* A rank it asked for was its place from the start, any other since its first round. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;

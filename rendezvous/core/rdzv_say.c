@@ -81,6 +81,7 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
+/* The log line is what an event log holds in words, too, so that both tell the same. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];
@@ -109,6 +110,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- what is waited for --------------------------------------------------------------------------------- */
 
+/* A change while one is due already comes with it. */
 void rdzv_will_say(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;

@@ -1,6 +1,13 @@
 /* rdzv_view.c -- for those who only look: status, diagnosis, and the hub that finds a rank's node. */
 #include "core/rdzv_core.h"
 
+/* The failure that ends a job is followed by none. */
+static uint32_t restarts_made(const struct rdzv *r)
+{
+    const struct restarts *a = &r->restarts;
+    return a->failed < a->max_restarts ? a->failed : a->max_restarts;
+}
+
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
@@ -9,7 +16,7 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
                              .instance = r->instance,
                              .state = r->state,
                              .round = r->round,
-                             .restarts = r->restarts.failed,
+                             .restarts = restarts_made(r),
                              .max_restarts = r->restarts.max_restarts,
                              .elastic = rules->elastic,
                              .min = rules->min,

@@ -231,6 +231,24 @@ Test(rdzv, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000] the job is over: nobody is left\n");
 }
 
+/* No user has stopped it: it has no memory, say, for its log files. */
+Test(rdzv, an_agent_that_gives_up_is_not_a_success)
+{
+    rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
+    cr_assert_str_eq(facts().cause->words, "node 1 (n1) gave up: no log directory");
+    rsim_stopped(&sim, 1, 1);
+    rsim_expect_part(&sim, "n1 < finish: node_left, exit 125/125/125, stopped\n");
+    rsim_stopped(&sim, 0, 1);
+    rsim_expect_part(&sim, "n0 < finish: node_left, exit 125/125/125, stopped\n");
+}
+
+Test(rdzv, a_failure_without_a_code_is_a_failure)
+{
+    rsim_fail(&sim, 0, 1, 0, 0);
+    stop_all(1, 0, 1);
+    rsim_expect_part(&sim, "n0 < finish: failed, exit 1/1/1\n");
+}
+
 Test(rdzv, too_few_are_left_and_new_ones_come_with_a_last_call, .init = three_elastic)
 {
     rsim_lost(&sim, 0);

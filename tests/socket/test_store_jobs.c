@@ -69,8 +69,8 @@ static void join(int fd, const char *job, const char *instance)
     snprintf(json, sizeof(json),
              "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n0\","
              "\"pid\":%d,"
-             "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":1,\"max_"
-             "restarts\":3}",
+             "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":1,"
+             "\"join_timeout_ms\":60000,\"max_restarts\":3}",
              job, instance, (int)getpid());
     say(fd, 0x82, json);
 }

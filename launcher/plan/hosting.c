@@ -177,6 +177,12 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
         warn_of_bridge(f, address, which, out);
 }
 
+/* Nodes above 0 look for the store elsewhere; a loopback address is hardly what they mean. */
+static bool is_another_node(const struct plan_meeting *m)
+{
+    return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;
+}
+
 /* Must or may this node have it? */
 static bool is_candidate(const struct plan_meeting *m)
 {
@@ -191,7 +197,7 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
     const struct own_address *which = NULL;
     const char *address = ours(f, &which);
     const bool forced = m->host_store == HOST_STORE_YES;
-    *out = (struct hosting){ .here = address != NULL };
+    *out = (struct hosting){ .here = address != NULL && !(is_loopback(address) && is_another_node(m)) };
     if (!is_candidate(m))
         join(f, out);
     else if (forced && (address == NULL || is_deaf(f, address)))

@@ -43,6 +43,8 @@ Test(hosting, the_other_nodes_of_a_static_job_join)
     cr_assert_eq(decide(MEETING(.host = "10.1.0.5", .node_rank = 1), "10.1.0.5", NULL), HOSTING_JOIN,
                  "also on the same machine");
     cr_assert(out.here);
+    cr_assert_eq(decide(MEETING(.host = "localhost", .node_rank = 1), "127.0.0.1", NULL), HOSTING_JOIN);
+    cr_assert_not(out.here, "a loopback address is hardly what is meant");
 }
 
 Test(hosting, a_node_0_without_that_address_is_told_which_it_has)

@@ -1,0 +1,139 @@
+/* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
+#include "job.h"
+#include "rude.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+TestSuite(ddprun_meet, .timeout = 120);
+
+#define TELL                                                                                              \
+    "echo rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE node=$GROUP_RANK/$GROUP_WORLD_SIZE " \
+    "at=$MASTER_ADDR"
+
+/* "--name=127.0.0.1:PORT" or "--name=PORT" with a port that was free a moment ago. */
+static char *with_free_port(char text[64], const char *front)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&at, len), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(text, 64, "%s%d", front, ntohs(at.sin_port));
+    close(fd);
+    return text;
+}
+
+/* One node: these options and the same program on each. */
+static struct run_process *node(const char *const options[])
+{
+    static const struct run_options patience = { .timeout_ms = 60000 };
+    const char *argv[16] = { bin("ddprun") };
+    int n = 1;
+    for (; *options != NULL; options++)
+        argv[n++] = *options;
+    argv[n++] = "sh";
+    argv[n++] = "-c";
+    argv[n++] = TELL;
+    struct run_process *process = run_start(argv, &patience);
+    cr_assert_not_null(process);
+    return process;
+}
+
+#define NODE(...) node((const char *const[]){ __VA_ARGS__, NULL })
+
+static void expect_line(const struct run_result *r, const char *line)
+{
+    cr_expect_eq(job_count(r->out, line), 1, "'%s' is not once in:\n%s%s", line, r->out, r->err);
+}
+
+Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
+{
+    char port[64];
+    with_free_port(port, "--master_port=");
+    struct run_process *second =
+        NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--nproc_per_node=3");
+    cr_assert(run_until_error(second, "waiting for node 0's store at 127.0.0.1:", 30000),
+              "who is first says what it waits for");
+    struct run_process *first =
+        NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port, "--nproc_per_node=2");
+    struct run_result a = run_wait(first), b = run_wait(second);
+    EXPECT(a, 0);
+    EXPECT(b, 0);
+    expect_line(&a, "[1] rank=1/5 local=1/2 node=0/2 at=127.0.0.1");
+    expect_line(&b, "[2] rank=2/5 local=0/3 node=1/2 at=127.0.0.1");
+    expect_line(&b, "[4] rank=4/5 local=2/3 node=1/2 at=127.0.0.1");
+    run_free(&a);
+    run_free(&b);
+}
+
+/* The same line on each node; one of them has the store, whoever is first. */
+Test(ddprun_meet, three_elastic_nodes_number_themselves)
+{
+    char endpoint[64], line[64];
+    struct run_process *nodes[3];
+    int seen[3] = { 0 };
+    with_free_port(endpoint, "--rdzv_endpoint=127.0.0.1:");
+    for (int i = 0; i < 3; i++)
+        nodes[i] = NODE("--nnodes=1:3", "--rdzv_id=e", endpoint, "--nproc_per_node=1");
+    for (int i = 0; i < 3; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        EXPECT(r, 0);
+        for (int rank = 0; rank < 3; rank++) {
+            snprintf(line, sizeof(line), "rank=%d/3 local=0/1 node=%d/3 at=127.0.0.1", rank, rank);
+            seen[rank] += job_count(r.out, line);
+        }
+        run_free(&r);
+    }
+    for (int rank = 0; rank < 3; rank++)
+        cr_expect_eq(seen[rank], 1, "rank %d was there %d times", rank, seen[rank]);
+}
+
+static void expect_failure(struct run_process *process, const char *code, const char *sentence)
+{
+    struct run_result r = run_wait(process);
+    EXPECT(r, 125);
+    cr_expect(strstr(r.err, code) != NULL, "%s is not in:\n%s", code, r.err);
+    cr_expect(strstr(r.err, sentence) != NULL, "'%s' is not in:\n%s", sentence, r.err);
+    run_free(&r);
+}
+
+Test(ddprun_meet, a_store_that_never_comes_is_told_with_every_stage)
+{
+    char port[64];
+    with_free_port(port, "--master_port=");
+    expect_failure(NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=3"),
+                   "MASTER_IS_LOOPBACK", "gives up after 3.0 s (--timeout)");
+}
+
+Test(ddprun_meet, another_service_on_the_port_is_told_before_the_time_is_up)
+{
+    char port[64];
+    snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_HTTP));
+    struct run_process *process =
+        NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=60");
+    cr_assert(run_until_error(process, "is a web server or HTTP proxy and not a store", 15000));
+    run_signal(process, 15);
+    struct run_result r = run_wait(process);
+    EXPECT(r, 128 + 15);
+    run_free(&r);
+}
+
+Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
+{
+    char port[64];
+    snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
+    expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port),
+                   "is in use by test_ddprun", "--host_store=no joins a ddp-rendezvous");
+}
+
+Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
+{
+    expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7"), "NOBODY_SERVES",
+                   "is none of the addresses of");
+}

@@ -57,8 +57,9 @@ DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
  * when it returns an error; a broken context does not wait. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
-/* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits in shared
- * memory (they get DDP_ERR_ABORTED with `why`), and returns at once. Any thread. The caller then exits with `code`. */
+/* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits (they get
+ * DDP_ERR_ABORTED with `why`), and returns at once; with ranks on other hosts it tells the store first, which takes half a
+ * second at most. Any thread. The caller then exits with `code`. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 DDP_API int ddp_rank(const ddp_ctx *ctx);

@@ -3,7 +3,8 @@
  * Every rank of a group calls the same collectives in the same order with the same sizes, types and operations; a
  * difference is found and reported as DDP_ERR_MISMATCH with both calls. Results are the same bits on every rank and in
  * every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one
- * rounding at the end. A peer that dies frees every waiter within a second with DDP_ERR_PEER_LOST, which names it.
+ * rounding at the end; how many hosts the ranks are on makes no difference to the bits. A peer that dies frees every
+ * waiter within a second with DDP_ERR_PEER_LOST, which names it, also on other hosts.
  *
  * `stream` is NULL for the cpu backend. `work` NULL means: finished when the call returns; otherwise *work must be
  * waited for and freed. The cpu backend finishes inside the call in both cases. */
@@ -59,7 +60,7 @@ DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 /* All ranks. Belongs to the context. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
-/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing.
+/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing inside a host.
  * Collective: every rank asks for the same number of bytes and gets a block of its own. Freed by
  * ddp_shared_free (collective, too) or by ddp_finalize. It lives in memory files without a name: nothing
  * stays behind, however the job ends. */
@@ -84,7 +85,7 @@ DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */,
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
-/* A barrier of the group in shared memory. timeout_ms 0 = the step's. An error names the ranks that did not come. */
+/* A barrier of the group. timeout_ms 0 = the step's. An error names the ranks that did not come. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 DDP_API ddp_status ddp_work_wait(ddp_work *work);

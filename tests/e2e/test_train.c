@@ -43,6 +43,9 @@ static void remove_dir(void)
 TestSuite(train, .init = make_dir, .fini = remove_dir, .timeout = 120);
 TestSuite(make_data, .init = make_dir, .fini = remove_dir, .timeout = 60);
 
+/* Words put in front of `train`, until NULL. */
+static const char *const *prefix = (const char *const[]){ NULL };
+
 /* Run `line` (words between spaces; %s stands for the test's directory) with `workers` workers. */
 static struct run_result run_line(int workers, const char *line)
 {
@@ -54,8 +57,10 @@ static struct run_result run_line(int workers, const char *line)
         snprintf(count, sizeof(count), "--nproc_per_node=%d", workers);
         argv[0] = bin("ddprun");
         argv[1] = count;
-        argv[2] = bin("train");
-        argc = 3;
+        argc = 2;
+        for (const char *const *word = prefix; *word != NULL; word++)
+            argv[argc++] = *word;
+        argv[argc++] = bin("train");
     }
     size_t used = 0;
     for (const char *c = line; *c != '\0'; c++)
@@ -279,6 +284,25 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
         for (int step = 0; step < 40; step++)
             cr_expect_float_eq(one[step], many[step], 1e-4, "step %d, %d workers", step, workers);
         cr_expect_str_eq(summary().hash, first.hash, "%d workers", workers);
+    }
+}
+
+/* This machine plays two hosts of two workers, and three. */
+Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
+{
+    static const char line[] = "--data @/data --global_batch 100 --epochs 2 --summary @/summary.json";
+    static const char *const layouts[] = { "$((RANK / 2))", "$((RANK % 2))", "$((RANK / 2 * RANK))" };
+    char one[32], script[128];
+
+    make_data("data", "2000", NULL);
+    train(4, line);
+    strcpy(one, summary().hash);
+    for (int i = 0; i < 3; i++) {
+        snprintf(script, sizeof(script), "DDP_TEST_HOST=h%s exec \"$0\" \"$@\"", layouts[i]);
+        prefix = (const char *const[]){ "sh", "-c", script, NULL };
+        train(4, line);
+        cr_expect_str_eq(summary().hash, one, "%s", layouts[i]);
+        cr_expect_eq(summary().world_size, 4);
     }
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    LANES = 8,      /* connections between two hosts at most: more flows than that bring nothing */
+    LANES = 4,      /* connections between two hosts at most, see worker/README.md */
     AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
     LARGEST_ELEMENT = 8
 };

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 
 enum {
     AT_ONCE = 64,           /* ranges in one system call */
+    YIELDS = 32,            /* looks at the sockets before we sleep: a sleep and its end cost more */
     IDLE_S = 5,             /* a silent peer is asked whether its machine is still there */
     USER_TIMEOUT_MS = 15000 /* and this long may what we have sent stay without an answer */
 };
@@ -231,14 +233,16 @@ static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
                       uint64_t seq, struct ddp_err *err)
 {
-    for (;;) {
+    for (int yields = 0;; yields++) {
+        int64_t moved = links->moved;
         ddp_status status = net_pump(links, err);
-        if (status != DDP_OK)
+        if (status != DDP_OK || list_waits(links) == 0)
             return status;
-        if (list_waits(links) == 0)
-            return DDP_OK;
-        status = wait_once(links, barrier, call, seq, err);
-        if (status != DDP_OK)
+        if (links->moved != moved)
+            yields = 0;
+        if (yields < YIELDS)
+            sched_yield();
+        else if ((status = wait_once(links, barrier, call, seq, err)) != DDP_OK)
             return status;
     }
 }

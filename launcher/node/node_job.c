@@ -147,11 +147,31 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
+/* The store gives up before it has anybody to name. */
+static void describe_timeout(struct node *n)
+{
+    const struct heard_waiting *w = &n->waiting;
+    struct cause *c = &n->cause;
+    *c = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    snprintf(c->why, sizeof(c->why), "timeout");
+    snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.200s",
+             w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
+             w->missing[0] != '\0' ? "; missing: node rank " : "", w->missing);
+}
+
+static void take_cause(struct node *n, const struct cause *cause)
+{
+    if (cause->words[0] != '\0')
+        n->cause = *cause;
+    else if (strcmp(cause->why, "timeout") == 0)
+        describe_timeout(n);
+}
+
 /* Of our own failure, or our own user's stop, we know already. */
 static void on_stop(void *user, const struct cause *cause)
 {
     struct node *n = user;
-    n->cause = *cause;
+    take_cause(n, cause);
     if (!node_cause_is_elsewhere(n))
         return;
     announce_told_to_stop(&n->announce, cause);
@@ -159,16 +179,20 @@ static void on_stop(void *user, const struct cause *cause)
     node_pump(n);
 }
 
-/* More may be known of the cause by now than when the stop was told. */
+/* More may be known of the cause by now than when the stop was told. Behind a final verdict there is nothing to say,
+ * and the store must not have to wait for whoever reads our output slowly. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
-    if (verdict->cause.why[0] != '\0' && strcmp(verdict->cause.why, "done") != 0)
-        n->cause = verdict->cause;
+    take_cause(n, &verdict->cause);
     n->step = verdict->step;
     n->best_step = verdict->best > n->best_step ? verdict->best : n->best_step;
     n->next_attempt = verdict->attempt;
     node_feed(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
+    if (agent_state(n->agent) == AGENT_DONE) {
+        store_link_close(n->link);
+        n->link = NULL;
+    }
     node_pump(n);
 }
 

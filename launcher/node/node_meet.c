@@ -71,9 +71,16 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
+/* Several lines: the first is the error, the rest its explanation. */
 static void give_up(struct node *n, const char *words)
 {
-    log_error("%s", words);
+    size_t len = strcspn(words, "\n");
+    log_error("%.*s", (int)len, words);
+    while (words[len] != '\0') {
+        words += len + 1;
+        len = strcspn(words, "\n");
+        log_info("%.*s", (int)len, words);
+    }
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
@@ -98,8 +105,11 @@ static void on_failed(void *user, const char *code, const char *words)
 static void on_say(void *user, const char *words)
 {
     struct node *n = user;
-    if (!n->plan->cli->quiet)
-        output_note(n->output, "%s", words);
+    while (!n->plan->cli->quiet && *words != '\0') {
+        const size_t len = strcspn(words, "\n");
+        output_note(n->output, "%.*s", (int)len, words);
+        words += len + (words[len] != '\0');
+    }
 }
 
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)

@@ -13,6 +13,8 @@
 
 #include <stdlib.h>
 
+enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000 };
+
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
 {
@@ -104,12 +106,22 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
+/* Other nodes may still be on their way to the verdict. They are not waited for long, least of all by a user who wants
+ * the end. */
+static void linger(struct node *n)
+{
+    const bool others = n->round != NULL && n->round->nnodes > 1;
+    if (n->store != NULL && (others || n->waiting.joined > 1))
+        store_server_linger(n->store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
+}
+
 /* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. Only
  * when nobody is left may the control group go. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
     input_free(n->input);
+    linger(n);
     store_server_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);

@@ -88,7 +88,7 @@ static void tell_stopped(struct node *n)
 static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
-    if (agent_stop_signal(n->agent) != 0 && signal_heard_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
+    if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
         store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
         store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), ""));

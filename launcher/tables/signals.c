@@ -100,10 +100,13 @@ static const char *kernel_words(int signal)
 /* The sender is what a user asks for first ("who killed my job?"), and the kernel tells it only at that moment. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
-    const struct signal_sender *from = &heard->sender;
     const struct signal_row *row = row_of(heard->signal);
-    if (!buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?"))
-        return false;
+    return buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?") && signal_sender_text(heard, out);
+}
+
+bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
+{
+    const struct signal_sender *from = &heard->sender;
     if (from->kernel)
         return buf_printf(out, "%s", kernel_words(heard->signal));
     if (from->pid == 0)

@@ -106,6 +106,9 @@ struct signal_heard {
 /* "SIGTERM from bash (pid 12, uid 0)". False when memory is short. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
 
+/* The sender alone: "slurmstepd (pid 812, uid 0)". */
+bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
+
 /* --- once or twice? ----------------------------------------------------------------------------------------- */
 
 /* The last request to stop. Zeroed = none yet. */

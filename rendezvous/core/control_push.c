@@ -86,6 +86,8 @@ void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
     cJSON_AddStringToObject(c, "words", cause->words);
     if (cause->rank >= 0)
         add_worker(c, cause);
+    else
+        add_end(c, cause); /* the user's signal */
     add_lines(c, cause);
 }
 

@@ -145,6 +145,11 @@ void hub_count(struct hub *hub, enum hub_counter counter)
     hub->counter[counter]++;
 }
 
+uint32_t hub_nodes(const struct hub *hub)
+{
+    return hub->n_nodes;
+}
+
 /* --- the hub itself ------------------------------------------------------------------------------------- */
 
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink)

@@ -72,6 +72,9 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
+/* How many agents' connections belong to a job now. */
+uint32_t hub_nodes(const struct hub *hub);
+
 /* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut
  * off. */
 enum hub_counter { HUB_REFUSED_NO_FD, HUB_CUT_OFF_SLOW_READER, HUB_COUNTERS };

@@ -54,6 +54,13 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
+static void no_node_any_more(struct session *s)
+{
+    s->is_node = false;
+    s->job->hub->n_nodes--;
+    list_remove(&s->in_agents);
+}
+
 /* Not a node any more, so that its end is not told to the rendezvous, which wants it. The one being fed is closed by
  * hub_feed. */
 static void drop(void *user, uint64_t node, const char *why)
@@ -62,8 +69,7 @@ static void drop(void *user, uint64_t node, const char *why)
     struct session *s = session_find(hub, node);
     if (s == NULL)
         return;
-    s->is_node = false;
-    list_remove(&s->in_agents);
+    no_node_any_more(s);
     if (s == hub->feeding)
         ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
     else
@@ -111,6 +117,7 @@ struct rdzv *job_rdzv(struct job *job)
 
 void job_node_joined(struct session *s)
 {
+    s->job->hub->n_nodes += !s->is_node;
     s->is_node = true;
     list_remove(&s->in_agents);
     list_insert(&s->job->hub->agents, &s->in_agents);
@@ -126,8 +133,7 @@ void job_node_gone(struct session *s, const char *how)
 {
     if (!s->is_node)
         return;
-    s->is_node = false;
-    list_remove(&s->in_agents);
+    no_node_any_more(s);
     rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
 }
 

@@ -91,6 +91,7 @@ struct hub {
     char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */
     struct ddp_err drop_fed;         /* with words: the rendezvous has dropped the one being fed */
     uint32_t lives;                  /* of jobs' rendezvous, for their instances */
+    uint32_t n_nodes;                /* connections of agents that have joined a job */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };

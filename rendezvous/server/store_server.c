@@ -28,7 +28,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, NONCE_BYTES = 8 };
+enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, NONCE_BYTES = 8 };
 
 struct store_server {
     uv_loop_t loop;
@@ -37,7 +37,10 @@ struct store_server {
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
     bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
     bool stopping;
-    uint64_t force_at_ms; /* when stopping becomes forceful; UINT64_MAX = not, or already */
+    uint64_t linger_ms;      /* set before the stop is asked for */
+    uint64_t linger_at_ms;   /* until then nodes are waited for; UINT64_MAX = not */
+    uint64_t linger_said_ms; /* the user hears of it */
+    uint64_t force_at_ms;    /* when stopping becomes forceful; UINT64_MAX = not, or already */
     struct listener listener;
     struct acceptor acceptor;
     struct clients clients;
@@ -59,7 +62,27 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier(clients_deadline(&s->clients), s->force_at_ms);
-    return earlier(clients_or_force, earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+    uint64_t linger = earlier(s->linger_at_ms, s->linger_said_ms);
+    return earlier(earlier(clients_or_force, linger),
+                   earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+}
+
+static void end_all(struct store_server *s);
+
+static bool lingers(const struct store_server *s)
+{
+    return s->linger_at_ms != UINT64_MAX;
+}
+
+static void linger(struct store_server *s, uint64_t now_ms)
+{
+    if (hub_nodes(s->hub) == 0 || now_ms >= s->linger_at_ms) {
+        end_all(s);
+    } else if (now_ms >= s->linger_said_ms) {
+        s->linger_said_ms = UINT64_MAX;
+        log_info("the store stays until %u more node%s heard how the job ended, at most %.3g s",
+                 hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? " has" : "s have", (double)s->linger_ms / 1000);
+    }
 }
 
 /* After everything that happened. While thousands of commands come in, the nearest deadline mostly moves away, and then
@@ -68,6 +91,8 @@ static void step(void *user)
 {
     struct store_server *s = user;
     clients_settle(&s->clients);
+    if (lingers(s))
+        linger(s, uv_now(&s->loop));
     uint64_t at_ms = next_deadline(s), now_ms = uv_now(&s->loop);
     if (at_ms >= s->timer_at_ms)
         return; /* it rings early enough; ringing for nothing costs less than setting it anew for every command */
@@ -164,16 +189,25 @@ static void on_freed(void *user)
 }
 
 /* The hub is not told that its clients leave: it would tell those who wait in a barrier that the others are lost. */
+static void end_all(struct store_server *s)
+{
+    s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
+    s->stopping = true;
+    s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
+    acceptor_close(&s->acceptor, NULL);
+    clients_end_all(&s->clients);
+    clients_settle(&s->clients);
+    end_if_empty(s);
+}
+
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
-    s->stopping = true;
-    s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
+    const uint64_t now_ms = uv_now(&s->loop);
     uv_close((uv_handle_t *)async, NULL);
-    acceptor_close(&s->acceptor, NULL);
-    clients_end_all(&s->clients);
+    s->linger_at_ms = now_ms + s->linger_ms;
+    s->linger_said_ms = now_ms + LINGER_SILENT_MS;
     step(s);
-    end_if_empty(s);
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
@@ -272,7 +306,7 @@ static struct store_server *server_new(const struct store_server_options *o)
         server_free(s);
         return NULL;
     }
-    s->timer_at_ms = s->force_at_ms = UINT64_MAX;
+    s->timer_at_ms = s->force_at_ms = s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
     s->acceptor.user = s->clients.user = s;
     s->acceptor.on_client = on_client;
     s->acceptor.on_short = on_short;
@@ -312,6 +346,12 @@ int store_server_port(const struct store_server *server)
 const char *store_server_address(const struct store_server *server)
 {
     return server->listener.address;
+}
+
+/* The thread reads it when it has heard of the stop, so nobody writes and reads at once. */
+void store_server_linger(struct store_server *server, uint64_t limit_ms)
+{
+    server->linger_ms = limit_ms;
 }
 
 void store_server_stop(struct store_server *server)

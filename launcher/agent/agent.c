@@ -169,9 +169,9 @@ static enum agent_state told_lingering(struct agent *a, const struct agent_event
 /* The user is told once; when time is up this node has nothing to blame itself for. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
+    core_wish(a, WISH_SAY_WAITING, -1, 0);
     if (e->now_ms >= a->linger_until_ms)
         return finish(a, e);
-    core_wish(a, WISH_SAY_WAITING, -1, 0);
     a->deadline_ms = a->linger_until_ms;
     return a->state;
 }

@@ -106,7 +106,7 @@ enum agent_wish_type {
     WISH_TELL_STOPPED, /* the store: nothing of this attempt is left here */
     WISH_TELL_DONE,    /* the store: every worker here ended with 0 */
     WISH_LEAVE, /* the store: this node leaves for good, by the user's stop or because it is not ready */
-    WISH_SAY_WAITING, /* tell the user: this node waits for the end of the others */
+    WISH_SAY_WAITING, /* tell the user: this node waits for the end of the others, or, done, waits no more */
     WISH_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
     WISH_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
     WISH_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */

@@ -177,17 +177,24 @@ static void other_hosts(const struct heard_round *round, int node_rank, char *ou
         snprintf(out + len, size - len, " and %d more", round->nnodes - 1 - shown);
 }
 
-void announce_waiting_for_end(const struct announce *a, const struct heard_round *round, bool done)
+void announce_waiting_for_end(const struct announce *a, const struct heard_round *round,
+                              enum agent_state state)
 {
     char hosts[8 * (HEARD_NAME_MAX + 24) + 32];
     if (a->plan->cli->quiet || round->nnodes < 2)
         return;
     other_hosts(round, a->plan->node_rank, hosts, sizeof(hosts));
-    if (done)
+    const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
+    if (state == AGENT_LINGERING)
         output_note(a->output,
                     "all workers here ended with 0; waiting for those of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",
-                    hosts, (double)a->plan->cli->exit_barrier_ms / 1000);
+                    hosts, limit_s);
+    else if (state == AGENT_DONE)
+        output_note(a->output,
+                    "warning: all workers here ended with 0, those of %s not within %.10g s "
+                    "(--exit_barrier_timeout): leaving the job",
+                    hosts, limit_s);
     else
         output_note(a->output, "nothing is left of the job here; waiting until that is so on %s", hosts);
 }

@@ -38,8 +38,10 @@ void announce_finding(const struct announce *a, const char *code, const char *se
 /* Something happened on another node, so the workers here are stopped. */
 void announce_told_to_stop(const struct announce *a, const struct cause *cause);
 
-/* Nothing runs here any more; the end of the other nodes of `round` is waited for. `done`: all went well here. */
-void announce_waiting_for_end(const struct announce *a, const struct heard_round *round, bool done);
+/* Nothing runs here any more, and the end of the other nodes of `round` is waited for: by `state` after a good end, which
+ * has a limit, after another, or no longer. */
+void announce_waiting_for_end(const struct announce *a, const struct heard_round *round,
+                              enum agent_state state);
 
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);

@@ -163,12 +163,6 @@ static void say_restart(struct node *n)
         announce_again(&n->announce, &n->cause);
 }
 
-static void say_waiting(struct node *n)
-{
-    const bool done = agent_state(n->agent) == AGENT_LINGERING;
-    announce_waiting_for_end(&n->announce, n->round, done);
-}
-
 void node_tell(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {
@@ -191,7 +185,7 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_leave(n);
         break;
     case WISH_SAY_WAITING:
-        say_waiting(n);
+        announce_waiting_for_end(&n->announce, n->round, agent_state(n->agent));
         break;
     case WISH_SAY_RESTART:
         say_restart(n);

@@ -3,7 +3,7 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
-# root = scripts/fresh-root.sh.
+# root = scripts/fresh-root.sh, nodes = `make nodes`.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -26,6 +26,9 @@ bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
 bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
 root    debootstrap         command:debootstrap     makes the bare root
+nodes   iproute2            command:ip              tests of several hosts, skipped without it
+nodes   nftables            command:nft             firewalls between those hosts
+nodes   iputils-ping        command:ping            does a host reach the other?
 '
 
 # Prints the rows of the given groups as `package probe words...`.

@@ -60,6 +60,7 @@ wanted=(build test)
 [ "$quick" = yes ] || wanted+=(fuzz format)
 ddp_install "${wanted[@]}" || exit
 ddp_install torch || echo "== going on without it"
+ddp_install nodes || echo "== going on without them"
 
 step build make -j"$jobs" test-programs
 step test make test

@@ -144,7 +144,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
     const char **env = merged_env(o->env);
     const int fds[3] = { stdin_with(o->stdin_text), out[1], err[1] };
     p->deadline_ms = clock_ms() + (uint64_t)(o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS);
-    p->pid = fork();
+    p->pid = o->fork != NULL ? o->fork(o->place) : fork();
     if (p->pid == 0)
         become(argv, env, o->cwd, fds);
     free(env);

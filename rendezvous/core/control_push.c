@@ -91,20 +91,7 @@ void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
     add_lines(c, cause);
 }
 
-/* --- the four kinds --------------------------------------------------------------------------------------- */
-
-static void fill_round(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
-{
-    const struct rdzv_round *world = tell->world;
-    add_number(o, "round", world->round);
-    add_number(o, "attempt", world->attempt);
-    add_number(o, "restarts", world->restarts);
-    add_number(o, "node_rank", tell->node_rank);
-    add_number(o, "nnodes", world->nnodes);
-    add_number(o, "first_rank", tell->first_rank);
-    add_number(o, "world_size", world->world_size);
-    cJSON_AddRawToObject(o, "nodes", job->round_nodes);
-}
+/* --- the kinds --------------------------------------------------------------------------------------- */
 
 static void fill_waiting(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
 {
@@ -157,21 +144,39 @@ static const struct {
     const char *kind;
     void (*fill)(const struct job *job, const struct rdzv_tell *tell, cJSON *o);
 } kinds[] = {
-    [RDZV_TELL_ROUND] = { "round", fill_round },
     [RDZV_TELL_WAITING] = { "waiting", fill_waiting },
     [RDZV_TELL_STOP] = { "stop", fill_stop },
     [RDZV_TELL_VERDICT] = { "verdict", fill_verdict },
 };
 
-void control_push(void *user, uint64_t node, const struct rdzv_tell *tell)
+/* Numbers, and a list that is text already: no tree is built for it, since thousands get one at the same moment. */
+static void push_round(struct job *job, struct session *s, const struct rdzv_tell *tell)
 {
-    struct job *job = user;
-    struct session *s = session_find(job->hub, node);
-    if (s == NULL)
-        return;
+    const struct rdzv_round *w = tell->world;
+    struct buf text = { 0 };
+    if (buf_printf(&text,
+                   "{\"push\":\"round\",\"round\":%u,\"attempt\":%u,\"restarts\":%u,\"node_rank\":%u,"
+                   "\"nnodes\":%u,\"first_rank\":%u,\"world_size\":%u,\"nodes\":",
+                   w->round, w->attempt, w->restarts, tell->node_rank, w->nnodes, tell->first_rank,
+                   w->world_size) &&
+        buf_append(&text, job->round_nodes, strlen(job->round_nodes)) && buf_append(&text, "}", 1))
+        hub_push_text(job->hub, s, buf_slice(&text));
+    buf_free(&text);
+}
+
+static void push_object(struct job *job, struct session *s, const struct rdzv_tell *tell)
+{
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", kinds[tell->kind].kind);
     kinds[tell->kind].fill(job, tell, o);
     hub_push(job->hub, s, o);
     cJSON_Delete(o);
+}
+
+void control_push(void *user, uint64_t node, const struct rdzv_tell *tell)
+{
+    struct job *job = user;
+    struct session *s = session_find(job->hub, node);
+    if (s != NULL)
+        (tell->kind == RDZV_TELL_ROUND ? push_round : push_object)(job, s, tell);
 }

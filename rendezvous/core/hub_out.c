@@ -41,18 +41,24 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 }
 
 /* Memory that is short costs this push, never half of it. */
-void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
+void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
-    char *text = o != NULL ? cJSON_PrintUnformatted(o) : NULL;
     size_t before = out->len;
-    bool ok = text != NULL && put_blob(out, slice_str(text));
-    if (!ok)
+    if (!put_blob(out, text))
         out->len = before;
     else if (s != hub->feeding)
         hub_send(hub, s, buf_slice(&direct));
-    cJSON_free(text);
     buf_free(&direct);
+}
+
+void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
+{
+    enum { USUAL_BYTES = 1024 };
+    char *text = o != NULL ? cJSON_PrintBuffered(o, USUAL_BYTES, false) : NULL;
+    if (text != NULL)
+        hub_push_text(hub, s, slice_str(text));
+    cJSON_free(text);
 }
 
 bool hub_reply_blob(struct hub *hub, struct slice value)

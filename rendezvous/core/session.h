@@ -162,6 +162,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 struct cJSON;
 /* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
+void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value);
 /* What has gathered in hub->out goes to the session being fed. */

@@ -171,7 +171,7 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
     rdzv_settle(r, now_ms);
-    while (now_ms >= rdzv_state_deadline(r)) { /* each leads to another state, and to none twice */
+    for (int i = 0; i < RDZV_N_STATES && now_ms >= rdzv_state_deadline(r); i++) {
         rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
         rdzv_settle(r, now_ms);
     }

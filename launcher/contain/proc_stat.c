@@ -6,15 +6,16 @@
 
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
-    unsigned long long start;
+    unsigned long long start, user, system;
     /* The name in parentheses may hold anything, also parentheses and spaces: look behind the last one. */
     const char *end = strrchr(text, ')');
-    if (end == NULL ||
-        sscanf(end + 1,
-               " %c %d %d %*d %*d %d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
-               "%llu",
-               &out->state, &out->parent, &out->group, &out->foreground, &out->threads, &start) != 6)
+    if (end == NULL || sscanf(end + 1,
+                              " %c %d %d %*d %*d %d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
+                              "%llu",
+                              &out->state, &out->parent, &out->group, &out->foreground, &user, &system,
+                              &out->threads, &start) != 8)
         return false;
+    out->cpu_ticks = user + system;
     out->start_ticks = start;
     return true;
 }

@@ -11,6 +11,7 @@ struct proc_stat {
     int group;
     int foreground;       /* the group that its terminal listens to; -1 = it has no terminal */
     int threads;          /* that have not ended; of a zombie, itself included */
+    uint64_t cpu_ticks;   /* used by all its threads */
     uint64_t start_ticks; /* clock ticks from boot to its start: with the pid they name a process */
 };
 

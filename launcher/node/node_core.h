@@ -11,6 +11,7 @@
  *     node_tell.c      ... those that are words for the store or the user
  *     node_children.c  children that have ended are waited for
  *     node_status.c    what each worker does, when the user asks
+ *     node_beat.c      ... and what the store is told of it every second
  *     node_core.c      asks the core, arms the timer, closes
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
@@ -22,6 +23,7 @@
 #include "contain/hurry.h"
 #include "contain/stuck.h"
 #include "node/announce.h"
+#include "node/beat.h"
 #include "node/exits.h"
 #include "node/join_dial.h"
 #include "node/spawner.h"
@@ -75,10 +77,11 @@ struct node {
     bool reap; /* children have ended, or may have */
 
     struct exits exits;
-    pid_t *pids;        /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    bool *asked;        /* by local rank: a signal of ours went out while it still ran */
-    bool alone;         /* no child is left */
-    struct hurry hurry; /* while workers are being stopped */
+    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    struct beat_known *known;      /* by local rank: what the store has been told of its process */
+    bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
+    bool alone;                    /* no child is left */
+    struct hurry hurry;            /* while workers are being stopped */
     struct evidence *evidence;     /* NULL = none is taken */
     bool prepared;                 /* the first attempt is, before its round has come */
     bool finishing;                /* only output is left, then the report */
@@ -138,6 +141,11 @@ void node_status(struct node *n, const struct signal_heard *heard);
 
 /* The store's answer; for store_link_options. */
 void node_on_status(void *user, const struct cJSON *answer);
+
+/* --- node_beat.c --- */
+
+/* Add what is new of each worker's process; for store_link_options. */
+void node_on_beat(void *user, struct cJSON *workers);
 
 /* --- node_children.c --- */
 

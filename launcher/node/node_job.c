@@ -229,11 +229,6 @@ void node_on_lost(void *user, const char *why)
     node_pump(n);
 }
 
-static void on_beat(void *user, cJSON *workers)
-{
-    (void)user, (void)workers;
-}
-
 const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .waiting = on_waiting,
                                                    .stop = on_stop,
@@ -241,7 +236,7 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .findings = on_findings,
                                                    .joined = on_joined,
                                                    .refused = on_refused,
-                                                   .beat = on_beat,
+                                                   .beat = node_on_beat,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };

@@ -83,8 +83,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     };
     n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
     n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
+    n->known = calloc((size_t)n->plan->nproc, sizeof(*n->known));
     n->agent = agent_new(&options);
-    if (n->pids == NULL || n->asked == NULL || n->agent == NULL)
+    if (n->pids == NULL || n->asked == NULL || n->known == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
@@ -132,6 +133,7 @@ static void close_node(struct node *n)
     free(n->round);
     free(n->pids);
     free(n->asked);
+    free(n->known);
     spawner_close(&n->spawner);
     exits_close(&n->exits);
 }

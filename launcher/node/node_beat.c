@@ -1,0 +1,43 @@
+/* node_beat.c -- see node_core.h. With each beat one look at the workers' processes: a small file of /proc for each, and
+ * another one for who sleeps. What is not news is not told. */
+#include "node/node_core.h"
+
+#include "contain/procfs.h"
+
+#include "base/clock.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* Who runs sleeps nowhere; "0" is the kernel's word for that, or for one who may not know. */
+static void look_where(pid_t pid, struct beat_look *look)
+{
+    if (look->state != 'R')
+        procfs_line(pid, "wchan", look->where, sizeof(look->where));
+    if (strcmp(look->where, "0") == 0)
+        look->where[0] = '\0';
+}
+
+static struct beat_look look_at(pid_t pid)
+{
+    struct beat_look look = { .at_us = clock_us() };
+    struct proc_stat stat;
+    if (!procfs_stat(pid, &stat))
+        return look;
+    look.state = stat.state;
+    look.cpu_ticks = stat.cpu_ticks;
+    look_where(pid, &look);
+    return look;
+}
+
+void node_on_beat(void *user, struct cJSON *workers)
+{
+    struct node *n = user;
+    const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+    for (int i = 0; i < n->plan->nproc; i++) {
+        if (n->pids[i] == 0)
+            continue;
+        const struct beat_look look = look_at(n->pids[i]);
+        beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, workers);
+    }
+}

@@ -1,0 +1,73 @@
+/* What a beat tells of a worker: what is news, once. */
+#include "node/beat.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct beat_known known;
+static cJSON *workers;
+static char *text;
+
+static void make(void)
+{
+    known = (struct beat_known){ 0 };
+}
+
+/* At second `s` process `pid` is in `state`, has used `ticks` of 100 a second and sleeps in `where`; what is told? */
+static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
+{
+    struct beat_look look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };
+    snprintf(look.where, sizeof(look.where), "%s", where);
+    cJSON_Delete(workers);
+    cJSON_free(text);
+    workers = cJSON_CreateArray();
+    beat_take(&known, 3, pid, &look, 100, workers);
+    return text = cJSON_PrintUnformatted(workers);
+}
+
+static void done(void)
+{
+    cJSON_Delete(workers);
+    cJSON_free(text);
+}
+
+TestSuite(beat, .init = make, .fini = done);
+
+Test(beat, the_same_is_told_once)
+{
+    cr_expect_str_eq(at(1, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
+    cr_expect_str_eq(at(2, 100, 'S', 5, "futex_wait_queue"), "[]");
+    cr_expect_str_eq(at(3, 100, 'T', 5, "do_signal_stop"), "[[3,\"T\",0,\"do_signal_stop\"]]");
+    cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
+}
+
+/* Between two looks it may have slept anywhere: the share of time tells more. */
+Test(beat, who_works_is_told_by_the_share_of_time)
+{
+    at(1, 100, 'R', 0, "");
+    cr_expect_str_eq(at(2, 100, 'S', 98, "pipe_read"), "[[3,\"R\",98,\"\"]]");
+    cr_expect_str_eq(at(3, 100, 'S', 188, "futex_wait_queue"), "[]", "90 is as good as 98");
+    cr_expect_str_eq(at(4, 100, 'R', 238, ""), "[[3,\"R\",50,\"\"]]");
+    cr_expect_str_eq(at(5, 100, 'S', 239, "ep_poll"), "[[3,\"S\",1,\"ep_poll\"]]");
+}
+
+Test(beat, several_threads_use_more_than_one_processor)
+{
+    at(1, 100, 'R', 0, "");
+    cr_expect_str_eq(at(2, 100, 'R', 800, ""), "[[3,\"R\",800,\"\"]]");
+}
+
+/* The next attempt's worker has another pid, and has used less. */
+Test(beat, another_process_is_looked_at_anew)
+{
+    at(1, 100, 'S', 500, "ep_poll");
+    cr_expect_str_eq(at(2, 101, 'S', 3, "ep_poll"), "[[3,\"S\",0,\"ep_poll\"]]");
+}
+
+Test(beat, of_who_is_gone_nothing_is_told)
+{
+    at(1, 100, 'S', 5, "ep_poll");
+    cr_expect_str_eq(at(2, 100, '\0', 0, ""), "[]");
+}

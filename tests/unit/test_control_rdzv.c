@@ -37,7 +37,8 @@ static const char *take(conn_id conn, size_t at)
     char *text = kept[turn ^= 1];
     size_t len = get_u64(out->data + at);
     cr_assert(len < sizeof(kept[0]) && out->len >= at + 8 + len);
-    snprintf(text, len + 1, "%s", (const char *)out->data + at + 8);
+    memcpy(text, out->data + at + 8, len);
+    text[len] = '\0';
     memmove(out->data + at, out->data + at + 8 + len, out->len - at - 8 - len);
     out->len -= 8 + len;
     return text;

@@ -8,6 +8,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 void *__real_malloc(size_t n);
@@ -170,6 +171,45 @@ static void write_job_script(void)
     add_step(LEAVE, 1);
 }
 
+static void join(conn_id conn, const char *job)
+{
+    char text[256];
+    client(conn);
+    one_blob(conn, OP_IDENTIFY, "{\"role\":\"agent\"}");
+    snprintf(text, sizeof(text),
+             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"1\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
+             "\"nnodes_max\":1,\"nproc\":2,\"max_restarts\":2,\"join_timeout_ms\":60000}",
+             job);
+    one_blob(conn, OP_CONTROL, text);
+}
+
+/* Two jobs, a plain client whose job is not known at first, a failure, a restart, a stranger. */
+static void write_rendezvous_script(void)
+{
+    join(1, "a");
+    join(2, "b");
+    client(3);
+    two_blobs(3, OP_SET, "/a", "x");
+    one_blob(2, OP_CONTROL, "{\"op\":\"vouch\",\"conn\":3,\"rank\":1,\"pid\":9}");
+    one_blob(3, OP_WAIT, "");
+    one_blob(2, OP_CONTROL, "{\"op\":\"heartbeat\",\"round\":1,\"workers\":[[0,\"D\",1,\"nfs_wait\"]]}");
+    one_blob(2, OP_CONTROL, "{\"op\":\"status\"}");
+    one_blob(1, OP_CONTROL,
+             "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":3,\"words\":\"x\",\"stderr\":[\"y\"]}");
+    one_blob(1, OP_CONTROL, "{\"op\":\"stopped\",\"round\":1,\"max_code\":3}");
+    join(4, "a");
+    client(5);
+    two_blobs(5, OP_SET, "/a", "x");
+    add_step(TICK, 0);
+    client(6);
+    one_blob(6, OP_IDENTIFY, "{\"role\":\"king\"}");
+    one_blob(2, OP_CONTROL, "{\"op\":\"rejects\"}");
+    one_blob(2, OP_CONTROL, "{\"op\":\"jobs\"}");
+    one_blob(2, OP_CONTROL, "{\"op\":\"done\",\"round\":1}");
+    add_step(LEAVE, 1);
+    add_step(LEAVE, 2);
+}
+
 static void send_nowhere(void *user, conn_id conn, struct slice bytes)
 {
     (void)user, (void)conn, (void)bytes;
@@ -200,7 +240,9 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
 static void play(void)
 {
     const struct hub_sink sink = { NULL, send_nowhere, close_nowhere, NULL, NULL };
-    struct hub *hub = hub_new(&HUB_LIMITS_DEFAULT, &sink);
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    struct hub *hub = hub_new(&limits, &sink);
     for (int i = 0; hub != NULL && i < steps; i++)
         play_step(hub, &script[i], (uint64_t)i * 50);
     hub_free(hub);
@@ -223,8 +265,19 @@ static void set_up(void)
 {
     cJSON_Hooks hooks = { __wrap_malloc, __wrap_free };
     cJSON_InitHooks(&hooks);
+}
+
+static void set_up_store(void)
+{
+    set_up();
     write_keys_script();
     write_job_script();
+}
+
+static void set_up_rendezvous(void)
+{
+    set_up();
+    write_rendezvous_script();
 }
 
 static void tear_down(void)
@@ -233,9 +286,9 @@ static void tear_down(void)
         buf_free(&script[i].bytes);
 }
 
-TestSuite(hub_nomem, .init = set_up, .fini = tear_down);
+TestSuite(hub_nomem, .init = set_up_store, .fini = tear_down);
 
-Test(hub_nomem, one_request_for_memory_fails)
+static void fail_one_by_one(void)
 {
     long n = 0;
     while (play_with_memory_for(n, false))
@@ -243,8 +296,30 @@ Test(hub_nomem, one_request_for_memory_fails)
     cr_assert_gt(n, 200, "only %ld requests for memory", n);
 }
 
-Test(hub_nomem, from_one_request_on_all_fail)
+static void fail_from_each_on(void)
 {
     for (long n = 0; play_with_memory_for(n, true); n++)
         ;
+}
+
+Test(hub_nomem, one_request_for_memory_fails)
+{
+    fail_one_by_one();
+}
+
+Test(hub_nomem, from_one_request_on_all_fail)
+{
+    fail_from_each_on();
+}
+
+TestSuite(rdzv_nomem, .init = set_up_rendezvous, .fini = tear_down);
+
+Test(rdzv_nomem, one_request_for_memory_fails)
+{
+    fail_one_by_one();
+}
+
+Test(rdzv_nomem, from_one_request_on_all_fail)
+{
+    fail_from_each_on();
 }

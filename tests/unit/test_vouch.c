@@ -59,7 +59,9 @@ static const char *asked(conn_id conn)
     struct buf *out = &sim.conn[conn].out;
     size_t len = out->len >= 8 ? get_u64(out->data) : 0;
     cr_assert(len < sizeof(text));
-    snprintf(text, len + 1, "%s", len > 0 ? (char *)out->data + 8 : "");
+    if (len > 0)
+        memcpy(text, out->data + 8, len);
+    text[len] = '\0';
     out->len = 0;
     return text;
 }

@@ -44,6 +44,11 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
 {
     struct hub *hub = job->hub;
     const struct members *m = &job->members;
+    if (job->rdzv != NULL) {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "the nodes of job '%s' join it, and its rendezvous places the ranks", job->name);
+        return false;
+    }
     if (!m->known)
         return true;
     bool same_job = strcmp(job->name, name->job) == 0;

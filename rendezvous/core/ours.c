@@ -68,6 +68,9 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     const struct members *m = &job->members;
     if (strcmp(job->name, name->job) != 0)
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store serves job '%s', not '%s'", job->name, name->job);
+    else if (!m->known)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the nodes of job '%s' have not come together yet",
+                 job->name);
     else if (m->attempt != name->attempt)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
                  (long long)name->attempt);
@@ -83,6 +86,8 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
 {
     struct job *job = job_claim(hub, name->job);
     bool runs = job != NULL && job_is_at(job, name);
+    if (job != NULL && !runs && job->rdzv != NULL)
+        return refuse_job(job, name);
     if (job != NULL && !runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
         return refuse_job(job, name);
     if (job == NULL || (!runs && !attempt_begin(job, name, false))) {

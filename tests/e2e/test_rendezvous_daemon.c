@@ -134,6 +134,23 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
 
 /* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the
  * reply meets a socket that is gone already. Workers that are killed do that all the time. */
+/* A health check that asks every second must not fill the disk. */
+Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    for (int i = 0; i < 3; i++) {
+        int fd = peer_connect(d.port);
+        cr_assert(peer_send(fd, slice_str("GET /healthz HTTP/1.1\r\n\r\n")));
+        peer_expect_end(fd);
+    }
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    const char *line = strstr(r.err, "not a store client (it speaks HTTP)");
+    cr_assert_not_null(line, "%s", r.err);
+    cr_assert_null(strstr(line + 1, "not a store client"), "%s", r.err);
+    run_free(&r);
+}
+
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };

@@ -173,6 +173,21 @@ Test(control_rdzv, an_agent_of_another_life_of_the_store_is_refused)
         "\"code\":\"STALE_INSTANCE\"");
 }
 
+/* Yesterday's worker, and an agent that counts ranks by itself. */
+Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
+{
+    struct buf words = { 0 };
+    join(N0, 0, 2, "");
+    sim_client(&sim, PLAIN);
+    cr_assert_eq(sim_identify(&sim, PLAIN,
+                              "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}", &words),
+                 1);
+    expect_in((char *)words.data, "the nodes of job 'demo' have not come together yet");
+    buf_free(&words);
+    expect_answer(N0, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":9,\"world_size\":4}",
+                  "its rendezvous places the ranks");
+}
+
 /* --- an end ---------------------------------------------------------------------------------------------------- */
 
 Test(control_rdzv, a_success_waits_for_all)

@@ -143,9 +143,19 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
     output_note(a->output, "%d of %d nodes are here (%s)%s%s", w->joined, w->min, w->hosts, more, left);
 }
 
-void announce_finding(const struct announce *a, const char *code, const char *sentence, const char *advice)
+/* Also with --quiet: who waits must know for what. */
+void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push)
 {
-    output_note(a->output, "%s [%s]%s%s", sentence, code, advice[0] != '\0' ? "; " : "", advice);
+    struct buf event = { 0 };
+    if (a->plan->cli->json) {
+        put_event(a, event_findings(&event, since_start(a), push), &event);
+        return;
+    }
+    while (*screen != '\0') {
+        const size_t len = strcspn(screen, "\n");
+        output_note(a->output, "%.*s", (int)len, screen);
+        screen += len + (screen[len] == '\n');
+    }
 }
 
 void announce_told_to_stop(const struct announce *a, const struct cause *c)

@@ -32,8 +32,9 @@ void announce_again(const struct announce *a, const struct cause *cause);
 /* Not all nodes are here yet. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* A finding of the store's diagnosis, with what helps. */
-void announce_finding(const struct announce *a, const char *code, const char *sentence, const char *advice);
+/* What the store has found out about a job that does not come together: its screen, the same on every node, and the
+ * push that it came in. */
+void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Something happened on another node, so the workers here are stopped. */
 void announce_told_to_stop(const struct announce *a, const struct cause *cause);

@@ -113,10 +113,7 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
-    const cJSON *finding;
-    cJSON_ArrayForEach(finding, cJSON_GetObjectItemCaseSensitive(push, "findings"))
-        announce_finding(&n->announce, hear_text(finding, "code"), hear_text(finding, "sentence"),
-                         hear_text(finding, "advice"));
+    announce_findings(&n->announce, hear_text(push, "text"), push);
 }
 
 /* The store is there; the rest may take as long as it allows. */

@@ -139,6 +139,15 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
     return emit(out, o, o != NULL && json_add_text(o, "text", text));
 }
 
+bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
+{
+    cJSON *o = event("findings", t_ms);
+    return emit(out, o,
+                o != NULL &&
+                    json_add(o, "final", cJSON_Duplicate(cJSON_GetObjectItem(push, "final"), true)) &&
+                    json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
+}
+
 bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event("finished", report->ended_ms - report->started_ms);

@@ -42,6 +42,8 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
 /* Everything is gone; carries the report. */
+/* What the store has found out: the fields of its push "findings". */
+bool event_findings(struct buf *out, uint64_t t_ms, const struct cJSON *push);
 bool event_finished(struct buf *out, const struct report *report);
 
 #endif

@@ -35,6 +35,13 @@ void control_add_cause(cJSON *o, const struct rdzv_cause *cause);
 /* The job that a call is about; NULL, with hub->err, when that is not clear. */
 struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
 
+struct snapshot;
+struct diagnosis;
+/* control_why.c: "text", the screen, and "findings". False when memory is short. */
+bool control_add_screen(cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+
 bool control_rejects(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);

@@ -35,6 +35,7 @@ static const struct join_field fields[] = {
     { "host", AT(host), TEXT, true, 0, 0 },
     { "boot_id", AT(boot_id), TEXT, false, 0, 0 },
     { "addr", AT(addr), TEXT, false, 0, 0 },
+    { "task", AT(task), TEXT, false, 0, 0 },
     { "command", AT(command), TEXT, false, 0, 0 },
     { "pid", AT(pid), WHOLE, true, 1, INT32_MAX },
     { "pid_start", AT(pid_start), WHOLE, false, 0, 1ll << 52 },
@@ -183,6 +184,7 @@ bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSO
     fill_address(&join, s, &peer);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
         return welcome(s, job, answer);
+    job_watch_hurry(job);
     job_touch(job);
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);

@@ -33,7 +33,7 @@ static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 
 /* Those that are connected and have said nothing belong to it as long as they are silent: they are counted when
  * somebody asks, into a copy. NULL when memory is short; yours (free). */
-static struct rejects *with_silent(struct hub *hub)
+struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
     if (all == NULL)
@@ -69,7 +69,7 @@ static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
 bool control_rejects(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)s, (void)request;
-    struct rejects *all = with_silent(hub);
+    struct rejects *all = hub_all_rejects(hub);
     if (all == NULL)
         return false;
     cJSON *rows = cJSON_AddArrayToObject(answer, "rejects");

@@ -6,6 +6,7 @@
 #include "core/control.h"
 
 #include "core/json.h"
+#include "core/rdzv.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -119,6 +120,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
     static const char *const names[HUB_COUNTERS] = {
         [HUB_REFUSED_NO_FD] = "refused_no_fd",
         [HUB_CUT_OFF_SLOW_READER] = "cut_off_slow_reader",
+        [HUB_ACCEPT_OVERFLOWS] = "accept_overflows",
+        [HUB_SOMAXCONN] = "somaxconn",
     };
     cJSON *counters = cJSON_AddObjectToObject(answer, "counters");
     cJSON_AddNumberToObject(counters, "requests", (double)hub->requests);
@@ -151,6 +154,36 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
+static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
+{
+    cJSON *row = cJSON_CreateObject();
+    if (f->node_rank >= 0)
+        cJSON_AddNumberToObject(row, "node_rank", f->node_rank);
+    cJSON_AddStringToObject(row, "host", f->host);
+    cJSON_AddStringToObject(row, "addr", f->addr);
+    cJSON_AddNumberToObject(row, "pid", f->pid);
+    cJSON_AddNumberToObject(row, "nproc", f->nproc);
+    cJSON_AddStringToObject(row, "state", f->is_spare ? "spare" : rdzv_node_state_word(f->state));
+    cJSON_AddNumberToObject(row, "joined_ms", (double)(now_ms - f->joined_ms));
+    cJSON_AddNumberToObject(row, "heard_ms", (double)(now_ms - f->heard_ms));
+    return row;
+}
+
+/* In the order in which they joined. */
+static void add_nodes(const struct job *job, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    struct rdzv_node_facts f;
+    rdzv_facts(job->rdzv, &facts);
+    cJSON_AddStringToObject(answer, "state", rdzv_state_word(facts.state));
+    cJSON_AddNumberToObject(answer, "round", facts.round);
+    cJSON_AddNumberToObject(answer, "restarts", facts.restarts);
+    struct listing list = begin_list(answer, "nodes");
+    for (uint64_t id = 0; (id = rdzv_next_node(job->rdzv, id)) != 0;)
+        if (rdzv_node_facts(job->rdzv, id, &f) && !add_row(&list, node_row(&f, job->hub->now_ms)))
+            break;
+}
+
 bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct job *job = control_job(hub, s, request);
@@ -169,6 +202,8 @@ bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJ
     cJSON_AddNumberToObject(answer, "waiters", count_waiters(job));
     cJSON_AddNumberToObject(answer, "barriers", job->barriers.open_count);
     add_counters(hub, answer);
+    if (job->rdzv != NULL)
+        add_nodes(job, answer);
     add_members(job, answer);
     return true;
 }

@@ -150,6 +150,11 @@ uint32_t hub_nodes(const struct hub *hub)
     return hub->n_nodes;
 }
 
+void hub_set_counter(struct hub *hub, enum hub_counter counter, uint64_t value)
+{
+    hub->counter[counter] = value;
+}
+
 /* --- the hub itself ------------------------------------------------------------------------------------- */
 
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink)

@@ -28,14 +28,16 @@ struct hub_limits {
                            * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
     const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
-    bool many_jobs;       /* serve any number of jobs by name, ddp-rendezvous; else one */
-    bool dialect_b;       /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
+    const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
+    bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
+    bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
-#define HUB_LIMITS_DEFAULT                                                                       \
-    (struct hub_limits)                                                                          \
-    {                                                                                            \
-        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000, .instance = "" \
+#define HUB_LIMITS_DEFAULT                                                                        \
+    (struct hub_limits)                                                                           \
+    {                                                                                             \
+        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000, .instance = "", \
+        .host = "the store", .endpoint = "the store"                                              \
     }
 
 struct hub_sink {
@@ -77,7 +79,14 @@ uint32_t hub_nodes(const struct hub *hub);
 
 /* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut
  * off. */
-enum hub_counter { HUB_REFUSED_NO_FD, HUB_CUT_OFF_SLOW_READER, HUB_COUNTERS };
+enum hub_counter {
+    HUB_REFUSED_NO_FD,
+    HUB_CUT_OFF_SLOW_READER,
+    HUB_ACCEPT_OVERFLOWS, /* of queues for new connections on this machine, since the server began */
+    HUB_SOMAXCONN,        /* the machine's limit of such a queue */
+    HUB_COUNTERS
+};
 void hub_count(struct hub *hub, enum hub_counter counter);
+void hub_set_counter(struct hub *hub, enum hub_counter counter, uint64_t value);
 
 #endif

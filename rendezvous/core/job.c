@@ -66,6 +66,7 @@ void job_free(struct job *job)
     table_remove(&hub->jobs, &job->node);
     rdzv_free(job->rdzv);
     free(job->round_nodes);
+    notices_free(&job->notices);
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);
@@ -138,7 +139,8 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t job_deadline(const struct job *job)
 {
     uint64_t others = earlier(forget_at(job), barriers_deadline(&job->barriers));
-    return job->rdzv != NULL ? earlier(others, rdzv_deadline(job->rdzv)) : others;
+    return job->rdzv != NULL ? earlier(earlier(others, job_watch_deadline(job)), rdzv_deadline(job->rdzv))
+                             : others;
 }
 
 void job_touch(struct job *job)
@@ -161,12 +163,14 @@ static void forget(struct job *job)
     attempt_end(job);
     rdzv_free(job->rdzv);
     job->rdzv = NULL;
+    notices_free(&job->notices);
     job_rename(job, "");
 }
 
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
+    job_watch_tick(job);
     if (job->rdzv != NULL && rdzv_deadline(job->rdzv) <= job->hub->now_ms)
         rdzv_tick(job->rdzv, job->hub->now_ms);
     if (forget_at(job) <= job->hub->now_ms)

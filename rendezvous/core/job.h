@@ -13,7 +13,9 @@
 #define RENDEZVOUS_JOB_H
 
 #include "core/barrier.h"
+#include "core/job_watch.h"
 #include "core/members.h"
+#include "core/notices.h"
 #include "core/store.h"
 
 struct hub;
@@ -29,9 +31,11 @@ struct job {
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
     char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
-    struct list sessions;    /* the connections that belong to it (session.in_job) */
-    uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
-    uint64_t left_ms;        /* when the last of its connections went */
+    struct job_watch watch;
+    struct notices notices; /* what its nodes say about themselves */
+    struct list sessions;   /* the connections that belong to it (session.in_job) */
+    uint32_t era;           /* the hub's when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms;       /* when the last of its connections went */
 };
 
 /* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */

@@ -135,6 +135,7 @@ void job_node_gone(struct session *s, const char *how)
         return;
     no_node_any_more(s);
     rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
+    job_watch_hurry(s->job);
 }
 
 void job_pardon(struct job *job)

@@ -67,6 +67,8 @@ enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 struct rdzv_join {
     const char *job, *instance, *version; /* `instance`: "" from a new agent, else what rdzv_instance() was */
     const char *host, *boot_id, *addr;
+    const char
+        *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
     const char *command; /* digest of program and arguments; "" = not compared */
     int pid;
     uint64_t pid_start;
@@ -299,7 +301,8 @@ struct rdzv_gone {
     int pid;
     uint32_t round;
     uint64_t joined_ms, gone_ms;
-    bool lost; /* else it left by itself */
+    bool lost;   /* else it left by itself */
+    bool silent; /* lost, and nothing had been heard of it for too long */
 };
 
 struct rdzv_facts {

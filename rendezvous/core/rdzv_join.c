@@ -199,6 +199,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     restart.backoff_cap_ms = cut(j->backoff_cap_ms);
     restarts_init(&r->restarts, &restart);
     r->gather_until_ms = r->now_ms + rules->join_timeout_ms;
+    r->since_ms = r->now_ms; /* nobody has waited before */
     return true;
 }
 

@@ -286,7 +286,9 @@ void rdzv_remember_gone(struct rdzv *r, const struct node *node, const char *how
                                 .round = node->round,
                                 .joined_ms = node->joined_ms,
                                 .gone_ms = r->now_ms,
-                                .lost = lost };
+                                .lost = lost,
+                                .silent = lost && r->rules.node_timeout_ms != 0 &&
+                                          r->now_ms - node->heard_ms >= r->rules.node_timeout_ms };
     rdzv_copy_text(gone->host, sizeof(gone->host), node->host);
     rdzv_copy_text(gone->how, sizeof(gone->how), how);
 }

@@ -157,6 +157,9 @@ static inline bool session_is_operator(const struct session *s)
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
+/* control_rejects.c: the rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
+struct rejects *hub_all_rejects(struct hub *hub);
+
 /* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 struct cJSON;

@@ -24,6 +24,17 @@ static bool cell_end(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
 }
 
+/* What the process does, as its agent sees it: "T", "R 99 %", "D nfs_wait". */
+static bool cell_does(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
+    const char *wchan = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "wchan"));
+    bool ok = ctl_cell_text(row, field, out);
+    if (cJSON_IsNumber(cpu) && cpu->valuedouble > 0)
+        ok = ok && buf_printf(out, " %.0f %%", cpu->valuedouble);
+    return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
+}
+
 /* A value that is no text comes as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
@@ -46,6 +57,7 @@ static const struct ctl_column member_columns[] = {
     { "HOST",       "host",      ctl_cell_text,     false },
     { "PID",        "pid",       ctl_cell_number,   true },
     { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
+    { "DOES",       "proc",      cell_does,         false },
     { "END",        "exit_code", cell_end,          false },
     { "WAITS FOR",  "waits_for", ctl_cell_text,     false },
     { 0 },
@@ -79,6 +91,18 @@ static const struct ctl_column refused_columns[] = {
     { "TIMES", "times",    ctl_cell_number,   true },
     { "LAST",  "last_ms",  ctl_cell_duration, true },
     { "WHY",   "sentence", ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column node_columns[] = {
+    { "NODE",      "node_rank", ctl_cell_number,   true },
+    { "HOST",      "host",      ctl_cell_text,     false },
+    { "ADDRESS",   "addr",      ctl_cell_text,     false },
+    { "PID",       "pid",       ctl_cell_number,   true },
+    { "WORKERS",   "nproc",     ctl_cell_number,   true },
+    { "STATE",     "state",     ctl_cell_text,     false },
+    { "JOINED",    "joined_ms", ctl_cell_duration, true },
+    { "LAST BEAT", "heard_ms",  ctl_cell_duration, true },
     { 0 },
 };
 
@@ -156,6 +180,16 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
+/* "round     2, running, 1 restart" */
+static bool put_round(const cJSON *answer, struct buf *out)
+{
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
+    if (state == NULL)
+        return true;
+    return buf_printf(out, "round     %.0f, %s, ", number(answer, "round"), state) &&
+           put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
+}
+
 /* Whatever the store counts, in its order: a new counter needs no change here. */
 static bool put_counters(const cJSON *counters, struct buf *out)
 {
@@ -176,7 +210,7 @@ static bool put_counters(const cJSON *counters, struct buf *out)
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
-    bool ok = put_job(answer, out) && buf_printf(out, "store     ") &&
+    bool ok = put_job(answer, out) && put_round(answer, out) && buf_printf(out, "store     ") &&
               put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
               put_bytes(out, number(answer, "bytes"));
     if (ok && number(answer, "max_bytes") > 0)
@@ -185,9 +219,20 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
          buf_printf(out, ", %.0f waiting; ", number(answer, "waiters")) &&
          put_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
     ok = ok && put_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "nodes")) > 0)
+        ok = ok && buf_printf(out, "\n") && put_list(answer, "nodes", node_columns, "", out);
     if (cJSON_GetArraySize(members) == 0)
         return ok;
     return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
+}
+
+/* --- why ------------------------------------------------------------------------------------------------ */
+
+/* The store has put it into words, the same that every node prints. */
+bool ctl_format_why(const cJSON *answer, struct buf *out)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));
+    return buf_printf(out, "%s\n", text != NULL ? text : "the store gives no reason");
 }
 
 /* --- the lists ------------------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 
+bool ctl_format_why(const cJSON *answer, struct buf *out);
 bool ctl_format_status(const cJSON *answer, struct buf *out);
 bool ctl_format_jobs(const cJSON *answer, struct buf *out);
 bool ctl_format_rejects(const cJSON *answer, struct buf *out);

@@ -21,6 +21,8 @@ static const struct ctl_command commands[] = {
     { "jobs", NULL, "all jobs that the store serves", "jobs", ctl_format_jobs },
     { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects",
       ctl_format_rejects },
+    { "why", NULL, "what keeps the job from coming together or going on, and what to do", "why",
+      ctl_format_why },
     { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", ctl_format_keys },
     { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", ctl_format_waiters },
     { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
@@ -47,6 +49,14 @@ static ddp_status set_json(void *into, const char *value, struct ddp_err *err)
     (void)value;
     (void)err;
     ((struct ctl_options *)into)->json = true;
+    return DDP_OK;
+}
+
+static ddp_status set_watch(void *into, const char *value, struct ddp_err *err)
+{
+    (void)value;
+    (void)err;
+    ((struct ctl_options *)into)->watch = true;
     return DDP_OK;
 }
 
@@ -104,6 +114,7 @@ static const struct option_row table[] = {
       set_addr },
     { "json", NULL, "print the answer as JSON", set_json },
     { "job", "ID", "which job, where a ddp-rendezvous serves several (see jobs)", set_job },
+    { "watch", NULL, "ask again every second, until q or Ctrl-C", set_watch },
     { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
     { "limit", "N", "keys: at most N of them", set_limit },
     { "timeout", "S", "give up after S seconds (5)", set_timeout },

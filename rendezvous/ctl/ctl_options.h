@@ -27,7 +27,7 @@ struct ctl_options {
     int limit; /* 0 = the store's own */
     struct endpoint addr;
     uint32_t timeout_ms;
-    bool json;
+    bool json, watch;
 };
 
 /* Defaults, then what `env` (getenv) knows, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */

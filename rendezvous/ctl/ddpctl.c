@@ -4,6 +4,7 @@
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "ctl/ctl_options.h"
+#include "ctl/ctl_watch.h"
 #include "ddp/store.h"
 
 #include <stdio.h>
@@ -39,7 +40,7 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
  * silently. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
-    if (o->timeout_ms <= PATIENCE_MS)
+    if (o->timeout_ms <= PATIENCE_MS || o->watch)
         return connect_for(o, o->timeout_ms, store, err);
     ddp_status status = connect_for(o, PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
@@ -63,6 +64,17 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
+/* As text for a person, or as it came. False when memory is short. */
+static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
+{
+    if (!o->json)
+        return o->command->format(answer, text);
+    char *pretty = cJSON_Print(answer);
+    bool ok = pretty != NULL && buf_printf(text, "%s\n", pretty);
+    free(pretty);
+    return ok;
+}
+
 /* The exit code says whether the store said yes; its "no" is on stderr, and with --json on stdout as well. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
@@ -71,13 +83,54 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     struct buf text = { 0 };
     if (!ok)
         log_error("the store says: %s", error != NULL ? error : "no, and not why");
-    if (o->json) {
-        char *pretty = cJSON_Print(answer);
-        int code = print_text(&text, pretty != NULL && buf_printf(&text, "%s\n", pretty));
-        free(pretty);
-        return ok ? code : EXIT_FAILED;
+    if (!ok && !o->json)
+        return EXIT_FAILED;
+    int code = print_text(&text, put_answer(o, answer, &text));
+    return ok ? code : EXIT_FAILED;
+}
+
+static int ask_once(const struct ctl_options *o)
+{
+    struct ddp_err err = { 0 };
+    char *reply = ask(o, &err);
+    if (reply == NULL) {
+        log_error("%s", err.msg);
+        return EXIT_FAILED;
     }
-    return ok ? print_text(&text, o->command->format(answer, &text)) : EXIT_FAILED;
+    cJSON *answer = cJSON_Parse(reply);
+    int exit_code = show(o, answer);
+    cJSON_Delete(answer);
+    free(reply);
+    return exit_code;
+}
+
+/* What is shown when there is no answer is why. */
+static bool watch_once(const struct ctl_options *o)
+{
+    struct ddp_err err = { 0 };
+    struct buf text = { 0 };
+    char *reply = ask(o, &err);
+    cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;
+    const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
+    bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
+              : error != NULL ? buf_printf(&text, "the store says: %s\n", error)
+                              : put_answer(o, answer, &text);
+    ok = ok && ctl_watch_show(buf_slice(&text));
+    cJSON_Delete(answer);
+    free(reply);
+    buf_free(&text);
+    return ok;
+}
+
+/* Until the user, or the reader of the output, has enough. */
+static int watch(const struct ctl_options *o)
+{
+    ctl_watch_begin();
+    bool ok = watch_once(o);
+    while (ok && ctl_watch_wait())
+        ok = watch_once(o);
+    ctl_watch_end();
+    return ok ? EXIT_OK : EXIT_FAILED;
 }
 
 /* Exit code 2 is for the command line alone, so that a script can tell a typing error from a store that is
@@ -94,14 +147,5 @@ int main(int argc, char **argv)
     }
     if (options.action != CTL_ASK)
         return print_text(&text, ctl_options_text(options.action, &text));
-    char *reply = ask(&options, &err);
-    if (reply == NULL) {
-        log_error("%s", err.msg);
-        return EXIT_FAILED;
-    }
-    cJSON *answer = cJSON_Parse(reply);
-    int exit_code = show(&options, answer);
-    cJSON_Delete(answer);
-    free(reply);
-    return exit_code;
+    return options.watch ? watch(&options) : ask_once(&options);
 }

@@ -18,17 +18,26 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/clients.h"
+#include "server/listen_queue.h"
 #include "server/listener.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, DEFAULT_QUEUE_BYTES = 32 << 20, NONCE_BYTES = 8 };
+enum {
+    STOPPING_MS = 1000,
+    LINGER_SILENT_MS = 1000,
+    DEFAULT_QUEUE_BYTES = 32 << 20,
+    NONCE_BYTES = 8,
+    QUEUE_LOOK_MS = 1000
+};
 
 struct store_server {
     uv_loop_t loop;
@@ -47,7 +56,10 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     uv_thread_t thread;
-    char instance[2 * NONCE_BYTES + 1]; /* the hub's */
+    char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
+    char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
+    uint64_t overflows_before; /* of queues, when it began; see listen_queue.h */
+    uint64_t looked_ms;        /* when it was looked at last */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -155,10 +167,21 @@ static void on_log(void *user, const char *line)
     log_line(s->clients.log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
 }
 
+/* Once a second at most, and only while somebody comes: who was dropped tries again. */
+static void look_at_queue(struct store_server *s)
+{
+    const uint64_t now_ms = uv_now(&s->loop);
+    if (now_ms < s->looked_ms + QUEUE_LOOK_MS)
+        return;
+    s->looked_ms = now_ms;
+    hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_overflows() - s->overflows_before);
+}
+
 /* The acceptor's two events. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
+    look_at_queue(s);
     if (!clients_add(&s->clients, fd, peer))
         acceptor_put_back(a);
 }
@@ -299,6 +322,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     clients_init(&s->clients);
     struct hub_limits limits = o->limits;
     limits.instance = s->instance;
+    limits.host = s->host;
+    limits.endpoint = s->endpoint;
     make_nonce(s->instance);
     s->hub = hub_new(&limits, &sink);
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
@@ -319,6 +344,21 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
+/* Where others find it: a store that listens on all addresses is named after its machine. */
+static void name_server(struct store_server *s)
+{
+    const char *address = s->listener.address;
+    const bool any = strncmp(address, "[::]:", 5) == 0 || strncmp(address, "0.0.0.0:", 8) == 0;
+    if (gethostname(s->host, sizeof(s->host) - 1) != 0)
+        strcpy(s->host, "this machine");
+    if (any)
+        snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", s->host, s->listener.port);
+    else
+        snprintf(s->endpoint, sizeof(s->endpoint), "%s", address);
+    s->overflows_before = listen_queue_overflows();
+    hub_set_counter(s->hub, HUB_SOMAXCONN, listen_queue_limit());
+}
+
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err)
 {
@@ -326,6 +366,8 @@ ddp_status store_server_start(const struct store_server_options *options, struct
     if (s == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the store: out of memory");
     ddp_status status = listener_open(options->host, options->port, &s->listener, err);
+    if (status == DDP_OK)
+        name_server(s);
     int rc = status == DDP_OK ? serve(s) : 0;
     if (rc != 0) {
         close(s->listener.fd);

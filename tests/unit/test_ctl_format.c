@@ -26,17 +26,39 @@ Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
                 "\"connections\":4,\"waiters\":1,\"barriers\":1,\"counters\":{\"requests\":7,\"closed_by_"
                 "us\":0},\"members\":["
                 "{\"rank\":0,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1234,\"waits_"
-                "for\":\"key '/x'\"},"
+                "for\":\"key '/x'\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait_bit\"},"
                 "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
-                "{\"rank\":2,\"state\":\"never_connected\"}]}",
+                "{\"rank\":2,\"state\":\"never_connected\",\"proc\":\"R\",\"cpu\":99}]}",
                 "job       demo, attempt 1, world size 3\n"
                 "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
                 "counters  requests 7, closed_by_us 0\n"
                 "\n"
-                "RANK  STATE            HOST     PID  LAST HEARD  END     WAITS FOR\n"
-                "   0  connected        n1        77       1.2 s  -       key '/x'\n"
-                "   1  exited           node-2  4242           -  exit 1  -\n"
-                "   2  never_connected  -          -           -  -       -\n");
+                "RANK  STATE            HOST     PID  LAST HEARD  DOES            END     WAITS FOR\n"
+                "   0  connected        n1        77       1.2 s  D nfs_wait_bit  -       key '/x'\n"
+                "   1  exited           node-2  4242           -  -               exit 1  -\n"
+                "   2  never_connected  -          -           -  R 99 %          -       -\n");
+}
+
+Test(ctl_format, the_nodes_stand_above_the_ranks)
+{
+    expect_text(
+        ctl_format_status,
+        "{\"job\":\"j\",\"attempt\":1,\"world_size\":4,\"state\":\"running\",\"round\":2,\"restarts\":1,"
+        "\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"addr\":\"10.0.0.1\",\"pid\":7,\"nproc\":2,"
+        "\"state\":\"running\",\"joined_ms\":60000,\"heard_ms\":300}],\"members\":[]}",
+        "job       j, attempt 1, world size 4\n"
+        "round     2, running, 1 restart\n"
+        "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
+        "\n"
+        "NODE  HOST  ADDRESS   PID  WORKERS  STATE    JOINED  LAST BEAT\n"
+        "   0  n0    10.0.0.1    7        2  running  60.0 s     300 ms\n");
+}
+
+Test(ctl_format, why_is_in_the_store_s_own_words)
+{
+    expect_text(ctl_format_why, "{\"ok\":true,\"text\":\"job 'j': all is well\",\"findings\":[]}",
+                "job 'j': all is well\n");
+    expect_text(ctl_format_why, "{\"ok\":true}", "the store gives no reason\n");
 }
 
 Test(ctl_format, a_store_without_a_job_says_so)
@@ -55,8 +77,8 @@ Test(ctl_format, a_killed_member_shows_the_signal)
                 "job       j, attempt 0, world size 1\n"
                 "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
                 "\n"
-                "RANK  STATE   HOST  PID  LAST HEARD  END       WAITS FOR\n"
-                "   0  killed  -       -           -  signal 9  -\n");
+                "RANK  STATE   HOST  PID  LAST HEARD  DOES  END       WAITS FOR\n"
+                "   0  killed  -       -           -  -     signal 9  -\n");
 }
 
 Test(ctl_format, keys_stand_beside_sizes_and_values)

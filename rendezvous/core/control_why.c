@@ -1,0 +1,53 @@
+/* control_why.c -- the calls `why` (what is wrong?) and `notice` (a node says what it has found on itself). */
+#include "core/control.h"
+
+#include "core/job_look.h"
+#include "core/json.h"
+#include "core/screen.h"
+
+#include <stdlib.h>
+
+bool control_add_screen(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
+{
+    struct buf text = { 0 };
+    bool ok = screen_put(s, d, &text) && buf_append(&text, "", 1);
+    if (ok)
+        cJSON_AddStringToObject(o, "text", (const char *)text.data);
+    cJSON_AddItemToObject(o, "findings", screen_findings_json(d));
+    buf_free(&text);
+    return ok;
+}
+
+bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct job_look look;
+    struct diagnosis *d = malloc(sizeof(*d)); /* 18 KB are much for a stack */
+    struct job *job = control_job(hub, s, request);
+    bool ok = job != NULL && d != NULL && job_look(job, &look);
+    if (ok) {
+        diagnose_job(&look.snapshot, d);
+        ok = control_add_screen(answer, &look.snapshot, d);
+        job_look_free(&look);
+    }
+    free(d);
+    return ok;
+}
+
+/* Texts of a peer: cut to what a finding holds, and shown as they are only when they are plain. */
+bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)answer;
+    const char *code, *subject, *sentence, *advice = "";
+    if (!json_text(request, "code", FINDING_SUBJECT_MAX - 1, &code, &hub->err) ||
+        !json_text(request, "subject", FINDING_SUBJECT_MAX - 1, &subject, &hub->err) ||
+        !json_text(request, "sentence", FINDING_TEXT_MAX - 1, &sentence, &hub->err) ||
+        !json_text_or(request, "advice", FINDING_TEXT_MAX - 1, &advice, &hub->err))
+        return false;
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
+    notices_add(&job->notices, code, subject, sentence, advice);
+    job_watch_hurry(job);
+    job_touch(job);
+    return true;
+}

@@ -1,0 +1,341 @@
+/* Nodes that wait for each other on a clock that stands still: who is told what is wrong, when, and in which words. */
+#include "core/encode.h"
+#include "core/ops.h"
+#include "sim_job.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
+
+static struct sim sim;
+static cJSON *told; /* the last push "findings" that expect_told has seen */
+
+static void set_up(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.endpoint = "10.0.0.1:29500";
+    limits.host = "n0";
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+}
+
+static void tear_down(void)
+{
+    cJSON_Delete(told);
+    told = NULL;
+    sim_free(&sim);
+}
+
+TestSuite(findings_sim, .init = set_up, .fini = tear_down);
+
+/* --- what happens --------------------------------------------------------------------------------------- */
+
+/* Node `node_rank` of a static job of `nnodes` joins; `more` is put into the object. */
+static void join(conn_id conn, int node_rank, int nnodes, const char *more)
+{
+    char json[1024];
+    if (!sim.conn[conn].open) {
+        sim_client(&sim, conn);
+        sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    }
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n%d\",\"boot_id\":\"b%d\","
+        "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":2,"
+        "\"addr\":\"10.0.0.%d\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
+        (int)conn - N0, (int)conn - N0, 100 + (int)conn - N0, nnodes, nnodes, node_rank, (int)conn - N0 + 1,
+        more);
+    sim_say(&sim, conn, json);
+}
+
+/* Time goes on, and all nodes that are there say every second that they live. */
+static void live_until(uint64_t now_ms)
+{
+    while (sim.now_ms < now_ms) {
+        const uint64_t next = sim.now_ms + 1000 < now_ms ? sim.now_ms + 1000 : now_ms;
+        for (conn_id conn = N0; conn <= N3; conn++)
+            if (sim.conn[conn].open && sim.conn[conn].closed[0] == '\0')
+                sim_say(&sim, conn, "{\"op\":\"heartbeat\"}");
+        sim_at(&sim, next);
+    }
+}
+
+/* --- what is heard -------------------------------------------------------------------------------------- */
+
+/* Take everything that `conn` was sent; the last object with "push":kind is returned, yours, or NULL. */
+static cJSON *last_push(conn_id conn, const char *kind)
+{
+    struct buf *out = &sim.conn[conn].out;
+    cJSON *found = NULL;
+    for (size_t at = 0; at + 8 <= out->len;) {
+        const size_t len = get_u64(out->data + at);
+        cJSON *o = cJSON_ParseWithLength((const char *)out->data + at + 8, len);
+        const char *push = cJSON_GetStringValue(cJSON_GetObjectItem(o, "push"));
+        at += 8 + len;
+        if (push != NULL && strcmp(push, kind) == 0) {
+            cJSON_Delete(found);
+            found = o;
+        } else {
+            cJSON_Delete(o);
+        }
+    }
+    out->len = 0;
+    return found;
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
+    return text != NULL ? text : "";
+}
+
+/* Is there a finding with this code and subject? */
+static bool has(const cJSON *o, const char *code, const char *subject)
+{
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(o, "findings"))
+    {
+        if (strcmp(text_of(row, "code"), code) == 0 && strcmp(text_of(row, "subject"), subject) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void expect_told_at(conn_id conn, const char *code, const char *subject, int line)
+{
+    cJSON_Delete(told);
+    told = last_push(conn, "findings");
+    cr_assert(has(told, code, subject), "line %d: %s about %s, but: %s", line, code, subject,
+              text_of(told, "text"));
+}
+#define expect_told(conn, code, subject) expect_told_at(conn, code, subject, __LINE__)
+
+static void expect_silence_at(conn_id conn, int line)
+{
+    cJSON *o = last_push(conn, "findings");
+    cr_assert_null(o, "line %d: %s", line, text_of(o, "text"));
+}
+#define expect_silence(conn) expect_silence_at(conn, __LINE__)
+
+static void expect_why_at(const char *code, const char *subject, int line)
+{
+    cJSON *o = cJSON_Parse(sim_control(&sim, OPERATOR, "{\"op\":\"why\"}"));
+    cr_assert(has(o, code, subject), "line %d: %s about %s, but: %s", line, code, subject,
+              text_of(o, "text"));
+    cJSON_Delete(o);
+}
+#define expect_why(code, subject) expect_why_at(code, subject, __LINE__)
+
+/* --- gathering ------------------------------------------------------------------------------------------ */
+
+Test(findings_sim, a_job_that_comes_together_soon_hears_nothing)
+{
+    join(N0, 0, 2, "");
+    live_until(5000);
+    join(N1, 1, 2, "");
+    live_until(30000);
+    expect_silence(N0);
+    expect_silence(N1);
+}
+
+Test(findings_sim, a_node_that_never_comes_is_told_to_all_within_15_seconds_and_once)
+{
+    join(N0, 0, 3, "");
+    join(N2, 2, 3, "");
+    live_until(7000);
+    expect_silence(N0);
+    live_until(9000);
+    expect_told(N0, "NODE_NEVER_CAME", "node 1");
+    char *text = strdup(text_of(told, "text"));
+    expect_told(N2, "NODE_NEVER_CAME", "node 1");
+    cr_assert_str_eq(text, text_of(told, "text"), "all nodes read the same");
+    cr_assert_not_null(strstr(text, "10.0.0.1:29500"), "%s", text);
+    free(text);
+    live_until(50000);
+    expect_silence(N0);
+}
+
+Test(findings_sim, when_the_time_is_up_all_of_it_comes_before_the_verdict)
+{
+    join(N0, 0, 2, "");
+    live_until(59000);
+    last_push(N0, "");
+    live_until(60500);
+    const char *out = (const char *)sim.conn[N0].out.data;
+    const char *findings = memmem(out, sim.conn[N0].out.len, "\"push\":\"findings\"", 17);
+    const char *verdict = memmem(out, sim.conn[N0].out.len, "\"push\":\"verdict\"", 16);
+    cr_assert(findings != NULL && verdict != NULL && findings < verdict);
+    expect_told(N0, "NODE_NEVER_CAME", "node 1");
+    cr_assert(cJSON_IsTrue(cJSON_GetObjectItem(told, "final")));
+    cr_assert_not_null(
+        strstr(text_of(told, "text"), "given up: 1 of 2 nodes is here after 60.0 s (--timeout is 60 s)"),
+        "%s", text_of(told, "text"));
+}
+
+Test(findings_sim, a_node_that_comes_and_dies_is_told_at_once)
+{
+    join(N0, 0, 3, "");
+    join(N1, 1, 3, "");
+    live_until(3000);
+    sim_disconnect(&sim, N1);
+    live_until(3500);
+    expect_told(N0, "NODE_CAME_AND_DIED", "node 1 (n1, pid 101)");
+}
+
+Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
+{
+    join(N0, 0, 3, "");
+    live_until(2000);
+    join(N1, 0, 3, "");
+    live_until(2500);
+    expect_told(N0, "NODE_RANK_TWICE", "node rank 0");
+    cr_assert_not_null(
+        strstr(text_of(told, "text"), "by n0 (pid 100) and again by n1 (pid 101); nobody has claimed 1-2"),
+        "%s", text_of(told, "text"));
+}
+
+Test(findings_sim, a_second_launch_on_the_same_machine)
+{
+    join(N0, 0, 3, "");
+    live_until(2000);
+    join(N1, 0, 3, ",\"host\":\"n0\",\"boot_id\":\"b0\"");
+    live_until(2500);
+    expect_told(N0, "NODE_RANK_TWICE", "node rank 0"); /* the first of two texts counts: another machine */
+}
+
+Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
+{
+    join(N0, 0, 3, "");
+    join(N1, 1, 4, "");
+    live_until(1000);
+    expect_told(N0, "REFUSED", "n1 (pid 101)");
+    cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
+}
+
+Test(findings_sim, what_a_node_finds_on_itself_is_told_to_all)
+{
+    join(N0, 0, 3, "");
+    join(N1, 1, 3, "");
+    sim_say(
+        &sim, N1,
+        "{\"op\":\"notice\",\"code\":\"LIMIT_MEMLOCK\",\"subject\":\"n1\",\"sentence\":\"n1 allows 64 KiB\","
+        "\"advice\":\"raise it\"}");
+    live_until(1000);
+    expect_told(N0, "LIMIT_MEMLOCK", "n1");
+    cr_assert_not_null(
+        strstr(text_of(told, "text"), "n1 allows 64 KiB  [LIMIT_MEMLOCK]\n    try    raise it"));
+}
+
+Test(findings_sim, a_notice_of_an_unknown_kind_is_passed_over)
+{
+    join(N0, 0, 3, "");
+    sim_say(&sim, N0, "{\"op\":\"notice\",\"code\":\"OF_TOMORROW\",\"subject\":\"x\",\"sentence\":\"y\"}");
+    live_until(1000);
+    expect_silence(N0);
+}
+
+/* --- at any moment -------------------------------------------------------------------------------------- */
+
+Test(findings_sim, why_answers_before_anything_is_told)
+{
+    join(N0, 0, 2, "");
+    live_until(4000);
+    expect_why("NODE_NEVER_CAME", "node 1");
+}
+
+Test(findings_sim, a_stranger_at_the_door)
+{
+    join(N0, 0, 2, "");
+    sim_connect(&sim, N3);
+    sim_feed_bytes(&sim, N3, slice_str("GET / HTTP/1.0\r\nHost: n0\r\n\r\n"));
+    live_until(1000);
+    expect_why("FOREIGN_CLIENT", "peer");
+}
+
+static void enter(int rank, const char *barrier)
+{
+    struct buf out = { 0 };
+    cr_assert(put_u8(&out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
+              put_blob(&out, slice_str(barrier)) && put_i64(&out, 60000) &&
+              put_blob(&out, slice_of(NULL, 0)));
+    sim_feed_bytes(&sim, WORKERS + (conn_id)rank, buf_slice(&out));
+    buf_free(&out);
+}
+
+static void start_worker(int rank)
+{
+    char json[256];
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"host\":\"n%d\"}",
+        rank, rank % 2, 200 + rank, rank / 2);
+    sim_say(&sim, rank < 2 ? N0 : N1, json);
+    snprintf(json, sizeof(json),
+             "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":0,\"rank\":%d,\"world_size\":4}", rank);
+    sim_client(&sim, WORKERS + (conn_id)rank);
+    cr_assert_eq(sim_identify(&sim, WORKERS + (conn_id)rank, json, NULL), 0);
+}
+
+/* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
+static void three_wait(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-7");
+}
+
+Test(findings_sim, a_stopped_rank_that_others_wait_for)
+{
+    three_wait();
+    live_until(5000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(8000);
+    expect_why("RANK_STOPPED", "rank 3");
+}
+
+Test(findings_sim, a_rank_in_the_kernel_and_one_that_computes)
+{
+    three_wait();
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"D\",0,\"nfs_wait_bit\"]]}");
+    live_until(8000);
+    expect_why("RANK_IN_KERNEL", "rank 3");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"R\",100,null]]}");
+    expect_why("RANK_BURNS_CPU", "rank 3");
+}
+
+Test(findings_sim, a_rank_that_waits_in_another_barrier)
+{
+    three_wait();
+    enter(3, "epoch_end");
+    live_until(8000);
+    expect_why("UNEVEN_INPUTS", "rank 3 waits");
+    expect_why("RANK_WAITS_ELSEWHERE", "rank 3");
+}
+
+Test(findings_sim, a_barrier_s_time_out_has_the_same_codes)
+{
+    three_wait();
+    live_until(2000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(60500);
+    struct buf *out = &sim.conn[WORKERS].out;
+    cr_assert(out->len > 9 && buf_append(out, "", 1));
+    const char *json = (const char *)out->data + 9;
+    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203) since"), "%s", json);
+    cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
+}
+
+Test(findings_sim, a_lost_node_is_told_by_why)
+{
+    join(N0, 0, 2, ",\"max_restarts\":3");
+    join(N1, 1, 2, "");
+    live_until(2000);
+    sim_disconnect(&sim, N1);
+    expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
+}

@@ -68,6 +68,12 @@ Test(collectives_net, two_hosts_with_two_ranks_each_move_large_counts, .timeout 
     expect_all_well("aabb", large_counts);
 }
 
+/* More ranks on a host than lanes: the last ones talk to nobody abroad. */
+Test(collectives_net, six_ranks_and_one, .timeout = 60)
+{
+    expect_all_well("abbbbbb", all_types);
+}
+
 Test(collectives_net, two_uneven_hosts, .timeout = 60)
 {
     expect_all_well("aaab", all_types);

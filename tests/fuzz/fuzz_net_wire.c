@@ -1,0 +1,50 @@
+/* Any bytes as a hello, an answer, the head of a call, a reason and a range of ports: nothing is read beyond its end, texts
+ * end, and nobody is welcome who does not know the nonce. */
+#include "cpu/net_ports.h"
+#include "cpu/net_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void must(bool truth)
+{
+    if (!truth)
+        abort();
+}
+
+static void hear_hello(const uint8_t bytes[NET_HELLO])
+{
+    struct net_hello mine = { .run = "ddp/job/0", .world = 4 }, heard;
+    memset(mine.nonce, 0xa5, NET_NONCE);
+    enum net_answer answer = net_take_hello(bytes, &mine, &heard);
+    must(strlen(heard.run) < NET_RUN && strlen(heard.host) < NET_HOST);
+    must(answer != NET_WELCOME || memcmp(heard.nonce, mine.nonce, NET_NONCE) == 0);
+}
+
+static void hear_call(const uint8_t bytes[NET_HEAD])
+{
+    const struct call call = { .kind = CALL_BARRIER };
+    struct ddp_err err = { .msg = "" };
+    uint8_t mine[NET_HEAD];
+    net_put_head(mine, &call, 7, 0);
+    must(net_compare_heads(mine, bytes, &err) == DDP_OK || err.msg[0] != '\0');
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    uint8_t bytes[NET_HELLO + 1] = { 0 };
+    struct net_ports ports;
+    struct ddp_err err;
+
+    memcpy(bytes, data, len < NET_HELLO ? len : NET_HELLO);
+    hear_hello(bytes);
+    hear_call(bytes);
+    must(net_answer_words(net_take_answer(bytes)) != NULL);
+    net_take_reason((const char *)bytes, &err);
+    must(err.code != DDP_OK);
+    if (net_ports_parse((const char *)bytes, &ports, &err) == DDP_OK)
+        must(ports.low >= 0 && ports.low <= ports.high && ports.high <= 65535);
+    return 0;
+}

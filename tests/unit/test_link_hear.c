@@ -1,0 +1,196 @@
+/* What the store pushes, read as structs; and what is not there, or of the wrong type. */
+#include "node/link_hear.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct heard_round round_;
+static struct heard_verdict verdict;
+static struct heard_waiting waiting;
+static struct cause cause;
+
+static bool round_of(const char *text)
+{
+    cJSON *json = cJSON_Parse(text);
+    const bool ok = hear_round(json, &round_);
+    cJSON_Delete(json);
+    return ok;
+}
+
+static bool verdict_of(const char *text)
+{
+    cJSON *json = cJSON_Parse(text);
+    const bool ok = hear_verdict(json, &verdict);
+    cJSON_Delete(json);
+    return ok;
+}
+
+static void stop_of(const char *text)
+{
+    cJSON *json = cJSON_Parse(text);
+    hear_stop(json, &cause);
+    cJSON_Delete(json);
+}
+
+static void waiting_of(const char *text)
+{
+    cJSON *json = cJSON_Parse(text);
+    hear_waiting(json, &waiting);
+    cJSON_Delete(json);
+}
+
+#define ROUND                                                                                                \
+    "\"round\":3,\"attempt\":2,\"restarts\":1,\"node_rank\":1,\"nnodes\":2,\"first_rank\":4,\"world_size\":" \
+    "12"
+
+Test(link_hear, a_round)
+{
+    cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"nproc\":4},"
+                       "{\"node_rank\":1,\"host\":\"n1\",\"nproc\":8}]}"));
+    cr_expect_eq(round_.round, 3);
+    cr_expect_eq(round_.attempt, 2);
+    cr_expect_eq(round_.restarts, 1);
+    cr_expect_eq(round_.first_rank, 4);
+    cr_expect_eq(round_.n_nodes, 2);
+    cr_expect_str_eq(round_.nodes[1].host, "n1");
+    cr_expect_eq(round_.nodes[1].nproc, 8);
+}
+
+Test(link_hear, a_round_that_makes_no_sense_is_none)
+{
+    static const char *const wrong[] = {
+        "{}",
+        "[]",
+        "{\"round\":0,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1e300}",
+        "{\"round\":\"1\",\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
+        "{\"round\":1,\"attempt\":-1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
+}
+
+/* A job of thousands of nodes, or a store gone mad. */
+Test(link_hear, long_lists_and_names_are_cut)
+{
+    char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];
+    memset(host, 'n', sizeof(host));
+    host[sizeof(host) - 1] = '\0';
+    for (int i = 0; i < 150; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "{\"host\":\"%s\"},", host);
+    for (int i = 0; i < 200; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "{},");
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "{}]}");
+    cr_assert(round_of(text));
+    cr_expect_eq(round_.n_nodes, HEARD_NODES_MAX);
+    cr_expect_eq(strlen(round_.nodes[0].host), HEARD_NAME_MAX - 1);
+    cr_expect_eq(round_.nodes[200].node_rank, -1);
+}
+
+Test(link_hear, a_stop_with_its_cause)
+{
+    stop_of(
+        "{\"round\":3,\"why\":\"failed\",\"cause\":{\"node_rank\":1,\"host\":\"n1\",\"rank\":5,\"local_"
+        "rank\":1,"
+        "\"pid\":77,\"signal\":9,\"after_ms\":2500,\"words\":\"out of memory (SIGKILL)\",\"log\":\"logs/a\","
+        "\"stderr\":[\"one\",\"two\"]}}");
+    cr_expect_str_eq(cause.why, "failed");
+    cr_expect_eq(cause.rank, 5);
+    cr_expect_eq(cause.pid, 77);
+    cr_expect_eq(cause.after_ms, 2500);
+    cr_expect_eq(cause.n_lines, 2);
+    cr_expect_str_eq(cause.lines[1], "two");
+    cr_expect_eq(cause_code(&cause), 128 + 9);
+}
+
+/* A worker's code, errno, a user's signal, a node that has none to offer, and no failure at all. */
+Test(link_hear, the_code_of_a_cause)
+{
+    stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");
+    cr_expect_eq(cause_code(&cause), 7);
+    stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"error\":2}}");
+    cr_expect_eq(cause_code(&cause), 127);
+    stop_of("{\"why\":\"node_left\",\"cause\":{\"node_rank\":0,\"signal\":15}}");
+    cr_expect_eq(cause_code(&cause), 128 + 15);
+    stop_of("{\"why\":\"node_lost\",\"cause\":{\"node_rank\":0}}");
+    cr_expect_eq(cause_code(&cause), 125);
+    stop_of("{\"why\":\"grow\",\"cause\":null}");
+    cr_expect_eq(cause_code(&cause), 0);
+    cr_expect_eq(cause.node_rank, -1);
+    cr_expect_eq(cause.rank, -1);
+}
+
+Test(link_hear, a_verdict_to_begin_again)
+{
+    cr_assert(verdict_of(
+        "{\"round\":3,\"why\":\"failed\",\"next\":\"restart\",\"backoff_ms\":2000,\"attempt\":3,"
+        "\"no_restart\":\"\",\"step\":100,\"best_step\":120,\"exit\":{\"first\":7,\"max\":9,\"rank0\":0}}"));
+    cr_expect(verdict.what.restart);
+    cr_expect_eq(verdict.what.backoff_ms, 2000);
+    cr_expect_eq(verdict.attempt, 3);
+    cr_expect_eq(verdict.step, 100);
+    cr_expect_eq(verdict.best, 120);
+    cr_expect_eq(verdict.what.no_restart, RESTART_ALLOWED);
+}
+
+Test(link_hear, a_verdict_to_end_says_why_and_with_what)
+{
+    static const struct {
+        const char *word;
+        enum no_restart why;
+    } cases[] = { { "used_up", NO_RESTART_USED_UP },
+                  { "cannot_start", NO_RESTART_CANNOT_START },
+                  { "usage", NO_RESTART_USAGE },
+                  { "no_progress", NO_RESTART_NO_PROGRESS },
+                  { "stopped", NO_RESTART_STOPPED },
+                  { "unkillable", NO_RESTART_UNKILLABLE },
+                  { "too_few_nodes", NO_RESTART_TOO_FEW_NODES },
+                  { "not_ready", NO_RESTART_NOT_READY },
+                  { "of a newer store", RESTART_ALLOWED } };
+    char text[256];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(text, sizeof(text),
+                 "{\"next\":\"finish\",\"no_restart\":\"%s\",\"exit\":{\"first\":7,\"max\":9,\"rank0\":0}}",
+                 cases[i].word);
+        cr_assert(verdict_of(text));
+        cr_expect_not(verdict.what.restart);
+        cr_expect_eq(verdict.what.no_restart, cases[i].why, "%s", cases[i].word);
+        cr_expect_eq(verdict.what.exit_first, 7);
+        cr_expect_eq(verdict.what.exit_max, 9);
+        cr_expect_eq(verdict.what.exit_rank0, 0);
+    }
+}
+
+Test(link_hear, neither_again_nor_the_end_is_no_verdict)
+{
+    cr_expect_not(verdict_of("{}"));
+    cr_expect_not(verdict_of("{\"next\":\"maybe\"}"));
+    cr_expect(verdict_of("{\"next\":\"restart\",\"backoff_ms\":-1}"));
+    cr_expect_eq(verdict.what.backoff_ms, 0);
+}
+
+Test(link_hear, who_is_waited_for)
+{
+    waiting_of("{\"joined\":2,\"min\":4,\"max\":4,\"left_ms\":899000,\"last_call_ms\":null,"
+               "\"nodes\":[\"n0\",\"n3\"],\"missing\":[1,2],\"spare\":0}");
+    cr_expect_eq(waiting.joined, 2);
+    cr_expect_eq(waiting.left_ms, 899000);
+    cr_expect_eq(waiting.last_call_ms, -1);
+    cr_expect_str_eq(waiting.hosts, "n0, n3");
+    cr_expect_str_eq(waiting.missing, "1, 2");
+}
+
+Test(link_hear, a_list_that_is_too_long_ends_in_dots)
+{
+    char text[16 * 1024] = "{\"missing\":[";
+    for (int i = 0; i < 1000; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d,", i);
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "1000]}");
+    waiting_of(text);
+    cr_expect_lt(strlen(waiting.missing), sizeof(waiting.missing));
+    cr_expect_str_eq(waiting.missing + strlen(waiting.missing) - 5, ", ...");
+}

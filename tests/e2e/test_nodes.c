@@ -1,11 +1,14 @@
 /* test_nodes.c -- several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
  * tests/sim/test_job_sim.c. */
 #include "job.h"
+#include "schema.h"
 
 #include <arpa/inet.h>
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -116,6 +119,34 @@ Test(nodes, the_first_failure_is_named_on_every_node, .fini = tear_down)
     }
     says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
     says(0, "node 1; more is said there");
+}
+
+/* The report in the last event: of the same shape on the node where it happened and on the other. */
+static void expect_schema(int i)
+{
+    char why[512] = "";
+    char *text = job_file("launcher", "report.schema.json");
+    const char *last = strstr(end[i].out, "{\"event\":\"finished\"");
+    cr_assert_not_null(text, "tests run in the root of the tree");
+    cr_assert_not_null(last, "node %d: %s%s", i, end[i].out, end[i].err);
+    cJSON *schema = cJSON_Parse(text), *event = cJSON_Parse(last);
+    const cJSON *report = cJSON_GetObjectItemCaseSensitive(event, "report");
+    const cJSON *failure = cJSON_GetObjectItemCaseSensitive(report, "first_failure");
+    cr_expect(schema_fits(schema, report, why, sizeof(why)), "node %d: %s\n%s", i, why, last);
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(failure, "rank");
+    cr_expect(cJSON_IsNumber(rank) && rank->valueint == 1, "%s", last);
+    cJSON_Delete(schema);
+    cJSON_Delete(event);
+    free(text);
+}
+
+Test(nodes, the_json_reports_fit_their_schema_on_every_node, .fini = tear_down)
+{
+    START("--json", SH, "if [ $RANK = 1 ]; then echo oops >&2; exit 9; fi; exec sleep 30");
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++)
+        expect_schema(i);
 }
 
 Test(nodes, a_failure_starts_all_nodes_again, .fini = tear_down)

@@ -37,19 +37,24 @@ static void tear_down(void)
     sim_free(&sim);
 }
 
-/* A job of one node with two workers; it runs. All of these connections come from the address "peer". */
-static void node(conn_id conn, const char *job)
+static void join(conn_id conn, const char *job)
 {
     char json[512];
-    sim_client(&sim, conn);
-    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
     snprintf(
         json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,"
-        "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
+        "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
+        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"max_restarts\":1,\"join_timeout_ms\":60000}",
         job);
     sim_say(&sim, conn, json);
     sim.conn[conn].out.len = 0;
+}
+
+/* A job of one node with two workers; it runs. All of these connections come from the address "peer". */
+static void node(conn_id conn, const char *job)
+{
+    sim_client(&sim, conn);
+    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    join(conn, job);
 }
 
 /* What the agent was asked, "" = nothing. */
@@ -124,18 +129,21 @@ Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
     vouch(OPERATOR, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "is for agents");
 }
 
-/* The next attempt has other ranks: nobody may be taken for one of them by what was said before. */
+/* In the next attempt the same rank is another process: what was said before is not said of that. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");
     sim_client(&sim, PLAIN);
     sim_feed(&sim, PLAIN, SET_K);
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
-    sim_disconnect(&sim, A);
-    sim_at(&sim, 100);
-    sim_job(&sim, 0, 4);
+    sim_say(&sim, A, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":3,\"words\":\"x\"}");
+    sim_say(&sim, A, "{\"op\":\"stopped\",\"round\":1,\"max_code\":3}");
+    join(A, "a");
     const char *status = sim_control(&sim, OPERATOR, "{\"op\":\"status\"}");
+    cr_assert_not_null(strstr(status, "\"attempt\":1"), "%s", status);
     cr_assert_null(strstr(status, "\"connected\""), "%s", status);
+    sim_feed(&sim, PLAIN, COUNT);
+    sim_expect(&sim, PLAIN, "closed: GETNUMKEYS on a connection of an earlier attempt");
 }
 
 /* --- many jobs -------------------------------------------------------------------------------------------------- */

@@ -389,6 +389,27 @@ Test(collectives_net, leaving_after_finalize_is_not_dying, .timeout = 60)
     ranks_free(&run);
 }
 
+/* What has brought hosts together goes from the store again, as on one host. */
+static void count_keys(struct rank *me)
+{
+    int64_t keys = 0;
+    ddp_ctx *ctx = init_and_warm_up(me, NULL);
+    rank_expect_ok(me, ddp_barrier(ddp_world(ctx), 0));
+    rank_expect_ok(me, ddp_store_num_keys(ddp_context_store(ctx), &keys, NULL));
+    me->value = (uint64_t)keys;
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(collectives_net, nothing_of_the_start_stays_in_the_store, .timeout = 30)
+{
+    struct ranks one = run_on("aaaa", count_keys), many = run_on("aabc", count_keys);
+    ranks_expect_ok(&one);
+    ranks_expect_ok(&many);
+    cr_assert_eq(one.rank[0].value, many.rank[0].value);
+    ranks_free(&one);
+    ranks_free(&many);
+}
+
 /* --- the start ------------------------------------------------------------------------------------------ */
 
 static void init_with_short_time(struct rank *me, uint32_t ms)

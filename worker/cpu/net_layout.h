@@ -22,7 +22,6 @@ enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 struct net_layout {
     int world, hosts, lanes;
     int most;                    /* ranks of the largest host */
-    int host;                    /* our own; set by the user */
     uint16_t *host_of;           /* of each rank */
     int *local_of;               /* its number among the ranks of its host */
     int *members;                /* ranks, host after host */

@@ -23,14 +23,15 @@ enum {
 
 /* --- links ---------------------------------------------------------------------------------------------- */
 
+/* One more than needed: a rank without lanes has none, and no memory is not an error then. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
 {
     size_t n = (size_t)count;
 
-    *links = (struct net_links){ .count = count, .rank = rank, .most = most };
-    links->list = calloc(n, sizeof(*links->list));
-    links->polls = calloc(n, sizeof(*links->polls));
-    links->room = calloc(n * 2 * most, sizeof(*links->room));
+    *links = (struct net_links){ .count = count, .rank = rank };
+    links->list = calloc(n + 1, sizeof(*links->list));
+    links->polls = calloc(n + 1, sizeof(*links->polls));
+    links->room = calloc((n + 1) * 2 * most, sizeof(*links->room));
     if (links->list == NULL || links->polls == NULL || links->room == NULL) {
         links->count = 0;
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d connections", count);

@@ -40,7 +40,6 @@ struct net_links {
     int rank;             /* our own, in the world */
     struct pollfd *polls; /* as many */
     struct iovec *room;   /* behind all queues */
-    size_t most;          /* ranges in a queue */
     int64_t moved;        /* bytes, ever: did a wait bring anything? */
 };
 

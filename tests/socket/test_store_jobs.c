@@ -6,6 +6,8 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,4 +211,37 @@ Test(store_jobs, a_reset_is_a_loss_at_once)
         }
     }
     ddp_store_close(ctl);
+}
+
+/* The server's end of a connection of ours; both are in this process. */
+static int other_end(int fd)
+{
+    struct sockaddr_in ours = { 0 }, theirs;
+    socklen_t len = sizeof(ours);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&ours, &len), 0);
+    for (int other = 0; other < 256; other++) {
+        len = sizeof(theirs);
+        if (getpeername(other, (struct sockaddr *)&theirs, &len) == 0 && theirs.sin_family == AF_INET &&
+            theirs.sin_port == ours.sin_port)
+            return other;
+    }
+    return -1;
+}
+
+static int option_of(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+    cr_assert_eq(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+/* Keep-alive finds an idle host that has vanished, the user timeout one that we have something to send to. */
+Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
+{
+    int fd = peer_connect_c(served_port()), other = other_end(fd);
+    cr_assert_geq(other, 0);
+    cr_assert_eq(option_of(other, SOL_SOCKET, SO_KEEPALIVE), 1);
+    cr_assert_gt(option_of(other, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+    close(fd);
 }

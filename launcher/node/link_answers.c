@@ -104,6 +104,14 @@ static void push_findings(struct store_link *link, const cJSON *push)
     link->options.calls.findings(link->options.user, push);
 }
 
+static void push_who(struct store_link *link, const cJSON *push)
+{
+    const cJSON *conn = cJSON_GetObjectItemCaseSensitive(push, "conn");
+    if (cJSON_IsNumber(conn) && conn->valuedouble >= 1 && conn->valuedouble < 1e15)
+        link->options.calls.who(link->options.user, (int64_t)conn->valuedouble, hear_text(push, "peer"),
+                                hear_text(push, "store"));
+}
+
 /* -1 is what rank_set.h leaves out. */
 static int rank_in_array(const void *array, int i)
 {
@@ -131,8 +139,13 @@ static void take_push(struct store_link *link, const cJSON *push)
         const char *kind;
         void (*take)(struct store_link *link, const cJSON *push);
     } kinds[] = {
-        { "round", push_round },     { "waiting", push_waiting },   { "stop", push_stop },
-        { "verdict", push_verdict }, { "findings", push_findings }, { "left_waiting", push_left_waiting },
+        { "round", push_round },
+        { "waiting", push_waiting },
+        { "stop", push_stop },
+        { "verdict", push_verdict },
+        { "findings", push_findings },
+        { "who", push_who },
+        { "left_waiting", push_left_waiting },
     };
     const char *kind = hear_text(push, "push");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

@@ -135,3 +135,12 @@ cJSON *say_leave(int signal, const char *by)
     json_add_text(json, "by", by);
     return json;
 }
+
+cJSON *say_vouch(int64_t conn, int rank, int pid)
+{
+    cJSON *json = say("vouch");
+    cJSON_AddNumberToObject(json, "conn", (double)conn);
+    cJSON_AddNumberToObject(json, "rank", rank);
+    cJSON_AddNumberToObject(json, "pid", pid);
+    return json;
+}

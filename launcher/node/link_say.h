@@ -29,6 +29,9 @@ struct cJSON *say_failure(const char *op, const struct cause *cause, enum no_res
 struct cJSON *say_stopped(bool unkillable, int max_code, int rank0);
 struct cJSON *say_leave(int signal, const char *by);
 
+/* The connection `conn` is of process `pid`, which belongs to worker `rank`. */
+struct cJSON *say_vouch(int64_t conn, int rank, int pid);
+
 /* An object with nothing but an "op". */
 struct cJSON *say(const char *op);
 

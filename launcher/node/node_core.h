@@ -12,6 +12,7 @@
  *     node_children.c  children that have ended are waited for
  *     node_status.c    what each worker does, when the user asks
  *     node_beat.c      ... and what the store is told of it every second
+ *     node_vouch.c     ... and which connections are theirs
  *     node_core.c      asks the core, arms the timer, closes
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
@@ -29,6 +30,7 @@
 #include "node/spawner.h"
 #include "node/store_host.h"
 #include "node/store_link.h"
+#include "node/vouch.h"
 #include "output/output.h"
 #include "report/evidence.h"
 #include "tables/signals.h"
@@ -79,6 +81,7 @@ struct node {
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     struct beat_known *known;      /* by local rank: what the store has been told of its process */
+    struct vouch vouch;            /* sockets of theirs that were asked for */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
     bool alone;                    /* no child is left */
     struct hurry hurry;            /* while workers are being stopped */
@@ -146,6 +149,11 @@ void node_on_status(void *user, const struct cJSON *answer);
 
 /* Add what is new of each worker's process; for store_link_options. */
 void node_on_beat(void *user, struct cJSON *workers);
+
+/* --- node_vouch.c --- */
+
+/* Is that connection one of our workers'? For store_link_options. */
+void node_on_who(void *user, int64_t conn, const char *peer, const char *store);
 
 /* --- node_children.c --- */
 

@@ -234,6 +234,7 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .joined = on_joined,
                                                    .refused = on_refused,
                                                    .beat = node_on_beat,
+                                                   .who = node_on_who,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };

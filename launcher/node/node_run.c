@@ -134,6 +134,7 @@ static void close_node(struct node *n)
     free(n->pids);
     free(n->asked);
     free(n->known);
+    vouch_free(&n->vouch);
     spawner_close(&n->spawner);
     exits_close(&n->exits);
 }

@@ -87,6 +87,11 @@ static void on_beat(void *user, cJSON *workers)
     (void)user, (void)workers;
 }
 
+static void on_who(void *user, int64_t conn, const char *peer, const char *store)
+{
+    (void)user, (void)conn, (void)peer, (void)store;
+}
+
 static void on_status(void *user, const cJSON *answer)
 {
     (void)user, (void)answer;
@@ -133,6 +138,7 @@ static void open_link(int port)
                                                            .joined = on_joined,
                                                            .refused = on_refused,
                                                            .beat = on_beat,
+                                                           .who = on_who,
                                                            .status = on_status,
                                                            .left_waiting = on_left_waiting,
                                                            .lost = on_lost } };

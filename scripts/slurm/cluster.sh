@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and ends with its code.
+#
+# The cluster is a real one: munged, slurmctld, and a slurmd for each node. It lives in namespaces of its own (processes, mounts,
+# network), so neither its ports nor its files nor what its jobs start can meet anything else on the machine; when the command has
+# ended the kernel takes all of it away, whatever happened inside. Nodes are network namespaces with a host name and an address each:
+#
+#     login 10.77.0.254 (the command, slurmctld) --- bridge --- n0 10.77.0.1, n1 10.77.0.2 ... (slurmd)
+#
+# Needs root, or says why not with exit status 77. Packages: scripts/packages.sh, group slurm. The daemons' logs are shown when
+# they do not come up.
+set -euo pipefail
+
+nodes=2
+if [[ ${1:-} == --nodes=* ]]; then
+    nodes=${1#*=}
+    shift
+fi
+if [ $# -eq 0 ] || ! [[ $nodes =~ ^[1-9][0-9]?$ ]]; then
+    echo "usage: scripts/slurm/cluster.sh [--nodes=N] COMMAND..." >&2
+    exit 2
+fi
+
+# Why it cannot work here, in words; nothing when it can.
+obstacle() {
+    local program
+    for program in munged slurmctld slurmd srun ip unshare; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || { echo "there is no $program"; return; }
+    done
+    [ "$(id -u)" -eq 0 ] || { echo "it takes root"; return; }
+    unshare --net --uts ip link add name b type bridge 2>/dev/null || echo "the kernel makes no namespaces or bridges for us"
+}
+
+if [ "${DDP_CLUSTER:-}" = "" ]; then
+    why=$(obstacle)
+    if [ -n "$why" ]; then
+        echo "cluster.sh: no cluster, because $why" >&2
+        exit 77
+    fi
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/slurm.XXXXXX")
+    trap 'rmdir "$dir"' EXIT
+    rc=0
+    # The first process of a PID namespace takes all others with it.
+    DDP_CLUSTER=$dir unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc \
+        "$0" "--nodes=$nodes" "$@" || rc=$?
+    exit "$rc"
+fi
+
+# --- from here on in the namespaces ---------------------------------------------------------------------------------
+export PATH=$PATH:/usr/sbin:/sbin
+dir=$DDP_CLUSTER
+unset DDP_CLUSTER
+mount -t tmpfs -o mode=755 cluster "$dir"
+hostname login
+
+ip link set lo up
+ip link add name bridge type bridge
+ip addr add 10.77.0.254/24 dev bridge
+ip link set bridge up
+{
+    echo "127.0.0.1 localhost"
+    echo "10.77.0.254 login"
+    for ((i = 0; i < nodes; i++)); do
+        echo "10.77.0.$((i + 1)) n$i"
+    done
+} >"$dir/hosts"
+mount --bind "$dir/hosts" /etc/hosts
+
+memory=$(awk '/^MemTotal/ { print int($2 / 1024 / 2) }' /proc/meminfo)
+cat >"$dir/slurm.conf" <<END
+ClusterName=ddprun
+SlurmctldHost=login(10.77.0.254)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge.socket
+CryptoType=crypto/munge
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool.%n
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.%n.pid
+SlurmctldLogFile=$dir/slurmctld.log
+SlurmdLogFile=$dir/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/builtin
+MpiDefault=none
+ReturnToService=2
+SlurmctldTimeout=30
+SlurmdTimeout=30
+InactiveLimit=0
+KillWait=5
+MinJobAge=60
+Waittime=0
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName=n[0-$((nodes - 1))] CPUs=8 Gres=gpu:4 RealMemory=$memory State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP OverSubscribe=NO
+END
+export SLURM_CONF=$dir/slurm.conf
+mkdir "$dir/state"
+for ((i = 0; i < nodes; i++)); do
+    mkdir "$dir/spool.n$i"
+done
+touch "$dir"/gpu{0,1,2,3} # nothing opens them
+echo "Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
+
+# failed WHAT -- the end, with what the daemons have to say.
+failed() {
+    echo "cluster.sh: $1" >&2
+    tail -n 20 "$dir"/*.log >&2
+    exit 1
+}
+
+# until_ok SECONDS COMMAND... -- again and again, every 50 ms.
+until_ok() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.05
+    done
+}
+
+dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none
+chmod 400 "$dir/munge.key"
+munged --force --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-file="$dir/munge.pid" \
+    --log-file="$dir/munged.log" --seed-file="$dir/munge.seed"
+slurmctld -c
+until_ok 20 scontrol ping || failed "slurmctld does not answer"
+
+# A node: its network is made first, from outside, once its namespace is there.
+for ((i = 0; i < nodes; i++)); do
+    # shellcheck disable=SC2016  # the inner shell's
+    unshare --net --uts bash -c '
+        hostname "n$1"
+        until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
+        ip link set lo up
+        ip addr add "10.77.0.$(($1 + 1))/24" dev eth0
+        ip link set eth0 up
+        exec slurmd -D -N "n$1" -f "$2" >/dev/null 2>&1' node "$i" "$SLURM_CONF" &
+    node=$!
+    until_ok 5 bash -c "[ \"\$(readlink /proc/$node/ns/net)\" != \"\$(readlink /proc/$$/ns/net)\" ]" ||
+        failed "node n$i got no network of its own"
+    ip link add "veth$i" type veth peer name eth0 netns "$node"
+    ip link set "veth$i" master bridge up
+done
+# shellcheck disable=SC2016
+until_ok 15 bash -c '[ "$(sinfo -h -t idle -o %D)" = "$1" ]' idle "$nodes" || failed "not all of the $nodes nodes are idle: $(sinfo -h -N -o '%N %T' | tr '\n' ' ')"
+
+rc=0
+"$@" || rc=$?
+exit "$rc"

@@ -343,15 +343,37 @@ static ddp_status read_all(struct cli *cli, char *const *argv, char *const *bloc
         return status;
     cli->program = *r.at;
     cli->args = *r.at != NULL ? r.at + 1 : r.at;
-    return cli_check(cli, err);
+    return DDP_OK;
 }
 
-ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
+ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
 {
     *cli = (struct cli){ 0 };
     ddp_status status = read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
     if (status != DDP_OK)
         cli_free(cli);
+    return status;
+}
+
+ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
+{
+    ddp_status status = cli_read(cli, argc, argv, block, err);
+    if (status != DDP_OK || only_prints(cli))
+        return status;
+    status = cli_check(cli, err);
+    if (status != DDP_OK)
+        cli_free(cli);
+    return status;
+}
+
+ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
+                     struct ddp_err *err)
+{
+    char spelled[SHOWN_MAX];
+    snprintf(spelled, sizeof(spelled), "--%s (from %s)", cli_rows[option].name, from);
+    ddp_status status = set(cli, option, text, spelled, err);
+    if (status == DDP_OK)
+        cli->origin[option] = FROM_SCHEDULER;
     return status;
 }
 

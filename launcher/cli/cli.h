@@ -36,7 +36,7 @@ enum cli_option {
 };
 
 /* Where an option's value comes from; the later wins. */
-enum cli_origin { FROM_DEFAULT, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
+enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
     NPROC_DEFAULT, /* one per visible GPU, or 1 */
@@ -99,6 +99,11 @@ struct cli_rdzv_conf {
         *idle_why; /* a key of torchrun's that does nothing here, and why; static. NULL = none */
 };
 
+/* Where the one worker of a task really is (--per_task): to the rendezvous each task is a node. */
+struct cli_task {
+    int local_rank, local_world_size, node_rank, nnodes;
+};
+
 /* Ranks that read ddprun's stdin. */
 struct cli_input {
     bool all;
@@ -118,6 +123,9 @@ struct cli {
     enum grow_policy grow;
     uint64_t node_timeout_ms, exit_barrier_ms;
     bool standalone, uneven;
+    const char *scheduler; /* "auto", "none" or a name */
+    bool per_task, why;
+    struct cli_task task; /* counts with per_task; from the scheduler */
     const char *master_addr;
     int master_port; /* 0 = any free one */
     const char *job; /* --rdzv_id; NULL = none given */
@@ -151,14 +159,26 @@ struct cli {
 };
 
 /* Read defaults, then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
- * (NULL-terminated, as main gets it). DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
+ * (NULL-terminated, as main gets it). Whether it all goes together is for cli_check to say. DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
  * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right. DDP_ERR_NOMEM: memory is
  * short. After either nothing needs to be freed. */
-ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
-                     struct ddp_err *err);
+ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
+                    struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* By the user, on the command line or in the environment. */
+/* Give an option that the user has not given; `from` says where the text comes from, for the error. The text must outlive
+ * `cli`. DDP_ERR_ARG: its parser refuses it. */
+ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
+                     struct ddp_err *err);
+
+/* What takes more than one option to be wrong: a sentence, and DDP_ERR_ARG. */
+ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
+
+/* cli_read and cli_check, where nobody else has a say. */
+ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
+                     struct ddp_err *err);
+
+/* By the user, on the command line or in the environment, or by the scheduler. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 
 /* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */

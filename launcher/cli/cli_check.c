@@ -35,11 +35,11 @@ static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_opt
 
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 {
-    if (cli->program == NULL)
+    if (cli->program == NULL && !cli->why)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options");
-    if (cli->program[0] == '\0')
+    if (cli->program != NULL && cli->program[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
     return DDP_OK;
 }
@@ -49,6 +49,10 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     const enum cli_origin *origin = cli->origin;
     if (cli->module && cli->no_python)
         return exclude(cli, OPT_MODULE, OPT_NO_PYTHON, err);
+    if (cli->per_task && cli->standalone)
+        return exclude(cli, OPT_PER_TASK, OPT_STANDALONE, err);
+    if (cli->per_task && cli->origin[OPT_NPROC_PER_NODE] > FROM_SCHEDULER)
+        return exclude(cli, OPT_PER_TASK, OPT_NPROC_PER_NODE, err);
     if (cli->quiet && cli->verbose)
         return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
     if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)

@@ -73,9 +73,6 @@ int cli_word_in(const char *text, const char *const words[], size_t n);
 /* "1500ms", "30s", "2m", "1h", and plain seconds, with a fraction if wanted; at most a year. */
 bool cli_duration(const char *text, uint64_t *to_ms);
 
-/* What takes more than one option to be wrong: a sentence, and DDP_ERR_ARG. */
-ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
-
 /* "PET_NPROC_PER_NODE" */
 enum { CLI_PET_MAX = 64 };
 void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row);

@@ -56,6 +56,13 @@
       "a node that is not heard of for this long is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, NODES, \
       "how long a node whose workers are done waits for the other nodes")                                    \
+    X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, NODES,                               \
+      "whose variables say what the options above leave open: 'auto' (whoever has started this process), "   \
+      "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
+    X(PER_TASK, "per_task", 0, SWITCH, per_task, "", NULL, true, NODES,                                      \
+      "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
+    X(WHY, "why", 0, SWITCH, why, "", NULL, false, NODES,                                                    \
+      "print what the scheduler says, and where each value comes from, and start nothing; with --json as JSON") \
     X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, PROGRAM,                                 \

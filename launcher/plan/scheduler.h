@@ -1,0 +1,112 @@
+/* scheduler.h -- what the scheduler around us says about this job: how many nodes, which one this is, where they meet. Pure:
+ * an environment block in, values out, each with the words where it comes from.
+ *
+ *     defaults  <  scheduler  <  PET_* variables  <  command line         the later wins
+ *
+ * scheduler_read understands the environment, scheduler_apply writes into the command line what nobody has said there, and
+ * says where the two differ. --why prints both. */
+#ifndef LAUNCHER_SCHEDULER_H
+#define LAUNCHER_SCHEDULER_H
+
+#include "cli/cli.h"
+
+#include <limits.h>
+
+/* Who may have started us, the innermost first: mpirun inside of a Slurm job is asked before Slurm. Columns: id, name for
+ * --scheduler, title, the rule: which variables say that it is there. */
+#define SCHEDULERS(X)                                                                                   \
+    X(OPEN_MPI, "openmpi", "Open MPI",                                                                  \
+      "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set by its mpirun")                            \
+    X(HYDRA, "hydra", "MPICH's Hydra", "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set by its mpiexec") \
+    X(SLURM, "slurm", "Slurm", "SLURM_JOB_ID is set")                                                   \
+    X(PYTORCHJOB, "pytorchjob", "Kubernetes (PyTorchJob)",                                              \
+      "KUBERNETES_SERVICE_HOST, and MASTER_ADDR, WORLD_SIZE and RANK are set by the training operator") \
+    X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                             \
+      "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set")                                       \
+    X(PBS, "pbs", "PBS", "PBS_JOBID and PBS_NODEFILE are set")                                          \
+    X(LSF, "lsf", "LSF", "LSB_JOBID is set, and LSB_MCPU_HOSTS or LSB_HOSTS")
+
+/* What it may tell, and the option that says the same. */
+#define SCHEDULER_VALUES(X)    \
+    X(NODES, NNODES)           \
+    X(NODE_RANK, NODE_RANK)    \
+    X(ADDRESS, MASTER_ADDR)    \
+    X(PORT, MASTER_PORT)       \
+    X(WORKERS, NPROC_PER_NODE) \
+    X(JOB, RDZV_ID)
+
+enum scheduler_value_id {
+#define X(id, option) SCHEDULER_##id,
+    SCHEDULER_VALUES(X)
+#undef X
+        SCHEDULER_VALUE_COUNT
+};
+
+enum {
+    SCHEDULER_TEXT_MAX = 256,
+    SCHEDULER_WORDS_MAX = 640,
+    SCHEDULER_NOTES_MAX = 4,
+    SCHEDULER_FILE_MAX = 262144
+};
+
+struct scheduler_facts {
+    char *const *environ_block;
+    const char *host; /* name of this machine */
+    const char *file; /* text of scheduler_file(); NULL = there is none, or it cannot be read */
+    bool per_task;    /* one worker for each task, so a task is a node to the rendezvous */
+};
+
+/* A text as it would be typed, "" = not known, and where it comes from. */
+struct scheduler_value {
+    char text[SCHEDULER_TEXT_MAX];
+    char from[SCHEDULER_TEXT_MAX];
+};
+
+/* What runs where: tasks are copies of ddprun that the scheduler has started. */
+struct scheduler_tasks {
+    bool known;
+    int tasks, task; /* of all nodes; the number of this one */
+    int here, local; /* of this node */
+    int nodes, node;
+};
+
+/* Were we started on every node of the job? */
+enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
+
+/* How the job was started, when that cannot work or is likely not meant. */
+struct scheduler_finding {
+    const char *code; /* static; NULL = nothing is wrong */
+    bool fatal;
+    bool mine; /* this task says so: the first of its node, so that nobody reads it eight times */
+    char words[SCHEDULER_WORDS_MAX], advice[SCHEDULER_WORDS_MAX];
+};
+
+struct scheduler {
+    int kind;                      /* row of SCHEDULERS, -1 = none */
+    const char *name, *title;      /* static; "none", "no scheduler" */
+    char rule[SCHEDULER_TEXT_MAX]; /* why this one */
+    struct scheduler_value values[SCHEDULER_VALUE_COUNT];
+    struct scheduler_tasks tasks;
+    enum scheduler_reach reach;
+    int job_nodes; /* of the whole job, when we are only in a part of it; 0 = not known */
+    int restarts;  /* how often the scheduler has started this job again */
+    struct scheduler_finding finding;
+    char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* for the user; "" after the last */
+};
+
+/* The file that has to be read, and to be handed over as facts->file; NULL = none. Borrowed from the block. */
+const char *scheduler_file(char *const *environ_block);
+
+/* `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler is not here. */
+ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
+                          struct ddp_err *err);
+
+/* Give `cli` what nobody else has given. It borrows text of `s`, which must outlive it. Says what is wrong with the layout in
+ * s->finding, and in s->notes what the user has said otherwise. DDP_ERR_ARG: a value cannot be. */
+ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
+
+/* --why: the rule and each value with where it comes from, for a person or as one JSON object. False when memory is short. */
+bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
+bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);
+
+#endif

@@ -11,6 +11,7 @@
 #include "node/ulimits.h"
 #include "plan/gpu_count.h"
 #include "plan/plan.h"
+#include "plan/scheduler_look.h"
 #include "tables/exit_codes.h"
 
 #include "base/log.h"
@@ -143,16 +144,15 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
 }
 
 /* Carry the command line out. */
-static int run(const struct cli *cli)
+static int run(const struct cli *cli, const struct scheduler *scheduler, const char *host)
 {
-    char host[HOST_MAX] = "localhost", nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
+    char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX] = "", error_stem[PATH_MAX];
     struct ddp_err err;
     struct plan plan;
     const char *tmp_dir = getenv("TMPDIR");
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
         return cannot_begin(&err);
-    gethostname(host, sizeof(host) - 1);
     make_nonce(nonce);
     make_cookie(cookie);
     if (cli->log_file != NULL)
@@ -167,6 +167,7 @@ static int run(const struct cli *cli)
                                       .nonce = nonce,
                                       .start_time = start_time,
                                       .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
+                                      .scheduler = scheduler,
                                       .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
@@ -178,6 +179,64 @@ static int run(const struct cli *cli)
     return exit_code;
 }
 
+static int print_why(const struct scheduler *s, const struct cli *cli)
+{
+    struct buf out = { 0 };
+    return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
+}
+
+/* --verbose: the same beside the job's other words. */
+static void say_why(const struct scheduler *s, const struct cli *cli)
+{
+    struct buf out = { 0 };
+    if (scheduler_print(s, cli, &out))
+        fwrite(out.data, 1, out.len, stderr);
+    buf_free(&out);
+}
+
+/* Every task of a wrong layout ends here, and one of each node says so. */
+static int cannot_be_meant(const struct scheduler_finding *f)
+{
+    if (!f->mine)
+        return EXIT_CODE_USAGE;
+    log_error("%s", f->words);
+    fprintf(stderr, "  try      %s\n  finding  %s\n", f->advice, f->code);
+    return EXIT_CODE_USAGE;
+}
+
+/* What the user leaves open the scheduler may say. */
+static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
+{
+    char *file = scheduler_look(scheduler_file(environ));
+    const struct scheduler_facts facts = {
+        .environ_block = environ, .host = host, .file = file, .per_task = cli->per_task
+    };
+    ddp_status status = scheduler_read(s, cli->scheduler, &facts, err);
+    if (status == DDP_OK)
+        status = scheduler_apply(s, cli, err);
+    free(file);
+    return status;
+}
+
+/* The command line is complete when the scheduler has been asked; only then can it be said whether it all fits. */
+static int begin(struct cli *cli)
+{
+    char host[HOST_MAX] = "localhost";
+    struct scheduler scheduler;
+    struct ddp_err err;
+    gethostname(host, sizeof(host) - 1);
+    if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
+        return cannot_begin(&err);
+    const int told = cli->why ? print_why(&scheduler, cli) : EXIT_CODE_OK;
+    if (cli->verbose && !cli->why && !cli->json && scheduler.kind >= 0)
+        say_why(&scheduler, cli);
+    if (scheduler.finding.fatal)
+        return cli->why ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
+    if (cli_check(cli, &err) != DDP_OK)
+        return cannot_begin(&err);
+    return cli->why ? told : run(cli, &scheduler, host);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli;
@@ -185,9 +244,9 @@ int main(int argc, char **argv)
 
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
-    if (cli_parse(&cli, argc, argv, environ, &err) != DDP_OK)
+    if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
-    int exit_code = cli.help || cli.version || cli.print_man ? print_info(&cli) : run(&cli);
+    int exit_code = cli.help || cli.version || cli.print_man ? print_info(&cli) : begin(&cli);
     cli_free(&cli);
     return exit_code;
 }

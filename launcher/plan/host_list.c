@@ -141,17 +141,8 @@ bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
     return false;
 }
 
-/* --- both ----------------------------------------------------------------------------------------------- */
-
-static bool same_host(const char *a, const char *b)
+bool host_list_slurm(const char *text, struct host_list *out)
 {
-    const size_t len = strcspn(a, ".");
-    return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
-}
-
-bool host_list_slurm(const char *text, const char *here, struct host_list *out)
-{
-    char name[HOST_NAME_SIZE];
     long n = 0;
     *out = (struct host_list){ .here = -1 };
     for (const char *at = text; *at != '\0';) {
@@ -162,11 +153,16 @@ bool host_list_slurm(const char *text, const char *here, struct host_list *out)
             return false;
         at = *end == ',' ? end + 1 : end;
     }
-    for (int i = 0; i < n && out->here < 0; i++)
-        if (host_list_slurm_at(text, i, name) && same_host(name, here))
-            out->here = i;
     out->n = (int)n;
     return host_list_slurm_at(text, 0, out->first);
+}
+
+/* --- words ---------------------------------------------------------------------------------------------- */
+
+static bool same_host(const char *a, const char *b)
+{
+    const size_t len = strcspn(a, ".");
+    return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
 /* The next word of `text`, cut where it is too long; false at the end. */
@@ -194,12 +190,12 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     const char *at = text, *word, *last = "";
     size_t len, last_len = 0;
     *out = (struct host_list){ .here = -1 };
-    for (int i = 0; take_word(&at, &word, &len); i++) {
+    for (int i = 0, changes = 0; take_word(&at, &word, &len); i++) {
         char name[HOST_NAME_SIZE];
-        if (i >= HOST_WORDS_MAX || len >= sizeof(name))
-            return false;
         if ((counted && i % 2 == 1) || (len == last_len && memcmp(word, last, len) == 0))
             continue;
+        if (++changes > HOST_WORDS_MAX || len >= sizeof(name))
+            return false;
         last = word, last_len = len;
         if (is_before(text, word, len))
             continue;

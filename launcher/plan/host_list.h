@@ -8,18 +8,20 @@
 
 #include <stdbool.h>
 
-enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 16384 };
+enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* What a launcher wants to know of a list. */
 struct host_list {
     int n; /* different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* where this host stands, from 0; -1 = it is not there */
+    int here; /* where this host stands, from 0; -1 = it is not there, or nobody has looked */
 };
 
-/* `here` is this host's name; of two names the part before the first dot is compared, as schedulers and hosts do not
- * agree about the domain. False: `text` is no such list, or names more hosts than fit. */
-bool host_list_slurm(const char *text, const char *here, struct host_list *out);
+/* False: `text` is no such list, or names more than HOST_LIST_MAX. */
+bool host_list_slurm(const char *text, struct host_list *out);
+
+/* `counted`: each name has a number behind it. `here` is this host's name; of two names the part before the first dot is
+ * compared, as schedulers and hosts do not agree about the domain. False: there is no name, or more than HOST_WORDS_MAX. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
 /* Host number `index` of a list in Slurm's form. False when there is none. */

@@ -88,6 +88,13 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
+/* LOCAL_RANK is the index, as everywhere. */
+static const char *task_gpu(const struct plan *plan)
+{
+    const int local = plan->cli->task.local_rank;
+    return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
+}
+
 /* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
  * pattern of file names before anybody waits. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
@@ -98,13 +105,24 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;
         w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
-        w->argv = program_argv(plan->cli, python, r);
+        if (plan->cli->per_task)
+            w->gpu = task_gpu(plan);
+        w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
         if (w->argv == NULL)
             return DDP_ERR_NOMEM;
     }
     ddp_status status = plan_round(plan, &first, err);
     plan->prefix = needs_prefix(plan);
     return status;
+}
+
+/* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
+static void tell_task(struct env_facts *facts, const struct cli_task *task)
+{
+    facts->local_rank = task->local_rank;
+    facts->local_world_size = task->local_world_size;
+    facts->node_rank = task->node_rank;
+    facts->nnodes = task->nnodes;
 }
 
 /* Made anew for each block, because the port becomes known only after the plan is made. */
@@ -126,6 +144,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .error_file = w->error_file,
                                .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
                                .timeout_ms = plan->cli->timeout_ms };
+    if (plan->cli->per_task)
+        tell_task(&facts, &plan->cli->task);
     env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
     return facts;
 }
@@ -140,7 +160,7 @@ static ddp_status plan_environment(struct plan *plan)
             plan,
             "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
             "them use more threads",
-            plan->nproc);
+            facts.local_world_size);
     return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
                ? DDP_OK
                : DDP_ERR_NOMEM;

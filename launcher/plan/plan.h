@@ -9,10 +9,11 @@
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
+#include "plan/scheduler.h"
 #include "tables/worker_env.h"
 #include "text/prefix.h"
 
-enum { PLAN_NOTES_MAX = 10, PLAN_DIGEST_SIZE = 17 };
+enum { PLAN_NOTES_MAX = 14, PLAN_DIGEST_SIZE = 17 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {
@@ -25,6 +26,7 @@ struct plan_facts {
     const char *nonce;      /* random, fit for a file name: made-up job ids and log directories end in it */
     const char *start_time; /* for a file name, to the second */
     const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
+    const struct scheduler *scheduler; /* around us; NULL = nobody has asked */
     const char *error_stem; /* how paths of error files begin without log directory; NULL = there are none */
 };
 

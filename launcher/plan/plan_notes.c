@@ -80,11 +80,35 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
+/* What the scheduler says and the user does not, and what looks wrong about how we were started. */
+static void note_scheduler(struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    for (int i = 0; s != NULL && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
+        plan_note(plan, "%s", s->notes[i]);
+    if (s != NULL && s->finding.code != NULL && s->finding.mine)
+        plan_note(plan, "%s; %s [%s]", s->finding.words, s->finding.advice, s->finding.code);
+}
+
+/* A task that is shown one GPU sees it as number 0, whatever its local rank is: the classic of one process for each GPU. */
+static void note_task_gpu(struct plan *plan)
+{
+    const int local = plan->cli->task.local_rank;
+    if (plan->cli->per_task && plan->gpus->n > 0 && local >= plan->gpus->n)
+        plan_note(plan,
+                  "this task sees %d GPU%s, but its LOCAL_RANK is %d: a program that takes GPU LOCAL_RANK "
+                  "finds none; let "
+                  "all tasks of a node see all its GPUs (Slurm: --gpus-per-node, and not --gpus-per-task)",
+                  plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
+}
+
 /* Said and not refused: a script that always passes an option need not know whether it does anything today. */
 void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
     note_nodes(plan);
     note_unknown_default(plan);
+    note_scheduler(plan);
+    note_task_gpu(plan);
     note_guess(plan);
 }

@@ -28,6 +28,12 @@ static const struct {
 #undef X
 };
 
+const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
+#define X(id, option) [SCHEDULER_##id] = OPT_##option,
+    SCHEDULER_VALUES(X)
+#undef X
+};
+
 /* The variables that must all be there, and one of the last two if any. */
 static const struct {
     const char *all[4], *one_of[2];
@@ -86,23 +92,24 @@ void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int n
 }
 
 /* The next number in `text`, 0 when there is none. What is too long for a number wraps, the same on every node. */
-static unsigned next_number(const char **text)
+static unsigned long long next_number(const char **text)
 {
-    unsigned value = 0;
+    unsigned long long value = 0;
     while (**text != '\0' && !isdigit((unsigned char)**text))
         ++*text;
     while (isdigit((unsigned char)**text))
-        value = value * 10 + (unsigned)(*(*text)++ - '0');
+        value = value * 10 + (unsigned long long)(*(*text)++ - '0');
     return value;
 }
 
 void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
-    const unsigned first = next_number(&at), second = next_number(&at);
+    const unsigned long long first = next_number(&at), second = next_number(&at);
     scheduler_put(s, SCHEDULER_JOB, job, "%s", from);
     scheduler_put_number(s, SCHEDULER_PORT, PORT_BASE + (int)((first * 31 + second) % PORT_SPAN),
-                         "%d + (%u * 31 + %u) %% %d, from the job id", PORT_BASE, first, second, PORT_SPAN);
+                         "%d + (%llu * 31 + %llu) %% %d, from the job id", PORT_BASE, first, second,
+                         PORT_SPAN);
 }
 
 int scheduler_entries(const char *text)

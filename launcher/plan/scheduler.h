@@ -46,7 +46,7 @@ enum {
     SCHEDULER_TEXT_MAX = 256,
     SCHEDULER_WORDS_MAX = 640,
     SCHEDULER_NOTES_MAX = 4,
-    SCHEDULER_FILE_MAX = 262144
+    SCHEDULER_FILE_MAX = 1048576
 };
 
 struct scheduler_facts {

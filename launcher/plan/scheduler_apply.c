@@ -17,12 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum cli_option options[SCHEDULER_VALUE_COUNT] = {
-#define X(id, option) [SCHEDULER_##id] = OPT_##option,
-    SCHEDULER_VALUES(X)
-#undef X
-};
-
 static bool says_user(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] > FROM_SCHEDULER;
@@ -193,8 +187,9 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     note_conflicts(s, cli);
     for (int i = 0; i < SCHEDULER_VALUE_COUNT && status == DDP_OK; i++) {
         const struct scheduler_value *v = &s->values[i];
-        if (v->text[0] != '\0' && !says_user(cli, options[i]) && is_wanted(cli, (enum scheduler_value_id)i))
-            status = cli_offer(cli, options[i], v->text, v->from, err);
+        if (v->text[0] != '\0' && !says_user(cli, scheduler_options[i]) &&
+            is_wanted(cli, (enum scheduler_value_id)i))
+            status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
     }
     give_task(s, cli);
     find_layout(s, cli);

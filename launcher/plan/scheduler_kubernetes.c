@@ -6,8 +6,8 @@
  * template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's own long name into /etc/hosts, from
  * where the rest behind the first dot is taken. The number of pods is in no variable: the user says --nnodes.
  *
- * The operator speaks of pods: WORLD_SIZE is their number and RANK the number of this one. Where it also sets PET_* variables
- * those are options and win over what is read here. */
+ * The operator speaks of pods: WORLD_SIZE is their number and RANK the number of this one. Newer ones also set torchrun's PET_*
+ * variables, which are options here as there; then WORLD_SIZE counts workers and says nothing about pods. */
 #include "plan/scheduler_parts.h"
 
 #include <stdio.h>
@@ -96,9 +96,10 @@ void scheduler_read_PYTORCHJOB(struct scheduler *s, const struct scheduler_facts
 {
     const int pods = scheduler_number(f, "WORLD_SIZE"), pod = scheduler_number(f, "RANK");
     const int port = scheduler_number(f, "MASTER_PORT");
-    if (pods > 0)
+    const bool torchruns = scheduler_env(f, "PET_NNODES") != NULL;
+    if (pods > 0 && !torchruns)
         scheduler_put_number(s, SCHEDULER_NODES, pods, "WORLD_SIZE, the number of pods");
-    if (pod >= 0)
+    if (pod >= 0 && !torchruns)
         scheduler_put_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
     if (port > 0)
         scheduler_put_number(s, SCHEDULER_PORT, port, "MASTER_PORT");

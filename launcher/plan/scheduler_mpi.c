@@ -11,7 +11,8 @@
 
 /* The variables of one of the two. */
 struct names {
-    const char *size, *rank, *local_size, *local_rank, *job;
+    const char *size, *rank, *local_size, *local_rank;
+    const char *job; /* NULL = it names its jobs nowhere */
 };
 
 static int node_of(const struct scheduler_tasks *t)
@@ -39,7 +40,7 @@ static void put_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *slurm = scheduler_env(f, "SLURM_JOB_NODELIST"), *lsf = scheduler_env(f, "LSB_MCPU_HOSTS");
     struct host_list list;
-    if (slurm != NULL && host_list_slurm(slurm, f->host, &list))
+    if (slurm != NULL && host_list_slurm(slurm, &list))
         scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of SLURM_JOB_NODELIST=%.120s", slurm);
     else if (lsf != NULL && host_list_words(lsf, true, f->host, &list))
         scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of LSB_MCPU_HOSTS");
@@ -55,7 +56,7 @@ static void put_job(struct scheduler *s, const struct scheduler_facts *f, const 
 {
     const char *const around[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
     char job[SCHEDULER_TEXT_MAX];
-    const char *name = names->job, *id = scheduler_env(f, name);
+    const char *name = names->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
     for (size_t i = 0; id == NULL && i < sizeof(around) / sizeof(around[0]); i++)
         id = scheduler_env(f, name = around[i]);
     if (id == NULL)
@@ -90,7 +91,6 @@ void scheduler_read_OPEN_MPI(struct scheduler *s, const struct scheduler_facts *
 
 void scheduler_read_HYDRA(struct scheduler *s, const struct scheduler_facts *f)
 {
-    static const struct names names = { "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
-                                        "PMI_JOBID" };
+    static const struct names names = { "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", NULL };
     read_mpi(s, f, &names);
 }

@@ -10,6 +10,9 @@
 SCHEDULERS(X)
 #undef X
 
+/* The option that says the same as a value. */
+extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
+
 /* A variable; NULL when it is not set or empty. Borrowed. */
 const char *scheduler_env(const struct scheduler_facts *f, const char *name);
 

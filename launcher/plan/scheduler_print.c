@@ -24,12 +24,6 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-static const enum cli_option options[SCHEDULER_VALUE_COUNT] = {
-#define X(id, option) [SCHEDULER_##id] = OPT_##option,
-    SCHEDULER_VALUES(X)
-#undef X
-};
-
 static void print_nodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -86,7 +80,7 @@ static void print_origin(const struct scheduler *s, const struct cli *cli, enum 
     const enum cli_option option =
         (id == SCHEDULER_ADDRESS || id == SCHEDULER_PORT) && cli_gives(cli, OPT_RDZV_ENDPOINT)
             ? OPT_RDZV_ENDPOINT
-            : options[id];
+            : scheduler_options[id];
     const struct scheduler_value *v = &s->values[id];
     char pet[CLI_PET_MAX];
     int used = 0;
@@ -113,7 +107,7 @@ static void print_origin(const struct scheduler *s, const struct cli *cli, enum 
 static void show(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                  struct shown *shown)
 {
-    shown->name = cli_rows[options[id]].name;
+    shown->name = cli_rows[scheduler_options[id]].name;
     print_value(cli, id, shown->text, sizeof(shown->text));
     print_origin(s, cli, id, shown);
 }

@@ -45,7 +45,7 @@ static void put_address(struct scheduler *s, const struct scheduler_facts *f, bo
     struct host_list list;
     if (text == NULL)
         return;
-    if (host_list_slurm(text, f->host, &list))
+    if (host_list_slurm(text, &list))
         scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of %s=%.120s", name, text);
     else
         snprintf(s->notes[0], sizeof(s->notes[0]), "%s=%.120s is no list of hosts; say --master_addr", name,

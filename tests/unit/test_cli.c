@@ -75,6 +75,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_GROW] = "now",
     [OPT_NODE_TIMEOUT] = "fast",
     [OPT_EXIT_BARRIER_TIMEOUT] = "90",
+    [OPT_SCHEDULER] = "slurm",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? One function for each kind of option. */
@@ -132,6 +133,12 @@ static bool is_nodes_option_set(enum cli_option option)
         return cli.node_timeout_ms == 1500;
     case OPT_EXIT_BARRIER_TIMEOUT:
         return cli.exit_barrier_ms == 90000;
+    case OPT_SCHEDULER:
+        return strcmp(cli.scheduler, "slurm") == 0;
+    case OPT_PER_TASK:
+        return cli.per_task;
+    case OPT_WHY:
+        return cli.why;
     default:
         return false;
     }

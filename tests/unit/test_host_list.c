@@ -1,0 +1,112 @@
+/* Lists of hosts as schedulers write them; wrong, long and hostile ones are refused and never spread out. */
+#include "plan/host_list.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All names of a list in Slurm's form, with blanks between. */
+static const char *spread(const char *text)
+{
+    static char all[1024];
+    char name[HOST_NAME_SIZE];
+    size_t used = 0;
+    all[0] = '\0';
+    for (int i = 0; host_list_slurm_at(text, i, name) && used < sizeof(all); i++)
+        used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? " " : "", name);
+    return all;
+}
+
+Test(host_list, slurms_lists_are_read_in_their_order)
+{
+    cr_expect_str_eq(spread("n0"), "n0");
+    cr_expect_str_eq(spread("n[0-3]"), "n0 n1 n2 n3");
+    cr_expect_str_eq(spread("node[08-11,20],gpu3,x[1,3]y"),
+                     "node08 node09 node10 node11 node20 gpu3 x1y x3y");
+    cr_expect_str_eq(spread("r[0-1]n[08-09]"), "r0n08 r0n09 r1n08 r1n09");
+    cr_expect_str_eq(spread("a[1-2].b[1-2]c"), "a1.b1c a1.b2c a2.b1c a2.b2c");
+    cr_expect_str_eq(spread("ec2-10-0-0-[1-2].internal"), "ec2-10-0-0-1.internal ec2-10-0-0-2.internal");
+}
+
+Test(host_list, slurms_lists_are_counted_without_being_spread)
+{
+    struct host_list list;
+    cr_assert(host_list_slurm("node[00001-60000],gpu[1-9]", &list));
+    cr_expect_eq(list.n, 60009);
+    cr_expect_str_eq(list.first, "node00001");
+}
+
+Test(host_list, what_is_no_list_is_refused)
+{
+    static const char *const wrong[] = { "",          ",",         "a,,b",
+                                         "n[",        "n[]",       "n[1-",
+                                         "n[1-2",     "n[2-1]",    "n[a]",
+                                         "n[1-2x]",   "n[1;2]",    "n[0-99999]",
+                                         "[0-99999]", "n[1-2]m[]", "n[0-9999]m[0-9999]" };
+    struct host_list list;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        cr_expect(!host_list_slurm(wrong[i], &list), "%s", wrong[i]);
+}
+
+Test(host_list, a_name_that_is_too_long_is_no_name)
+{
+    char text[400], name[HOST_NAME_SIZE];
+    memset(text, 'n', sizeof(text));
+    strcpy(text + 300, "[1-2]");
+    cr_expect(!host_list_slurm_at(text, 0, name));
+}
+
+Test(host_list, every_prefix_of_a_list_is_safe)
+{
+    const char *text = "r[0-1]n[08-09],gpu[1,3-5]x,last";
+    char name[HOST_NAME_SIZE];
+    for (size_t len = 0; len <= strlen(text); len++) {
+        char *cut = strndup(text, len); /* on the heap, so that a sanitizer sees what is read behind it */
+        struct host_list list;
+        const bool ok = host_list_slurm(cut, &list);
+        cr_expect(!ok || host_list_slurm_at(cut, list.n - 1, name), "%s", cut);
+        cr_expect(!host_list_slurm_at(cut, 1000, name));
+        free(cut);
+    }
+}
+
+Test(host_list, words_are_hosts_once_each)
+{
+    struct host_list list;
+    cr_assert(host_list_words("a.x a.x b.x\nb.x\r\na.x c.x\n", false, "b", &list));
+    cr_expect_eq(list.n, 3);
+    cr_expect_eq(list.here, 1);
+    cr_expect_str_eq(list.first, "a.x");
+    cr_assert(host_list_words("hostA 8 hostB 8 hostC 4", true, "hostC.domain", &list));
+    cr_expect_eq(list.n, 3);
+    cr_expect_eq(list.here, 2);
+    cr_assert(host_list_words("a b", false, "elsewhere", &list));
+    cr_expect_eq(list.here, -1);
+    cr_expect(!host_list_words(" \n", false, "a", &list));
+}
+
+Test(host_list, more_words_than_fit_are_refused)
+{
+    struct host_list list;
+    char *text = calloc(HOST_WORDS_MAX + 1, 8);
+    for (int i = 0; i <= HOST_WORDS_MAX; i++)
+        sprintf(text + strlen(text), "h%d ", i);
+    cr_expect(!host_list_words(text, false, "h1", &list));
+    *strrchr(text, 'h') = '\0';
+    cr_expect(host_list_words(text, false, "h1", &list));
+    cr_expect_eq(list.n, HOST_WORDS_MAX);
+    free(text);
+}
+
+Test(host_list, tasks_of_each_node)
+{
+    cr_expect_eq(host_list_tasks("4", 0), 4);
+    cr_expect_eq(host_list_tasks("4", 1), 0);
+    cr_expect_eq(host_list_tasks("2(x3),1", 2), 2);
+    cr_expect_eq(host_list_tasks("2(x3),1", 3), 1);
+    cr_expect_eq(host_list_tasks("2(x3),1", 4), 0);
+    cr_expect_eq(host_list_tasks("2(x", 0), 0);
+    cr_expect_eq(host_list_tasks("x", 0), 0);
+    cr_expect_eq(host_list_tasks("", 0), 0);
+}

@@ -1,0 +1,309 @@
+/* Who has started us, and what follows: recorded environments of schedulers, and the command line that comes of them. */
+#include "environment.h"
+#include "plan/plan.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct environment env;
+static struct scheduler scheduler;
+static struct cli cli;
+static struct ddp_err err;
+
+/* The same way as ddprun's main: read, ask, check. */
+static ddp_status in(const char *name, char *const *argv)
+{
+    int argc = 0;
+    while (argv[argc] != NULL)
+        argc++;
+    environment_read(&env, name);
+    cr_assert_eq(cli_read(&cli, argc, argv, env.block, &err), DDP_OK, "%s", err.msg);
+    const struct scheduler_facts facts = { .environ_block = env.block,
+                                           .host = env.host,
+                                           .file = env.file[0] != '\0' ? env.file : NULL,
+                                           .per_task = cli.per_task };
+    ddp_status status = scheduler_read(&scheduler, cli.scheduler, &facts, &err);
+    if (status == DDP_OK)
+        status = scheduler_apply(&scheduler, &cli, &err);
+    return status == DDP_OK ? cli_check(&cli, &err) : status;
+}
+
+#define WORDS(...)    ((char *[]){ "ddprun", __VA_ARGS__, NULL })
+#define IN(name, ...) cr_assert_eq(in(name, WORDS(__VA_ARGS__)), DDP_OK, "%s: %s", name, err.msg)
+
+/* "nnodes node_rank address:port nproc job", as they count in the end; a rank that nobody gave is "-". */
+static const char *plan_text(void)
+{
+    static char text[600];
+    char rank[16] = "-", nproc[16] = "-";
+    if (cli_gives(&cli, OPT_NODE_RANK))
+        snprintf(rank, sizeof(rank), "%d", cli.node_rank);
+    if (cli_gives(&cli, OPT_NPROC_PER_NODE))
+        snprintf(nproc, sizeof(nproc), "%d", cli.nproc.count);
+    snprintf(text, sizeof(text), "%d %s %s:%d %s %s", cli.nnodes.max, rank, cli.master_addr, cli.master_port,
+             nproc, cli.job != NULL ? cli.job : "-");
+    return text;
+}
+
+static const char *finding(void)
+{
+    return scheduler.finding.code != NULL ? scheduler.finding.code : "-";
+}
+
+/* --- recorded environments ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *environment, *scheduler, *plan, *finding;
+    bool fatal;
+} recorded[] = {
+    { "none", "none", "1 - 127.0.0.1:29500 - -", "-", false },
+    { "worker-of-ddprun", "none", "1 - 127.0.0.1:29500 - -", "-", false },
+    { "slurm-one-task-per-node", "slurm", "4 2 node09:14042 4 slurm-4711.1", "-", false },
+    { "slurm-four-tasks-per-node", "slurm", "2 1 n0:12062 - slurm-2.0", "WRONG_TASK_LAYOUT", true },
+    { "slurm-one-task-of-two-nodes", "slurm", "1 - 127.0.0.1:29500 - slurm-5.0", "STEP_IS_SMALLER", false },
+    { "openmpi-in-slurm", "openmpi", "2 1 n0:15069 - mpi-99", "WRONG_TASK_LAYOUT", true },
+    { "pytorchjob", "pytorchjob", "3 2 mnist-master-0:23456 - mnist", "-", false },
+    { "pytorchjob-pet", "pytorchjob", "2 1 mnist-master-0:23456 4 mnist", "-", false },
+    { "kubernetes-indexed-job", "kubernetes", "4 2 gpt-0.nodes.ml.svc.cluster.local:29500 - gpt", "-",
+      false },
+    { "kubernetes-no-service", "kubernetes", "1 - 127.0.0.1:29500 - gpt", "-", false },
+    { "pbs-task", "pbs", "2 1 cn01.cluster:18254 - pbs-1234", "-", false },
+    { "lsf-task", "lsf", "3 2 hostA:13175 - lsf-8812.3", "-", false },
+    { "lsf-first", "lsf", "2 0 hostA:13203 - lsf-8813", "LAUNCHED_ON_ONE_NODE", false },
+};
+
+Test(scheduler, recorded_environments_become_plans)
+{
+    for (size_t i = 0; i < sizeof(recorded) / sizeof(recorded[0]); i++) {
+        const char *name = recorded[i].environment;
+        IN(name, "p");
+        cr_expect_str_eq(scheduler.name, recorded[i].scheduler, "%s: %s", name, scheduler.name);
+        cr_expect_str_eq(plan_text(), recorded[i].plan, "%s: %s", name, plan_text());
+        cr_expect_str_eq(finding(), recorded[i].finding, "%s: %s", name, finding());
+        cr_expect_eq(scheduler.finding.fatal, recorded[i].fatal, "%s", name);
+        cli_free(&cli);
+    }
+}
+
+/* Where the rank of the node is not known, or nobody runs on the others, the check would speak; the finding is first. */
+Test(scheduler, a_script_runs_on_the_first_node_only)
+{
+    static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };
+    for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++) {
+        in(alone[i], WORDS("p"));
+        cr_expect_str_eq(finding(), "LAUNCHED_ON_ONE_NODE", "%s", alone[i]);
+        cr_expect(scheduler.finding.fatal && scheduler.finding.mine, "%s", alone[i]);
+        cli_free(&cli);
+        IN(alone[i], "--nnodes=1", "p");
+        cr_expect_str_eq(finding(), "-", "%s", alone[i]);
+        cr_expect_eq(cli.nnodes.max, 1);
+        cli_free(&cli);
+    }
+}
+
+Test(scheduler, mpirun_does_not_tell_where_process_0_is)
+{
+    cr_assert_eq(in("openmpi-one-per-node", WORDS("p")), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "--master_addr") != NULL, "%s", err.msg);
+    cr_expect(strstr(scheduler.notes[0], "say --master_addr") != NULL, "%s", scheduler.notes[0]);
+    cli_free(&cli);
+    IN("openmpi-one-per-node", "--master_addr=a", "p");
+    cr_expect_str_eq(plan_text(), "2 1 a:15359 - mpi-1747058689");
+    cli_free(&cli);
+}
+
+Test(scheduler, a_job_that_was_started_again_has_another_name)
+{
+    in("slurm-batch-script", WORDS("--nnodes=1", "p"));
+    cr_expect_str_eq(cli.job, "slurm-3.0-restart2");
+    cr_expect(strstr(scheduler.notes[1], "2 times") != NULL, "%s", scheduler.notes[1]);
+    cli_free(&cli);
+}
+
+Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
+{
+    in("slurm-four-tasks-per-node", WORDS("p"));
+    cr_expect(
+        strstr(scheduler.finding.words, "Slurm has started 8 ddprun on 2 nodes (slurm-2.0), 4 of them here"));
+    cr_expect(strstr(scheduler.finding.advice, "srun --ntasks-per-node=1 ddprun"));
+    cr_expect(strstr(scheduler.finding.advice, "--per_task"));
+    cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node says it */
+    cli_free(&cli);
+}
+
+/* --- one worker for each task --------------------------------------------------------------------------- */
+
+static void expect_variable(const struct plan *plan, const char *name, const char *value)
+{
+    struct worker_env block;
+    cr_assert_eq(plan_env(plan, 0, &block, &err), DDP_OK);
+    cr_expect_str_eq(env_find(block.block, name), value, "%s=%s", name, env_find(block.block, name));
+    worker_env_free(&block);
+}
+
+Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_truth)
+{
+    struct plan plan;
+    IN("slurm-four-tasks-per-node", "--per_task", "p");
+    cr_expect_str_eq(plan_text(), "8 6 n0:12062 1 slurm-2.0");
+    cr_expect_str_eq(finding(), "-");
+    const struct plan_facts facts = { .environ_block = env.block,
+                                      .cpus = 8,
+                                      .host = env.host,
+                                      .nonce = "k3x9",
+                                      .tmp_dir = "/tmp",
+                                      .start_time = "",
+                                      .scheduler = &scheduler,
+                                      .error_stem = "/run/ddprun/c00k1e" };
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
+    expect_variable(&plan, "RANK", "6");
+    expect_variable(&plan, "WORLD_SIZE", "8");
+    expect_variable(&plan, "LOCAL_RANK", "2");
+    expect_variable(&plan, "LOCAL_WORLD_SIZE", "4");
+    expect_variable(&plan, "GROUP_RANK", "1");
+    expect_variable(&plan, "GROUP_WORLD_SIZE", "2");
+    plan_free(&plan);
+    cli_free(&cli);
+}
+
+Test(scheduler, tasks_of_one_machine_meet_on_loopback)
+{
+    IN("hydra", "--per_task", "p");
+    cr_expect_str_eq(plan_text(), "2 1 127.0.0.1:29500 1 -");
+    cr_expect_eq(cli.task.local_rank, 1);
+    cr_expect_eq(cli.task.nnodes, 1);
+    cli_free(&cli);
+}
+
+Test(scheduler, the_node_follows_from_how_processes_were_dealt_out)
+{
+    IN("openmpi-in-slurm", "--per_task", "p");
+    cr_expect_eq(cli.task.node_rank, 1);
+    cr_expect_eq(cli.task.local_rank, 1);
+    cli_free(&cli);
+    IN("openmpi-in-turn", "--per_task", "--master_addr=a", "p");
+    cr_expect_eq(cli.task.node_rank, 1);
+    cr_expect_eq(cli.task.local_rank, 0);
+    cli_free(&cli);
+}
+
+Test(scheduler, without_tasks_there_is_no_worker_for_each)
+{
+    cr_assert_eq(in("none", WORDS("--per_task", "p")), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "none has started this process as a task") != NULL, "%s", err.msg);
+    cli_free(&cli);
+    cr_assert_eq(in("slurm-batch-script", WORDS("--per_task", "p")), DDP_ERR_ARG);
+    cli_free(&cli);
+    cr_assert_eq(in("slurm-four-tasks-per-node", WORDS("--per_task", "--nproc_per_node=2", "p")),
+                 DDP_ERR_ARG);
+    cr_expect_str_eq(err.msg, "--per_task and --nproc_per_node exclude each other");
+    cli_free(&cli);
+}
+
+/* --- the user wins -------------------------------------------------------------------------------------- */
+
+Test(scheduler, what_the_user_says_counts_and_what_differs_is_said)
+{
+    IN("slurm-one-task-per-node", "--nnodes=5", "--node_rank=4", "--master_port=81", "--nproc_per_node=2",
+       "p");
+    cr_expect_str_eq(plan_text(), "5 4 node09:81 2 slurm-4711.1");
+    cr_expect_str_eq(scheduler.notes[0], "--nnodes=5 counts, though Slurm says 4 (SLURM_STEP_NUM_NODES)");
+    cr_expect_str_eq(scheduler.notes[1], "--node_rank=4 counts, though Slurm says 2 (SLURM_NODEID)");
+    cr_expect_str_eq(scheduler.notes[2],
+                     "--nproc_per_node=2 counts, though Slurm gives 4 GPUs (SLURM_GPUS_ON_NODE)");
+    cr_expect_str_eq(finding(), "NNODES_NOT_LAUNCHED");
+    cli_free(&cli);
+}
+
+Test(scheduler, none_hears_nobody_and_a_name_must_be_right)
+{
+    IN("slurm-one-task-per-node", "--scheduler=none", "p");
+    cr_expect_str_eq(plan_text(), "1 - 127.0.0.1:29500 - -");
+    cli_free(&cli);
+    IN("openmpi-in-slurm", "--scheduler=slurm", "p");
+    cr_expect_str_eq(scheduler.name, "slurm");
+    cli_free(&cli);
+    cr_assert_eq(in("none", WORDS("--scheduler=lsf", "p")), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "LSB_JOBID") != NULL, "%s", err.msg);
+    cli_free(&cli);
+    cr_assert_eq(in("none", WORDS("--scheduler=sge", "p")), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "auto, none, openmpi") != NULL, "%s", err.msg);
+    cli_free(&cli);
+}
+
+Test(scheduler, a_job_of_each_node_alone_takes_only_its_gpus)
+{
+    IN("slurm-one-task-per-node", "--standalone", "p");
+    cr_expect_str_eq(plan_text(), "1 - 127.0.0.1:29500 4 -");
+    cli_free(&cli);
+}
+
+Test(scheduler, an_elastic_job_gets_a_place_to_meet_and_no_rank)
+{
+    IN("slurm-one-task-per-node", "--nnodes=2:4", "p");
+    cr_expect_str_eq(plan_text(), "4 - node09:14042 4 slurm-4711.1");
+    cli_free(&cli);
+    IN("slurm-one-task-per-node", "--nnodes=2:4", "--rdzv_endpoint=head:29400", "p");
+    cr_expect_str_eq(plan_text(), "4 - 127.0.0.1:29500 4 slurm-4711.1");
+    cli_free(&cli);
+}
+
+Test(scheduler, gpus_are_those_that_can_be_seen)
+{
+    environment_read(&env, "slurm-one-task-per-node");
+    struct scheduler_facts facts = { .environ_block = env.block, .host = env.host };
+    static char *const shown[] = { "CUDA_VISIBLE_DEVICES=0,1", "CUDA_VISIBLE_DEVICES=" };
+    static const char *const expected[] = { "2", "" };
+    for (int i = 0; i < 2; i++) {
+        env.block[0] = shown[i];
+        cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK);
+        cr_expect_str_eq(scheduler.values[SCHEDULER_WORKERS].text, expected[i]);
+    }
+}
+
+/* --- --why ---------------------------------------------------------------------------------------------- */
+
+Test(scheduler, why_shows_each_value_and_where_it_comes_from)
+{
+    struct buf out = { 0 };
+    IN("slurm-one-task-per-node", "--why", "--nnodes=3");
+    cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    cr_expect_str_eq(
+        (char *)out.data,
+        "scheduler       Slurm: SLURM_JOB_ID is set\n"
+        "task            this is task 2 of 4, on this node 0 of 1; node 2 of 4\n"
+        "nnodes          3                    command line (--nnodes); Slurm says 4 "
+        "(SLURM_STEP_NUM_NODES)\n"
+        "node_rank       2                    SLURM_NODEID\n"
+        "master_addr     node09               the first of SLURM_STEP_NODELIST=node[09-10,13],gpu3\n"
+        "master_port     14042                12000 + (4711 * 31 + 1) % 16000, from the job id\n"
+        "nproc_per_node  4                    SLURM_GPUS_ON_NODE\n"
+        "rdzv_id         slurm-4711.1         SLURM_JOB_ID, SLURM_STEP_ID\n"
+        "note            --nnodes=3 counts, though Slurm says 4 (SLURM_STEP_NUM_NODES)\n");
+    buf_free(&out);
+    cr_assert(scheduler_print_json(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    cr_expect(strstr((char *)out.data, "\"from\":\t\"SLURM_NODEID\"") != NULL, "%s", (char *)out.data);
+    buf_free(&out);
+    cli_free(&cli);
+}
+
+/* --- foreign text --------------------------------------------------------------------------------------- */
+
+/* Any program may have set these. */
+Test(scheduler, nonsense_in_variables_is_no_crash_and_no_plan)
+{
+    static char *const block[] = { "SLURM_JOB_ID=../../etc",  "SLURM_STEP_ID=-1",
+                                   "SLURM_STEP_NUM_TASKS=x",  "SLURM_PROCID=99999999999999999999",
+                                   "SLURM_JOB_NUM_NODES=0",   "SLURM_NNODES=-4",
+                                   "SLURM_JOB_NODELIST=n[0-", NULL };
+    const struct scheduler_facts facts = { .environ_block = block, .host = "n0" };
+    cr_assert_eq(cli_read(&cli, 2, WORDS("p"), block, &err), DDP_OK);
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK);
+    cr_expect_str_eq(scheduler.values[SCHEDULER_NODES].text, "");
+    cr_expect(strstr(scheduler.notes[0], "is no list of hosts") != NULL, "%s", scheduler.notes[0]);
+    cr_expect_eq(scheduler_apply(&scheduler, &cli, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "--rdzv_id (from SLURM_JOB_ID, SLURM_STEP_ID)=slurm-../../etc") != NULL, "%s",
+              err.msg);
+    cli_free(&cli);
+}

@@ -237,8 +237,9 @@ format: ## clang-format every C file
 	@scripts/check-deps.sh format
 	@clang-format -i $(C_FILES)
 
-protocol: $(BUILD)/tests/prog/print_protocol ## print the table of requests in rendezvous/README.md from ops.h
-	$(Q)$< rendezvous/README.md >$(BUILD)/protocol.md && cp $(BUILD)/protocol.md rendezvous/README.md
+protocol: $(BUILD)/tests/prog/print_protocol ## print the tables in rendezvous/README.md and FINDINGS.md from ops.h and findings.h
+	$(Q)for page in rendezvous/README.md rendezvous/FINDINGS.md; do \
+		$< $$page >$(BUILD)/protocol.md && cp $(BUILD)/protocol.md $$page || exit 1; done
 
 check-format: ## fail where `make format` would change something
 	@scripts/check-deps.sh format

@@ -3,6 +3,7 @@
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
+ *     core/findings.h -> what ddprun finds out about a job
  *
  * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
  * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
@@ -10,6 +11,7 @@
  * Each option is shown with underscores, as torchrun's users type it. */
 #include "cli/cli_table.h"
 
+#include "core/findings.h"
 #include "ddp/context.h"
 #include "tables/exit_codes.h"
 #include "tables/signals.h"
@@ -220,6 +222,14 @@ static bool man_prefix_fields(struct buf *out)
     return ok;
 }
 
+static bool man_findings(struct buf *out)
+{
+    return buf_printf(out, ".SH FINDINGS\nWhat is found out about a job that does not come together, hangs "
+                           "or fails, each "
+                           "with its code. Words in capitals stand for what was found.\n") &&
+           findings_print_man(out);
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -245,6 +255,6 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_prefix_fields(out) && man_examples(out) &&
+           man_prefix_fields(out) && man_findings(out) && man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

@@ -62,47 +62,18 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-static uint32_t tasks_on(const struct snapshot *s, const char *boot_id)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_nodes; i++)
-        n += same_machine(s->nodes[i].boot_id, boot_id);
-    for (uint32_t i = 0; i < s->n_refused; i++)
-        n += same_machine(s->refused[i].boot_id, boot_id) ? s->refused[i].times : 0;
-    return n;
-}
-
-/* Somebody asks for a node rank that another one has: the same machine twice, or the same number on two. */
-static void look_at_twice(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
-{
-    const struct snapshot_node *owner = node_with_rank(s, r->node_rank);
-    words other, rank, unclaimed;
-    if (owner == NULL)
-        return;
-    if (same_machine(owner->boot_id, r->boot_id) && r->task[0] != '\0')
-        ADD(d, WRONG_TASK_LAYOUT, r->host, "count", number(rank, tasks_on(s, r->boot_id)), "scheduler",
-            r->task);
-    else if (same_machine(owner->boot_id, r->boot_id))
-        ADD(d, LAUNCHED_TWICE, r->host, "rank", numbered(rank, "node rank", r->node_rank), "pid",
-            number((words){ 0 }, (uint64_t)owner->pid), "other", number(other, (uint64_t)r->pid), "time",
-            duration((words){ 0 }, r->ago_ms));
-    else
-        ADD(d, NODE_RANK_TWICE, numbered(rank, "node rank", r->node_rank), "owner",
-            process(other, owner->host, owner->pid), "other", process((words){ 0 }, r->host, r->pid),
-            "unclaimed", unclaimed_ranks(unclaimed, s));
-}
-
+/* On all nodes it has the code that the refused one was given. */
 static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
-    words who, hosts;
-    if (strcmp(r->code, "NODE_RANK_TAKEN") == 0 && node_with_rank(s, r->node_rank) != NULL)
-        look_at_twice(d, s, r);
-    else if (strcmp(r->code, "JOB_FULL") == 0)
-        ADD(d, TOO_MANY_JOINS, process(who, r->host, r->pid), "joined", number((words){ 0 }, s->n_nodes),
-            "max", number((words){ 0 }, s->max), "hosts", all_hosts(hosts, s));
-    else
-        ADD(d, REFUSED, process(who, r->host, r->pid), "time", duration((words){ 0 }, r->ago_ms), "words",
-            r->words, "advice", r->advice);
+    words who, time, unclaimed = "";
+    const enum finding_code code = finding_by_name(r->code);
+    struct finding *slot = code != FINDING_NONE ? take_slot(d, code) : NULL;
+    if (slot == NULL)
+        return;
+    if (code == FINDING_NODE_RANK_TAKEN)
+        unclaimed_ranks(unclaimed, s);
+    finding_make(slot, code, process(who, r->host, r->pid), "time", duration(time, r->ago_ms), "words",
+                 r->words, "unclaimed", unclaimed, NULL);
 }
 
 /* One that was refused and is in the job by now has found its way. */
@@ -119,17 +90,6 @@ static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
     for (uint32_t i = 0; i < s->n_refused; i++)
         if (!came_in_later(s, &s->refused[i]))
             look_at_refusal(d, s, &s->refused[i]);
-}
-
-/* Elastic: nobody is refused for being on the same machine as another, but as tasks of one job it is not meant. */
-static void look_at_neighbours(struct diagnosis *d, const struct snapshot *s)
-{
-    words count;
-    const struct snapshot_node *first = s->nodes;
-    const uint32_t tasks = s->n_nodes > 0 && first->task[0] != '\0' ? tasks_on(s, first->boot_id) : 0;
-    uint32_t last;
-    if (tasks > 1 && count_code(d, FINDING_WRONG_TASK_LAYOUT, &last) == 0)
-        ADD(d, WRONG_TASK_LAYOUT, first->host, "count", number(count, tasks), "scheduler", first->task);
 }
 
 /* --- how they differ ------------------------------------------------------------------------------------ */
@@ -149,8 +109,8 @@ static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
     if (s->n_nodes < 2 || most->nproc == least->nproc)
         return;
     snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
-    ADD(d, NPROC_DIFFERS_HERE, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"),
-        "other", node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
+    ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "other",
+        node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
 /* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. */
@@ -219,7 +179,7 @@ static void look_at_store(struct diagnosis *d, const struct snapshot *s)
     if (store->refused_no_fd > 0)
         ADD(d, STORE_WITHOUT_FILES, store->host, "count", number(count, store->refused_no_fd));
     if (store->max > 0 && store->used > store->max - store->max / 64)
-        ADD(d, STORE_FULL, store->host, "used", number(count, store->used), "max",
+        ADD(d, STORE_OUT_OF_ROOM, store->host, "used", number(count, store->used), "max",
             number(wanted, store->max));
 }
 
@@ -374,7 +334,6 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     out->n = out->left_out = 0;
     look_at_notices(out, s);
     look_at_refused(out, s);
-    look_at_neighbours(out, s);
     look_at_nproc(out, s);
     look_at_addresses(out, s);
     look_at_store(out, s);

@@ -153,26 +153,43 @@
       "the connection to ${at} breaks at our first words (${error})",                                        \
       "look at the network between ${here} and ${address}")
 
-/* How the nodes were started. */
-#define FINDINGS_OF_LAUNCHES(X)                                                                              \
-    X(WRONG_TASK_LAYOUT, ERROR,                                                                              \
-      "${count} ddprun run on ${subject}, started as tasks of one ${scheduler} job: each would start all "   \
-      "workers of the node",                                                                                 \
+/* Who may not join; the sentence in ${words} names both values and both hosts (rdzv_join.c). */
+#define FINDING_WAS_REFUSED "${subject} was refused ${time} ago: ${words}"
+#define FINDINGS_OF_REFUSALS(X)                                                                              \
+    X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \
       "start one ddprun on each node: srun --ntasks-per-node=1 ddprun ...")                                  \
-    X(LAUNCHED_TWICE, ERROR,                                                                                 \
-      "this job was started twice on ${subject}: ${rank} is taken by pid ${pid}, and pid ${other} of the "   \
-      "same machine asked for it ${time} ago",                                                               \
+    X(LAUNCHED_TWICE, ERROR, "${words}",                                                                     \
       "end one of the two; two jobs on the same nodes need different --rdzv_id and --master_port")           \
-    X(NODE_RANK_TWICE, ERROR,                                                                                \
-      "${subject} was claimed by ${owner} and again by ${other}${unclaimed}",                                \
-      "give every node a --node_rank of its own, from 0 to nnodes - 1")                                      \
-    X(TOO_MANY_JOINS, ERROR,                                                                                 \
-      "${subject} came to a job that is complete: ${joined} of ${max} nodes are here (${hosts})",            \
-      "was the job started twice, or is one of them left over? End it, or raise --nnodes")                   \
-    X(REFUSED, ERROR,                                                                                        \
-      "${subject} was refused ${time} ago: ${words}",                                                        \
-      "${advice}")                                                                                           \
-    X(NPROC_DIFFERS_HERE, NOTE,                                                                              \
+    X(NODE_RANK_TAKEN, ERROR, "${words}${unclaimed}",                                                        \
+      "give every node a --node_rank of its own; end the other ddprun if it is a stray one")                 \
+    X(NODE_RANK_TOO_HIGH, ERROR, FINDING_WAS_REFUSED,                                                        \
+      "node ranks count from 0 to nnodes - 1")                                                               \
+    X(JOB_FULL, ERROR, "${words}",                                                                           \
+      "raise --nnodes, or end a node that is not wanted: one of an earlier start, or of another job")        \
+    X(VERSION_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
+      "install the same version of ddprun on every node")                                                    \
+    X(JOB_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                               \
+      "give every node the same --rdzv_id, or another port to each job")                                     \
+    X(NNODES_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                            \
+      "give every node the same --nnodes")                                                                   \
+    X(NPROC_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                             \
+      "give every node the same --nproc_per_node, or say --uneven")                                          \
+    X(COMMAND_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
+      "start the same program with the same arguments on every node, or say --uneven")                       \
+    X(STALE_INSTANCE, ERROR, FINDING_WAS_REFUSED,                                                            \
+      "start this ddprun again")                                                                             \
+    X(JOB_OVER, ERROR, FINDING_WAS_REFUSED,                                                                  \
+      "start the job again, under another --rdzv_id if the old one is still ending")                         \
+    X(STORE_FULL, ERROR, FINDING_WAS_REFUSED,                                                                \
+      "raise the store's --max_bytes")                                                                       \
+    X(BAD_JOIN, ERROR, FINDING_WAS_REFUSED,                                                                  \
+      "this is an error in ddprun: please report it")                                                        \
+    X(ALREADY_IN, ERROR, FINDING_WAS_REFUSED,                                                                \
+      "this is an error in ddprun: please report it")
+
+/* How the nodes differ. */
+#define FINDINGS_OF_LAUNCHES(X)                                                                              \
+    X(NPROC_UNEVEN, NOTE,                                                                                    \
       "${subject} brings ${most} and ${other} ${least}; ${world}",                                           \
       "nothing, if that is what you want; else look why ${other} counts less")
 
@@ -206,7 +223,7 @@
     X(STORE_WITHOUT_FILES, ERROR,                                                                            \
       "the store on ${subject} has turned ${count} connections away for want of file descriptors",           \
       "raise the hard limit there: 'ulimit -n', LimitNOFILE= of a service")                                  \
-    X(STORE_FULL, ERROR,                                                                                     \
+    X(STORE_OUT_OF_ROOM, ERROR,                                                                                     \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                            \
       "raise --max-bytes, or look for a program that keeps data in keys: ddpctl keys")
 
@@ -297,6 +314,7 @@
 #define FINDINGS(X)                                                                                          \
     FINDINGS_OF_HOSTS(X)                                                                                     \
     FINDINGS_OF_CONNECTIONS(X)                                                                               \
+    FINDINGS_OF_REFUSALS(X)                                                                                  \
     FINDINGS_OF_LAUNCHES(X)                                                                                  \
     FINDINGS_OF_STRANGERS(X)                                                                                 \
     FINDINGS_OF_THE_STORE(X)                                                                                 \

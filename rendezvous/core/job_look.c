@@ -40,7 +40,6 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
         .addr = f->addr,
         .boot_id = f->boot_id,
         .version = f->version,
-        .task = "",
         .state = f->is_spare ? "spare" : rdzv_node_state_word(f->state),
         .node_rank = f->node_rank,
         .first_rank = f->first_rank,
@@ -160,10 +159,7 @@ static bool look_at_refused(const struct job *job, struct job_look *l)
             continue;
         l->refused[n++] = (struct snapshot_refused){ .code = rdzv_refused_code(r->code),
                                                      .words = r->sentence,
-                                                     .advice = rdzv_refused_advice(r->code),
                                                      .host = r->host,
-                                                     .boot_id = r->boot_id,
-                                                     .task = r->task,
                                                      .node_rank = r->node_rank,
                                                      .pid = r->pid,
                                                      .times = r->times,

@@ -48,7 +48,7 @@ enum rdzv_no_restart { RDZV_NO_RESTARTS(X) RDZV_N_NO_RESTARTS };
 #define X(name, word) RDZV_RECORD_##name,
 enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
 #undef X
-#define X(name, advice) RDZV_REFUSED_##name,
+#define X(name, ...) RDZV_REFUSED_##name,
 enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 #undef X
 

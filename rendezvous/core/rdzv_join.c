@@ -129,14 +129,43 @@ static bool rank_is_there(const struct check *c)
                j->nnodes_max, c->r->rules.known ? ", like " : "", c->r->rules.host);
 }
 
+/* Who has the node rank that it asks for. */
+static const struct node *holder_of(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
+}
+
+/* The three ways to ask for a node rank that is taken: by the tasks of a scheduler that starts one ddprun for each, by
+ * starting a job again that runs still, and by the same number on two machines. */
+static bool one_task_a_node(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = holder_of(c);
+    return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
+           say(c,
+               "%s starts ddprun several times on %s, one for each task: pid %d and pid %d are both node "
+               "%" PRId32,
+               j->task, j->host, holder->pid, j->pid, j->node_rank);
+}
+
+static bool launched_once(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = holder_of(c);
+    return holder == NULL || strcmp(holder->host, j->host) != 0 ||
+           say(c,
+               "ddprun was started twice on %s: pid %d says --node_rank=%" PRId32
+               ", which pid %d has already",
+               j->host, j->pid, j->node_rank, holder->pid);
+}
+
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
-    const struct node *holder = j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
-    return holder == NULL ||
-           say(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already%s", j->host,
-               j->pid, j->node_rank, holder->host, holder->pid,
-               strcmp(holder->host, j->host) == 0 ? ": ddprun was started twice on this host" : "");
+    const struct node *holder = holder_of(c);
+    return holder == NULL || say(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already",
+                                 j->host, j->pid, j->node_rank, holder->host, holder->pid);
 }
 
 /* An elastic job takes more than it needs: they are spares. */
@@ -165,6 +194,8 @@ static const struct {
     { same_nproc, RDZV_REFUSED_NPROC_DIFFERS, true },
     { same_command, RDZV_REFUSED_COMMAND_DIFFERS, true },
     { rank_is_there, RDZV_REFUSED_NODE_RANK_TOO_HIGH, false },
+    { one_task_a_node, RDZV_REFUSED_WRONG_TASK_LAYOUT, true },
+    { launched_once, RDZV_REFUSED_LAUNCHED_TWICE, true },
     { rank_is_free, RDZV_REFUSED_NODE_RANK_TAKEN, true },
     { has_room, RDZV_REFUSED_JOB_FULL, true },
 };

@@ -23,10 +23,10 @@ static const char *const whys[] = { RDZV_WHYS(X) };
 static const char *const no_restarts[] = { RDZV_NO_RESTARTS(X) };
 static const char *const records[] = { RDZV_RECORDS(X) };
 #undef X
-#define X(name, advice) #name,
+#define X(name, ...) #name,
 static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
 #undef X
-#define X(name, advice) advice,
+#define X(name, grade, sentence, advice) advice,
 static const char *const advices[] = { "", RDZV_REFUSALS(X) };
 #undef X
 static const char *const node_states[] = { "waiting", "running", "done",    "stopping",

@@ -5,6 +5,8 @@
 #ifndef RENDEZVOUS_RDZV_WORDS_H
 #define RENDEZVOUS_RDZV_WORDS_H
 
+#include "core/findings.h"
+
 #define RDZV_STATES(X)                                                                                    \
     X(GATHERING, "gathering") /* waits for more nodes */                                                  \
     X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */               \
@@ -50,22 +52,7 @@
     X(STALE, "stale") /* a message of an older round */                \
     X(VERDICT, "verdict")
 
-/* Who may not join, and what to do about it. The sentence that goes before it names both values and both
- * hosts; see rdzv_join.c. */
-#define RDZV_REFUSALS(X)                                                                                \
-    X(BAD_JOIN, "this is an error in ddprun: please report it")                                         \
-    X(VERSION_DIFFERS, "install the same version of ddprun on every node")                              \
-    X(JOB_DIFFERS, "give every node the same --rdzv_id, or another port to each job")                   \
-    X(NNODES_DIFFERS, "give every node the same --nnodes")                                              \
-    X(NPROC_DIFFERS, "give every node the same --nproc_per_node, or say --uneven")                      \
-    X(COMMAND_DIFFERS, "start the same program with the same arguments on every node, or say --uneven") \
-    X(NODE_RANK_TAKEN,                                                                                  \
-      "give every node a --node_rank of its own; end the other ddprun if it is a stray one")            \
-    X(NODE_RANK_TOO_HIGH, "node ranks count from 0 to nnodes - 1")                                      \
-    X(JOB_FULL, "raise --nnodes, or end a node that is not wanted")                                     \
-    X(ALREADY_IN, "this is an error in ddprun: please report it")                                       \
-    X(STALE_INSTANCE, "start this ddprun again")                                                        \
-    X(JOB_OVER, "start the job again, under another --rdzv_id if the old one is still ending")          \
-    X(STORE_FULL, "raise the store's --max_bytes")
+/* Who may not join, and what to do about it: they are findings, and have their rows there. */
+#define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
 
 #endif

@@ -39,6 +39,5 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
     snprintf(row->job, sizeof(row->job), "%s", join->job);
     snprintf(row->host, sizeof(row->host), "%s", join->host);
     snprintf(row->boot_id, sizeof(row->boot_id), "%s", join->boot_id);
-    snprintf(row->task, sizeof(row->task), "%s", join->task != NULL ? join->task : "");
     snprintf(row->sentence, sizeof(row->sentence), "%s", why->sentence);
 }

@@ -11,7 +11,7 @@ enum { REFUSALS_MAX = 32 };
 
 struct refusal {
     enum rdzv_refused code;
-    char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX], task[RDZV_TEXT_MAX];
+    char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
     char sentence[3 * RDZV_WORDS_MAX];
     int32_t node_rank; /* that it asked for, -1 = any */
     int pid;

@@ -12,9 +12,8 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *task;  /* of which scheduler's task it is one ("Slurm"), "" = none */
-    const char *state; /* a word for the table */
-    int32_t node_rank; /* -1 = none yet */
+    const char *state;                           /* a word for the table */
+    int32_t node_rank;                           /* -1 = none yet */
     uint32_t first_rank, nproc;
     int pid;
     bool is_spare, is_stopping;
@@ -34,8 +33,8 @@ struct snapshot_gone {
 /* A ddprun that was not let in. */
 struct snapshot_refused {
     const char *code; /* of the refusal, "NODE_RANK_TAKEN" */
-    const char *words, *advice;
-    const char *host, *boot_id, *task;
+    const char *words;
+    const char *host;
     int32_t node_rank; /* that it asked for, -1 = any */
     int pid;
     uint32_t times;

@@ -1,39 +1,55 @@
-/* print_protocol README -- the README with its table of requests written anew from ops.h, on stdout.
+/* print_protocol PAGE -- a page with its tables written anew from the tables of the sources, on stdout.
  *
- * The table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
+ * A table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
+#include "core/findings.h"
 #include "core/ops.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static bool copy_until(FILE *in, const char *marker, bool print)
+static const struct {
+    const char *begin, *end;
+    bool (*print)(struct buf *out);
+} tables[] = {
+    { "<!-- requests: ", "<!-- end of requests -->", ops_print_markdown },
+    { "<!-- findings: ", "<!-- end of findings -->", findings_print_markdown },
+};
+enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
+
+static bool begins(const char *line, const char *marker)
+{
+    return strncmp(line, marker, strlen(marker)) == 0;
+}
+
+/* The table in place of what the page has; the marker behind it is printed. */
+static bool replace(FILE *in, size_t which)
 {
     char line[4096];
-    while (fgets(line, sizeof(line), in) != NULL) {
-        bool found = strncmp(line, marker, strlen(marker)) == 0;
-        if (print || found)
-            fputs(line, stdout);
-        if (found)
-            return true;
-    }
+    struct buf text = { 0 };
+    bool ok = tables[which].print(&text) && buf_append(&text, "", 1);
+    if (ok)
+        fputs((const char *)text.data, stdout);
+    buf_free(&text);
+    while (ok && fgets(line, sizeof(line), in) != NULL)
+        if (begins(line, tables[which].end))
+            return fputs(line, stdout) >= 0;
     return false;
 }
 
 int main(int argc, char **argv)
 {
-    struct buf table = { 0 };
+    char line[4096];
     FILE *in = argc == 2 ? fopen(argv[1], "r") : NULL;
-    if (in == NULL) {
-        fprintf(stderr, "usage: print_protocol README.md\n");
-        return 2;
+    bool ok = in != NULL;
+    while (ok && fgets(line, sizeof(line), in) != NULL) {
+        fputs(line, stdout);
+        for (size_t i = 0; i < TABLES; i++)
+            if (begins(line, tables[i].begin))
+                ok = replace(in, i);
     }
-    bool ok =
-        copy_until(in, "<!-- requests: ", true) && ops_print_markdown(&table) && buf_append(&table, "", 1);
-    if (ok)
-        fputs((const char *)table.data, stdout);
-    ok = ok && copy_until(in, "<!-- end of requests -->", false);
-    copy_until(in, "no such marker", true);
-    buf_free(&table);
-    fclose(in);
-    return ok ? 0 : 1;
+    if (in == NULL)
+        fprintf(stderr, "usage: print_protocol PAGE.md\n");
+    else
+        fclose(in);
+    return ok ? 0 : in != NULL ? 1 : 2;
 }

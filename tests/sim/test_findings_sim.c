@@ -34,21 +34,28 @@ TestSuite(findings_sim, .init = set_up, .fini = tear_down);
 /* --- what happens --------------------------------------------------------------------------------------- */
 
 /* Node `node_rank` of a static job of `nnodes` joins; `more` is put into the object. */
-static void join(conn_id conn, int node_rank, int nnodes, const char *more)
+static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
 {
     char json[1024];
+    const int n = (int)conn - N0;
     if (!sim.conn[conn].open) {
         sim_client(&sim, conn);
         sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
     }
     snprintf(
         json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n%d\",\"boot_id\":\"b%d\","
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"boot_id\":\"b-%s\","
         "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":2,"
         "\"addr\":\"10.0.0.%d\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
-        (int)conn - N0, (int)conn - N0, 100 + (int)conn - N0, nnodes, nnodes, node_rank, (int)conn - N0 + 1,
-        more);
+        host, host, 100 + n, nnodes, nnodes, node_rank, n + 1, more);
     sim_say(&sim, conn, json);
+}
+
+static void join(conn_id conn, int node_rank, int nnodes, const char *more)
+{
+    char host[16];
+    snprintf(host, sizeof(host), "n%d", (int)conn - N0);
+    join_as(conn, host, node_rank, nnodes, more);
 }
 
 /* Time goes on, and all nodes that are there say every second that they live. */
@@ -191,9 +198,10 @@ Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
     live_until(2000);
     join(N1, 0, 3, "");
     live_until(2500);
-    expect_told(N0, "NODE_RANK_TWICE", "node rank 0");
+    expect_told(N0, "NODE_RANK_TAKEN", "n1 (pid 101)");
     cr_assert_not_null(
-        strstr(text_of(told, "text"), "by n0 (pid 100) and again by n1 (pid 101); nobody has claimed 1-2"),
+        strstr(text_of(told, "text"),
+               "n1 (pid 101) says --node_rank=0, which n0 (pid 100) has already; nobody has claimed 1-2"),
         "%s", text_of(told, "text"));
 }
 
@@ -201,9 +209,18 @@ Test(findings_sim, a_second_launch_on_the_same_machine)
 {
     join(N0, 0, 3, "");
     live_until(2000);
-    join(N1, 0, 3, ",\"host\":\"n0\",\"boot_id\":\"b0\"");
+    join_as(N1, "n0", 0, 3, "");
     live_until(2500);
-    expect_told(N0, "NODE_RANK_TWICE", "node rank 0"); /* the first of two texts counts: another machine */
+    expect_told(N0, "LAUNCHED_TWICE", "n0 (pid 101)");
+}
+
+Test(findings_sim, a_launcher_for_each_task_of_a_scheduler)
+{
+    join_as(N0, "n0", 0, 3, ",\"task\":\"Slurm\"");
+    join_as(N1, "n0", 0, 3, ",\"task\":\"Slurm\"");
+    live_until(500);
+    expect_told(N0, "WRONG_TASK_LAYOUT", "n0 (pid 101)");
+    cr_assert_not_null(strstr(text_of(told, "text"), "--ntasks-per-node=1"));
 }
 
 Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
@@ -211,7 +228,7 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     join(N0, 0, 3, "");
     join(N1, 1, 4, "");
     live_until(1000);
-    expect_told(N0, "REFUSED", "n1 (pid 101)");
+    expect_told(N0, "NNODES_DIFFERS", "n1 (pid 101)");
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 

@@ -4,6 +4,7 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 
 /* A case is a usual one in which some things are otherwise: the later initializer counts. */
 #if defined(__clang__)
@@ -23,10 +24,10 @@
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 
 /* Machines: a number is a host, an address and a boot id. */
-#define NODE(n, ...)                                                                                    \
-    {                                                                                                   \
-        .host = "n" #n, .addr = "10.9.0.1" #n, .boot_id = "boot" #n, .version = "0.1.0", .task = "",    \
-        .state = "waits", .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__ \
+#define NODE(n, ...)                                                                                       \
+    {                                                                                                      \
+        .host = "n" #n, .addr = "10.9.0.1" #n, .boot_id = "boot" #n, .version = "0.1.0", .state = "waits", \
+        .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__                      \
     }
 #define GATHERING                                                                                     \
     .job = "k3", .phase = PHASE_GATHERING, .min = 2, .max = 2, .waited_ms = 62000, .left_ms = 838000, \
@@ -34,10 +35,10 @@
 #define RUNNING                                                                           \
     .job = "k3", .phase = PHASE_RUNNING, .min = 2, .max = 2, .round = 1, .world_size = 4, \
     .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }, NODES(NODE(0), NODE(1))
-#define REFUSED(why, n, ...)                                                                                 \
-    {                                                                                                        \
-        .code = why, .words = "words", .advice = "advice", .host = "n" #n, .boot_id = "boot" #n, .task = "", \
-        .node_rank = n, .pid = 900 + (n), .times = 1, .ago_ms = 4000, __VA_ARGS__                            \
+#define REFUSED(why, n, ...)                                                                         \
+    {                                                                                                \
+        .code = why, .words = "words", .host = "n" #n, .node_rank = n, .pid = 900 + (n), .times = 1, \
+        .ago_ms = 4000, __VA_ARGS__                                                                  \
     }
 /* Rank `n` waits in a barrier, or for a key. */
 #define IN_BARRIER(n, barrier)                                                                     \
@@ -192,54 +193,40 @@ Test(diagnose_job, a_late_node_is_a_spare)
 Test(diagnose_job, one_node_rank_on_two_machines)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
-                             LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 3, .node_rank = 0)));
+                             LIST(refused, snapshot_refused,
+                                  REFUSED("NODE_RANK_TAKEN", 3, .words = "n3 says 0, which n0 has already")));
     s.min = s.max = 4;
     struct diagnosis d = look(s);
-    expect_at(&d, 0, "NODE_RANK_TWICE", "node rank 0",
-              "by n0 (pid 400) and again by n3 (pid 903); nobody has claimed 1-3: was the same");
+    expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
+              "n3 says 0, which n0 has already; nobody has claimed 1-3: was the same --node_rank");
     expect_at(&d, 1, "NODE_NEVER_CAME", "nodes 1-3", "");
 }
 
-Test(diagnose_job, a_job_that_was_started_twice_on_one_node)
+/* The codes of refusals are those of findings: who was refused and who waits for it read the same. */
+Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
 {
-    EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)),
-                LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 1))),
-           "LAUNCHED_TWICE", "n1", "node rank 1 is taken by pid 401, and pid 901 of the same machine");
-}
-
-Test(diagnose_job, one_launcher_for_each_task_of_slurm)
-{
-    EXPECT(CASE(GATHERING, NODES(NODE(0, .task = "Slurm"), NODE(1)),
-                LIST(refused, snapshot_refused, REFUSED("NODE_RANK_TAKEN", 0, .task = "Slurm", .times = 3))),
-           "WRONG_TASK_LAYOUT", "n0", "4 ddprun run on n0, started as tasks of one Slurm job");
-}
-
-Test(diagnose_job, one_node_too_many)
-{
-    EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)), LIST(refused, snapshot_refused, REFUSED("JOB_FULL", 5))),
-           "TOO_MANY_JOINS", "n5 (pid 905)", "2 of 2 nodes are here (n0, n1)");
-}
-
-Test(diagnose_job, a_refusal_is_told_to_all_in_its_own_words)
-{
-    EXPECT(
-        CASE(GATHERING, NODES(NODE(0), NODE(1)),
-             LIST(refused, snapshot_refused,
-                  REFUSED("VERSION_DIFFERS", 5, .words = "0.2.9 there, 0.1.0 on n0", .advice = "the same"))),
-        "REFUSED", "n5 (pid 905)", "was refused 4.0 s ago: 0.2.9 there, 0.1.0 on n0");
+    static const char *const codes[] = {
+#define X(code, ...) #code,
+        FINDINGS_OF_REFUSALS(X)
+#undef X
+    };
+    for (size_t i = 0; i < LEN(codes); i++)
+        EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                    LIST(refused, snapshot_refused, REFUSED(codes[i], 5, .words = "5 there, 4 here"))),
+               codes[i], "n5 (pid 905)", "5 there, 4 here");
 }
 
 Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
 {
     cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0), NODE(1)),
-                           LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFER", 1, .pid = 401))))
+                           LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .pid = 401))))
                      .n,
                  0);
 }
 
 Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
-    EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_DIFFERS_HERE",
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
            "node 0 (n0, pid 400)", "brings 8 workers and node 1 (n1, pid 401) 7; together 15");
 }
 
@@ -298,7 +285,7 @@ Test(diagnose_job, a_store_without_descriptors_or_room)
     s.store.refused_no_fd = 5;
     EXPECT(s, "STORE_WITHOUT_FILES", "n0", "5 connections");
     s.store.refused_no_fd = 0, s.store.used = s.store.max = 1 << 20;
-    EXPECT(s, "STORE_FULL", "n0", "1048576 of 1048576 bytes");
+    EXPECT(s, "STORE_OUT_OF_ROOM", "n0", "1048576 of 1048576 bytes");
 }
 
 Test(diagnose_job, what_a_node_says_about_itself_comes_first)
@@ -533,7 +520,32 @@ Test(findings, long_words_are_cut)
     static char name[2000];
     memset(name, 'x', sizeof(name) - 1);
     struct finding f;
-    finding_make(&f, FINDING_REFUSED, "n1", "time", "1 s", "words", name, "advice", "a", NULL);
+    finding_make(&f, FINDING_VERSION_DIFFERS, "n1", "time", "1 s", "words", name, NULL);
     cr_assert_eq(strlen(f.sentence), FINDING_TEXT_MAX - 1);
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
+}
+
+Test(findings, the_page_is_what_the_table_says)
+{
+    static char page[1 << 17];
+    struct buf table = { 0 };
+    FILE *in = fopen("rendezvous/FINDINGS.md", "r");
+    if (in == NULL)
+        cr_skip_test("skipped, because it is not run from the top folder");
+    page[fread(page, 1, sizeof(page) - 1, in)] = '\0';
+    fclose(in);
+    cr_assert(findings_print_markdown(&table) && buf_append(&table, "", 1));
+    cr_assert_not_null(strstr(page, (char *)table.data), "rendezvous/FINDINGS.md: run `make protocol`");
+    buf_free(&table);
+}
+
+Test(findings, the_manual_has_every_code)
+{
+    struct buf man = { 0 };
+    cr_assert(findings_print_man(&man) && buf_append(&man, "", 1));
+    cr_assert_null(strstr((char *)man.data, "${"));
+#define X(code, ...) cr_assert_not_null(strstr((char *)man.data, "\n.B " #code "\n"));
+    FINDINGS(X)
+#undef X
+    buf_free(&man);
 }

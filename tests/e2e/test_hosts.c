@@ -52,7 +52,7 @@ Test(hosts, die_with_all_that_runs_on_them)
     for (int i = 0; i < 1000 && strstr(names, "sleep sleep") == NULL; i++)
         host_left(&net->host[0], 0, names, sizeof(names));
     cr_expect(strstr(names, "sleep sleep") != NULL, "running:%s", names);
-    host_signal(&net->host[0], SIGKILL);
+    host_signal(&net->host[0], NULL, SIGKILL);
     cr_expect_eq(host_left(&net->host[0], 5000, names, sizeof(names)), 0, "left:%s", names);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.signal, SIGKILL);

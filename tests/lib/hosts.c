@@ -298,25 +298,31 @@ static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
     return n;
 }
 
-int host_signal(const struct host *host, int signal)
+/* What the program calls itself, "" when it is gone. */
+static void name_of(pid_t pid, char name[64])
 {
-    pid_t pids[PIDS_MAX];
-    const int n = list_pids(host, pids);
-    for (int i = 0; i < n; i++)
-        kill(pids[i], signal);
-    return n;
-}
-
-static void add_name(pid_t pid, char *names, size_t size)
-{
-    char path[64], name[64] = "";
-    const size_t len = strlen(names);
+    char path[64];
+    name[0] = '\0';
     snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
     FILE *f = fopen(path, "re");
-    if (f != NULL && fgets(name, sizeof(name), f) != NULL)
-        snprintf(names + len, size - len, " %.*s", (int)strcspn(name, "\n"), name);
+    if (f != NULL && fgets(name, 64, f) != NULL)
+        name[strcspn(name, "\n")] = '\0';
     if (f != NULL)
         fclose(f);
+}
+
+int host_signal(const struct host *host, const char *name, int signal)
+{
+    pid_t pids[PIDS_MAX];
+    int signalled = 0;
+    const int n = list_pids(host, pids);
+    for (int i = 0; i < n; i++) {
+        char its[64];
+        name_of(pids[i], its);
+        if (name == NULL || strcmp(its, name) == 0)
+            signalled += kill(pids[i], signal) == 0;
+    }
+    return signalled;
 }
 
 static int count_on(const struct host *host, char *names, size_t size)
@@ -325,8 +331,12 @@ static int count_on(const struct host *host, char *names, size_t size)
     const int n = list_pids(host, pids);
     if (names != NULL)
         names[0] = '\0';
-    for (int i = 0; names != NULL && i < n; i++)
-        add_name(pids[i], names, size);
+    for (int i = 0; names != NULL && i < n; i++) {
+        const size_t len = strlen(names);
+        char name[64];
+        name_of(pids[i], name);
+        snprintf(names + len, size - len, " %s", name);
+    }
     return n;
 }
 
@@ -351,7 +361,9 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    end_process(&net->host[index].init);
+    /* It is reaped later: the kernel lets it go when the test has waited for all that it has started there. */
+    kill(net->host[index].init, SIGKILL);
+    net->host[index].off = true;
 }
 
 /* --- all of them ----------------------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ struct host {
     int index;      /* 0 is node0 */
     char name[16];  /* "node0" */
     char addr[24];  /* "10.9.0.1" */
+    bool off;       /* see host_off */
     char group[96]; /* its control group, "" where there is none */
 };
 
@@ -67,8 +68,9 @@ void host_cable(const struct hosts *net, int index, bool plugged);
 /* The lines of its /etc/hosts from now on. */
 void host_names(const struct host *host, const char *lines);
 
-/* Signal every process on it but process 1, parents first. Returns how many there are. */
-int host_signal(const struct host *host, int signal);
+/* Signal every process on it but process 1, parents first; those of that name only, unless it is NULL. Returns how many
+ * there are. */
+int host_signal(const struct host *host, const char *name, int signal);
 
 /* The power fails: no packet leaves it from now on, and nothing on it runs. */
 void host_off(struct hosts *net, int index);

@@ -1,0 +1,91 @@
+/* scene.h -- a job on several hosts, what happens to it, and what every node must say: one row for each case.
+ *
+ *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
+ *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
+ *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
+ *
+ * ddprun runs on `hosts` hosts (2), node i with "--nnodes=2 --node_rank=i --master_addr=10.9.0.1 --nproc_per_node=2
+ * --grace=2" unless `elastic`, with `options`, and with options of its own. In them and in `program` words are
+ * separated by spaces; the first word of `program` is looked up among the tests' programs.
+ *
+ * Texts that must be said are separated by '|'; each must stand on stderr behind the one before it. `says` must be said by
+ * every node that is not KILLED or `silent_on`, within `within_ms` of the fault (of the start when there is none), and
+ * `node[i].says` by node i; `ends` at any time. A node without an expected exit code is not looked at. Nothing may run on any host
+ * in the end. */
+#ifndef TESTS_LIB_SCENE_H
+#define TESTS_LIB_SCENE_H
+
+#include "hosts.h"
+
+#include <criterion/criterion.h>
+#include <stdint.h>
+
+enum { SCENE_NODES = 4 };
+
+/* Exit codes that are none. Zero-initialized rows expect 0. */
+enum { KILLED = -1, ANY = -2, ABSENT = -3, ENDED = -4 };
+
+/* From the fault to the first word on it: what the rules say, for a busy machine three times as much. */
+enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
+
+struct scene;
+
+struct play {
+    const struct scene *scene;
+    struct hosts *net;
+    struct run_process *node[SCENE_NODES]; /* NULL = not started, or waited for */
+    struct run_process *other;             /* a program that is no node of the job, killed in the end */
+    uint64_t fault_ms;                     /* when the fault was, or the start */
+};
+
+struct scene_node {
+    const char *options; /* of this node's ddprun alone */
+    const char *says;
+    const char *ends;   /* on stderr, at any time */
+    const char *prints; /* on stdout */
+    int late_ms;        /* start it so much after the others */
+    int exit;           /* ABSENT: it is never started; ENDED: any code but 0 */
+    bool silent_on;     /* `says` of the scene need not be said by it */
+};
+
+struct scene {
+    const char *name;
+    int hosts;           /* 0 = 2 */
+    bool elastic;        /* no --nnodes, --node_rank and --master_addr from here */
+    const char *options; /* of every node */
+    const char *program; /* NULL = "worker say:up forever" */
+    void (*before)(struct play *play);
+    const char *until; /* every node that runs has printed this; then comes the fault */
+    int victim;        /* what `fault` is done to */
+    void (*fault)(struct play *play);
+    const char *says;
+    int within_ms;
+    const char *never;                /* what no node may say */
+    void (*after)(struct play *play); /* when all that was to be said was said */
+    struct scene_node node[SCENE_NODES];
+};
+
+void scene_play(const struct scene *scene);
+
+#define SCENE(suite, test, ...)                                          \
+    Test(suite, test)                                                    \
+    {                                                                    \
+        scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
+    }
+
+/* Start node `i` by hand (one that is ABSENT at first), or once more: then the first one is let go of. */
+void scene_start(struct play *play, int i, const char *more_options);
+
+/* Faults, of scene->victim. */
+void fault_kill_launcher(struct play *play); /* guardian and agent, SIGKILL */
+void fault_kill_workers(struct play *play);
+void fault_cable(struct play *play);
+void fault_freeze(struct play *play); /* SIGSTOP to all */
+void fault_power(struct play *play);
+void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
+
+/* For `after`. */
+void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
+void after_heal(struct play *play);     /* rules away, cables in, all go on */
+
+#endif

@@ -1,0 +1,78 @@
+/* Nodes that are lost while a job runs: each of the others names the one, by its host, and ends. */
+#include "scene.h"
+
+#include <poll.h>
+
+TestSuite(losses, .timeout = 120);
+
+SCENE(losses, a_killed_launcher_is_named, .until = "up", .fault = fault_kill_launcher, .victim = 1,
+      .says = "node 1 (node1) is lost|stopped by ddprun as a consequence", .within_ms = EXITS,
+      .node = { { .exit = 125 }, { .exit = KILLED } })
+
+SCENE(losses, the_launcher_that_has_the_store_is_named, .until = "up", .fault = fault_kill_launcher,
+      .victim = 0, .says = "lost|stopped by ddprun as a consequence", .within_ms = EXITS,
+      .node = { { .exit = KILLED }, { .exit = ENDED } })
+
+SCENE(losses, a_cable_that_is_pulled_is_named_on_both_sides, .until = "up", .fault = fault_cable, .victim = 1,
+      .within_ms = BEATS,
+      .node = { { .exit = 125, .says = "node 1 (node1) is lost: silent" },
+                { .exit = ENDED, .says = "lost the store of the job at 10.9.0.1:29500" } })
+
+SCENE(losses, a_machine_that_is_switched_off_is_named, .until = "up", .fault = fault_power, .victim = 1,
+      .says = "node 1 (node1) is lost: silent", .within_ms = BEATS,
+      .node = { { .exit = 125 }, { .exit = KILLED } })
+
+/* It must not take three seconds when half of that was asked for. */
+SCENE(losses, fast_takes_half_the_time, .until = "up", .options = "--node_timeout=fast", .fault = fault_power,
+      .victim = 1, .says = "node 1 (node1) is lost: silent for 1", .within_ms = BEATS,
+      .node = { { .exit = 125 }, { .exit = KILLED } })
+
+SCENE(losses, a_frozen_node_is_lost_and_ends_when_it_thaws, .until = "up", .fault = fault_freeze, .victim = 1,
+      .within_ms = BEATS, .after = after_heal,
+      .node = { { .exit = 125, .says = "node 1 (node1) is lost: silent" },
+                { .exit = ENDED, .ends = "lost" } })
+
+SCENE(losses, ctrl_c_on_one_node_stops_all, .until = "up", .fault = fault_ctrl_c, .victim = 1,
+      .says = "SIGINT", .within_ms = EXITS,
+      .node = { { .exit = 130, .says = "node 1 (node1) was stopped by" }, { .exit = 130 } })
+
+/* Less than --node_timeout: nobody may lose his job over it. */
+static void freeze_shortly(struct play *play)
+{
+    fault_freeze(play);
+    poll(NULL, 0, 1200);
+    after_heal(play);
+    poll(NULL, 0, 4000);
+    after_stop_all(play);
+}
+
+SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 1,
+      .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
+
+SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
+      .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* The store itself stands still, longer than it gives the others; it must hear them first, and then judge. */
+SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
+      .within_ms = BEATS, .after = after_heal,
+      .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the store" } })
+
+SCENE(losses, a_worker_that_fails_on_another_node_is_named_on_all,
+      .program = "worker say:up only:3 err:bang exit:7 all forever",
+      .says = "rank 3 on node1 failed first: exit 7|stderr   | bang|exit     7, because of rank 3 on node1",
+      .within_ms = EXITS, .node = { { .exit = 7 }, { .exit = 7 } })
+
+SCENE(losses, a_worker_that_is_killed_is_named_on_all, .program = "worker say:up only:0 raise:9 all forever",
+      .says = "rank 0 on node0 failed first|SIGKILL", .within_ms = EXITS,
+      .node = { { .exit = 137 }, { .exit = 137 } })
+
+/* A mount hides it. */
+static void hide_program(struct play *play)
+{
+    host_sh(&play->net->host[1], "mount -t tmpfs none %s", bin("tests/prog"));
+}
+
+SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .before = hide_program,
+      .program = "worker say:up forever", .victim = 1,
+      .says = "rank 2 on node1|could not be started|exit     127, because of rank 2 on node1",
+      .within_ms = EXITS, .node = { { .exit = 127 }, { .exit = 127 } })

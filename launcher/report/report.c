@@ -254,7 +254,8 @@ bool report_text(const struct report *r, struct buf *out)
         if (r->elsewhere != NULL)
             cause_elsewhere(r, &rows);
         store_gone(r, &rows);
-        report_others(r, &rows);
+        if (!cause_never_began(r))
+            report_others(r, &rows);
         report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;
         where(r, &rows);

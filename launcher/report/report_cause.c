@@ -75,6 +75,14 @@ static bool elsewhere_headline(const struct cause *c, struct buf *out)
                       c->error != 0 ? "" : "failed first: ", c->words, words_time(after, c->after_ms));
 }
 
+bool cause_never_began(const struct report *r)
+{
+    for (int i = 0; i < r->plan->nproc; i++)
+        if (agent_worker(r->agent, i)->verdict != WORKER_PENDING)
+            return false;
+    return true;
+}
+
 /* In the order of what a reader wants to know first: what broke, here or elsewhere, who stopped it, all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
@@ -91,6 +99,8 @@ bool cause_headline(const struct report *r, struct buf *out)
         return buf_printf(out, "lost the store of the job at %s:%d: %s", r->plan->master_addr,
                           r->plan->master_port, r->store_lost);
     words_time(after, r->ended_ms - r->started_ms);
+    if (stop == 0 && cause_never_began(r))
+        return buf_printf(out, "the job ended without this node, which waited for %s", after);
     if (stop == 0)
         return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
                           after);

@@ -11,6 +11,9 @@ int cause_first(const struct report *r);
 /* That worker; NULL = none. */
 const struct agent_worker *cause_worker(const struct report *r);
 
+/* Has no worker of this node ever been asked for? The job ended, or never came together, without it. */
+bool cause_never_began(const struct report *r);
+
 /* The one sentence that begins the report, without newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 

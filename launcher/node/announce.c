@@ -169,44 +169,24 @@ void announce_told_to_stop(const struct announce *a, const struct cause *c)
         output_note(a->output, "%s; stopping the workers here", c->words);
 }
 
-/* "n1, n2 and 3 more" */
-static void other_hosts(const struct heard_round *round, int node_rank, char *out, size_t size)
+void announce_waiting_for_end(const struct announce *a, const char *nodes, enum agent_state state)
 {
-    enum { SHOWN = 8 };
-    size_t len = 0;
-    int shown = 0;
-    out[0] = '\0';
-    for (int i = 0; i < round->n_nodes && shown < SHOWN; i++) {
-        if (round->nodes[i].node_rank == node_rank)
-            continue;
-        len += (size_t)snprintf(out + len, size - len, "%snode %d (%s)", shown > 0 ? ", " : "",
-                                round->nodes[i].node_rank, round->nodes[i].host);
-        shown++;
-    }
-    if (shown < round->nnodes - 1)
-        snprintf(out + len, size - len, " and %d more", round->nnodes - 1 - shown);
-}
-
-void announce_waiting_for_end(const struct announce *a, const struct heard_round *round,
-                              enum agent_state state)
-{
-    char hosts[8 * (HEARD_NAME_MAX + 24) + 32];
-    if (a->plan->cli->quiet || round->nnodes < 2)
+    const char *who = nodes[0] != '\0' ? nodes : "the other nodes";
+    if (a->plan->cli->quiet)
         return;
-    other_hosts(round, a->plan->node_rank, hosts, sizeof(hosts));
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
     if (state == AGENT_LINGERING)
         output_note(a->output,
                     "all workers here ended with 0; waiting for those of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",
-                    hosts, limit_s);
+                    who, limit_s);
     else if (state == AGENT_DONE)
         output_note(a->output,
                     "warning: all workers here ended with 0, those of %s not within %.10g s "
                     "(--exit_barrier_timeout): leaving the job",
-                    hosts, limit_s);
+                    who, limit_s);
     else
-        output_note(a->output, "nothing is left of the job here; waiting until that is so on %s", hosts);
+        output_note(a->output, "nothing is left of the job here; waiting until that is so on %s", who);
 }
 
 /* A sentence that begins with the signal and its sender. */

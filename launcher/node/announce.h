@@ -39,10 +39,9 @@ void announce_findings(const struct announce *a, const char *screen, const struc
 /* Something happened on another node, so the workers here are stopped. */
 void announce_told_to_stop(const struct announce *a, const struct cause *cause);
 
-/* Nothing runs here any more, and the end of the other nodes of `round` is waited for: by `state` after a good end, which
- * has a limit, after another, or no longer. */
-void announce_waiting_for_end(const struct announce *a, const struct heard_round *round,
-                              enum agent_state state);
+/* Nothing runs here any more, and the end of the other `nodes` ("" = not known which) is waited for: by `state` after a
+ * good end, which has a limit, after another, or no longer. */
+void announce_waiting_for_end(const struct announce *a, const char *nodes, enum agent_state state);
 
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);

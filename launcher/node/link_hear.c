@@ -103,6 +103,32 @@ void hear_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(cJSON_GetObjectItemCaseSensitive(push, "missing"), w->missing, sizeof(w->missing));
 }
 
+static bool is_unfinished(const char *state)
+{
+    return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
+}
+
+void hear_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
+{
+    const cJSON *node;
+    size_t len = 0;
+    out[0] = '\0';
+    cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(status, "nodes"))
+    {
+        char text[HEARD_NAME_MAX + 32], host[HEARD_NAME_MAX];
+        if (number(node, "node_rank", -1) == node_rank || !is_unfinished(hear_text(node, "state")))
+            continue;
+        copy(host, sizeof(host), hear_text(node, "host"));
+        snprintf(text, sizeof(text), "%snode %d (%s)", len > 0 ? ", " : "", number(node, "node_rank", -1),
+                 host);
+        if (len + strlen(text) + sizeof(", ...") >= HEARD_LIST_MAX) {
+            memcpy(out + len, ", ...", sizeof(", ..."));
+            return;
+        }
+        len += (size_t)snprintf(out + len, HEARD_LIST_MAX - len, "%s", text);
+    }
+}
+
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
 
 static void hear_lines(const cJSON *lines, struct cause *c)

@@ -50,6 +50,9 @@ void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
 void hear_stop(const struct cJSON *push, struct cause *cause);
 bool hear_verdict(const struct cJSON *push, struct heard_verdict *verdict);
 
+/* Of a "status": the other nodes that are not done with the round, "node 1 (n1), node 3 (n3)"; "" = none, or not told. */
+void hear_unfinished(const struct cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
+
 /* A text member, "" when there is none. Borrowed. */
 const char *hear_text(const struct cJSON *object, const char *name);
 

@@ -57,6 +57,8 @@ struct node {
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
     struct heard_waiting waiting; /* what was said last, while it is waited */
     uv_timer_t waiting_timer;
+    bool waiting_asked;              /* for whose end this node waits, */
+    char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
     bool waiting_said;
 
     uv_loop_t loop;

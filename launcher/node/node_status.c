@@ -52,6 +52,11 @@ static void on_no_answer(uv_timer_t *timer)
 void node_on_status(void *user, const struct cJSON *answer)
 {
     struct node *n = user;
+    if (n->waiting_asked) {
+        n->waiting_asked = false;
+        hear_unfinished(answer, n->plan->node_rank, n->unfinished);
+        announce_waiting_for_end(&n->announce, n->unfinished, agent_state(n->agent));
+    }
     if (n->status_asked)
         print(n, answer);
 }

@@ -163,6 +163,14 @@ static void say_restart(struct node *n)
         announce_again(&n->announce, &n->cause);
 }
 
+/* For whom, the store knows. When it is no longer waited, there is no time to ask it again. */
+static void say_waiting(struct node *n)
+{
+    n->waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->link);
+    if (!n->waiting_asked)
+        announce_waiting_for_end(&n->announce, n->unfinished, agent_state(n->agent));
+}
+
 void node_tell(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {
@@ -185,7 +193,7 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_leave(n);
         break;
     case WISH_SAY_WAITING:
-        announce_waiting_for_end(&n->announce, n->round, agent_state(n->agent));
+        say_waiting(n);
         break;
     case WISH_SAY_RESTART:
         say_restart(n);

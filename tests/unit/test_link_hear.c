@@ -194,3 +194,17 @@ Test(link_hear, a_list_that_is_too_long_ends_in_dots)
     cr_expect_lt(strlen(waiting.missing), sizeof(waiting.missing));
     cr_expect_str_eq(waiting.missing + strlen(waiting.missing) - 5, ", ...");
 }
+
+Test(link_hear, who_is_not_done_yet)
+{
+    char names[HEARD_LIST_MAX];
+    cJSON *status = cJSON_Parse("{\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"state\":\"done\"},"
+                                "{\"node_rank\":1,\"host\":\"n1\",\"state\":\"running\"},"
+                                "{\"node_rank\":2,\"host\":\"n2\",\"state\":\"running\"},"
+                                "{\"node_rank\":3,\"host\":\"n3\",\"state\":\"stopping\"},{}]}");
+    hear_unfinished(status, 1, names);
+    cr_expect_str_eq(names, "node 2 (n2), node 3 (n3)");
+    hear_unfinished(NULL, 1, names);
+    cr_expect_str_eq(names, "");
+    cJSON_Delete(status);
+}

@@ -8,7 +8,7 @@
 #include "node/guardian.h"
 #include "node/node_run.h"
 #include "node/own_addresses.h"
-#include "node/ulimits.h"
+#include "node/host_look.h"
 #include "plan/gpu_count.h"
 #include "plan/plan.h"
 #include "plan/scheduler_look.h"
@@ -114,7 +114,7 @@ static int carry_out(struct plan *plan)
     struct node_job job = { .plan = plan, .contain = contain };
     plan->contained_by = contain_words(contain);
     if (!plan->cli->dry_run && !plan->cli->quiet)
-        ulimits_warn(plan->nproc);
+        host_warn(plan->nproc, plan->facts->host);
     int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
     contain_close(contain);
     return exit_code;

@@ -40,6 +40,8 @@ static void add_who(cJSON *json, const struct plan *plan, const struct link_who 
     cJSON_AddNumberToObject(json, "pid_start", (double)who->pid_start);
     cJSON_AddStringToObject(json, "boot_id", who->boot_id);
     cJSON_AddStringToObject(json, "addr", "");
+    if (who->task != NULL && who->task[0] != '\0')
+        cJSON_AddStringToObject(json, "task", who->task);
 }
 
 cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance)
@@ -58,6 +60,16 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
     cJSON_AddStringToObject(json, "command", m->command);
     add_rules(json, plan);
+    return json;
+}
+
+cJSON *say_notice(const struct finding *finding)
+{
+    cJSON *json = say("notice");
+    cJSON_AddStringToObject(json, "code", finding_code_name(finding->code));
+    cJSON_AddStringToObject(json, "subject", finding->subject);
+    cJSON_AddStringToObject(json, "sentence", finding->sentence);
+    cJSON_AddStringToObject(json, "advice", finding->advice);
     return json;
 }
 

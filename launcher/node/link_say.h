@@ -5,6 +5,7 @@
 
 #include "agent/cause.h"
 #include "agent/agent.h"
+#include "core/findings.h"
 #include "plan/plan.h"
 
 struct cJSON;
@@ -14,10 +15,14 @@ struct link_who {
     int pid;
     uint64_t pid_start;
     const char *boot_id; /* borrowed */
+    const char *task;    /* the scheduler that starts one ddprun for each task; NULL or "" = none */
 };
 
 /* `instance`: what the store gave with the first join, "" before that. */
 struct cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance);
+
+/* A finding of this node about itself, for all. */
+struct cJSON *say_notice(const struct finding *finding);
 
 struct cJSON *say_started(int rank, int local_rank, int pid, const char *host);
 struct cJSON *say_exited(int rank, int pid, int exit_code, int signal);

@@ -2,6 +2,7 @@
  *
  * A round is only begun when this node is ready for it: log files that carry a rank in their names cannot be made
  * before. Where the rendezvous can change nothing (one node), that was done while the store was answering. */
+#include "node/host_look.h"
 #include "node/node_core.h"
 
 #include "tables/exit_codes.h"
@@ -116,11 +117,22 @@ static void on_findings(void *user, const cJSON *push)
     announce_findings(&n->announce, hear_text(push, "text"), push);
 }
 
+/* Our own user has read them already; the others wait for this node. */
+static void tell_notices(struct node *n)
+{
+    struct finding found[HOST_FINDINGS_MAX];
+    const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
+    for (int i = 0; i < count; i++)
+        store_link_tell(n->link, say_notice(&found[i]));
+}
+
 /* The store is there; the rest may take as long as it allows. */
 static void on_joined(void *user, bool spare)
 {
     struct node *n = user;
     node_expect_nothing(n);
+    if (n->round == NULL && n->plan->meeting.elsewhere)
+        tell_notices(n);
     if (spare && !n->plan->cli->quiet)
         output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
 }

@@ -2,6 +2,7 @@
  *
  * The agent is a client of its own store, over TCP like everybody: with the store on another host nothing changes but
  * the way there. A store in this process dies with it, so its silence is never judged. */
+#include "node/host_look.h"
 #include "node/node_core.h"
 
 #include "contain/procfs.h"
@@ -31,7 +32,9 @@ static struct link_who who_am_i(struct node *n)
     struct proc_stat self = { 0 };
     read_boot_id(n->boot_id);
     procfs_stat(getpid(), &self);
-    return (struct link_who){ .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id };
+    return (struct link_who){
+        .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id, .task = host_task_scheduler()
+    };
 }
 
 static ddp_status open_link(struct node *n, const char *address, int port, int fd, struct ddp_err *err)

@@ -55,7 +55,7 @@
       "(docker0 and the like) and no way between them",                                                      \
       "give each node an address that the others reach: --local_addr")                                       \
     X(PORTS_CLOSED, ERROR,                                                                                   \
-      "the store's port is open, but ${subject} cannot open a connection to ${other} at ${address}",         \
+      "the store's port is open, but others are not: ${words}",                                               \
       "workers talk over ports of the kernel's choice: open all TCP ports between the nodes")
 
 /* Between a node and the store; launcher/tables/dial_findings.h says which fits when. ${host} is the name as the user

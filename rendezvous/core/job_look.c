@@ -108,6 +108,15 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
+/* What libddp says when the workers of two hosts cannot reach each other: it has tried, and the store does answer. */
+static const char *closed_ports(const struct rdzv_cause *cause)
+{
+    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+        if (strstr(cause->stderr_lines[i], "Open the ports between") != NULL)
+            return cause->stderr_lines[i];
+    return "";
+}
+
 /* While a round runs, what ended the one before is history. */
 static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
@@ -117,6 +126,7 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
     s->cause = (struct snapshot_cause){ .known = true,
                                         .host = cause->host,
                                         .words = cause->words,
+                                        .closed_ports = closed_ports(cause),
                                         .node_rank = cause->node_rank,
                                         .rank = cause->rank,
                                         .pid = cause->pid,

@@ -71,7 +71,8 @@ struct snapshot_cause {
     bool known;
     const char *host, *words;
     int32_t node_rank, rank;
-    int pid, error; /* errno: it could not be started */
+    const char *closed_ports; /* a line of its last words that says so; "" = none, like NULL */
+    int pid, error;           /* errno: it could not be started */
     uint64_t after_ms;
 };
 

@@ -277,7 +277,7 @@ Test(ddprun_cause, quiet_is_quiet_about_what_only_might_matter)
     run_free(&r);
     r = script(SCARCE(""));
     EXPECT(r, 0);
-    SAYS(r, "the limit is 58 open files");
+    SAYS(r, "allows 58 open files");
     run_free(&r);
 }
 

@@ -330,6 +330,20 @@ Test(diagnose_job, a_program_that_is_missing_on_one_node)
     EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "/opt/train: no such file");
 }
 
+Test(diagnose_job, workers_that_cannot_reach_each_other)
+{
+    struct diagnosis d = look(CASE(RUNNING, .cause = { .known = true,
+                                                       .host = "n1",
+                                                       .words = "exit 1",
+                                                       .node_rank = 1,
+                                                       .rank = 3,
+                                                       .pid = 73,
+                                                       .closed_ports = "rank 3 cannot connect to rank 0" }));
+    expect_at(&d, 0, "PORTS_CLOSED", "rank 3 (n1, pid 73)",
+              "others are not: rank 3 cannot connect to rank 0");
+    expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
+}
+
 /* The missing rank 3, in all its ways; the barrier is told as the consequence. */
 static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
 {

@@ -1,0 +1,67 @@
+/* host_findings.c -- see host_findings.h. */
+#include "report/host_findings.h"
+
+#include <stdio.h>
+
+enum {
+    FDS = 28,                  /* the guardian's and the agent's own, with the store and its clients */
+    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
+    PROCESSES = 3,             /* guardian, agent, the store's thread */
+    SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders: less is trouble soon */
+};
+
+typedef char amount[48];
+
+static const char *number(amount out, uint64_t n)
+{
+    snprintf(out, sizeof(amount), "%llu", (unsigned long long)n);
+    return out;
+}
+
+static const char *bytes(amount out, uint64_t n)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    size_t unit = 0;
+    double amount_of = (double)n;
+    for (; amount_of >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        amount_of /= 1024;
+    snprintf(out, sizeof(amount), "%.4g %s", amount_of, units[unit]);
+    return out;
+}
+
+static void look_at_limits(const struct host_facts *f, uint64_t workers, const char *host,
+                           struct finding *out, int *n)
+{
+    amount have, need;
+    const uint64_t files = FDS + FDS_PER_WORKER * workers, processes = PROCESSES + workers;
+    if (f->nofile < files)
+        finding_make(&out[(*n)++], FINDING_LIMIT_NOFILE, host, "have", number(have, f->nofile), "need",
+                     number(need, files), NULL);
+    if (f->nproc < processes)
+        finding_make(&out[(*n)++], FINDING_LIMIT_NPROC, host, "have", number(have, f->nproc), "need",
+                     number(need, processes), NULL);
+    if (f->has_infiniband && f->memlock != HOST_NO_LIMIT)
+        finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", bytes(have, f->memlock), NULL);
+}
+
+/* One worker alone shares nothing with anybody. */
+static void look_at_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
+                        int *n)
+{
+    amount have, need, who;
+    const uint64_t wanted = SHM_PER_WORKER * workers;
+    if (f->shm_size == 0 || workers < 2 || f->shm_free >= wanted)
+        return;
+    snprintf(who, sizeof(who), "%llu workers", (unsigned long long)workers);
+    finding_make(&out[(*n)++], FINDING_SHM_SMALL, host, "have", bytes(have, f->shm_free), "need",
+                 bytes(need, wanted), "workers", who, NULL);
+}
+
+int host_findings(const struct host_facts *facts, int workers, const char *host,
+                  struct finding out[HOST_FINDINGS_MAX])
+{
+    int n = 0;
+    look_at_limits(facts, (uint64_t)workers, host, out, &n);
+    look_at_shm(facts, (uint64_t)workers, host, out, &n);
+    return n;
+}

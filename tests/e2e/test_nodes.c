@@ -152,7 +152,8 @@ Test(nodes, the_json_reports_fit_their_schema_on_every_node, .fini = tear_down)
 Test(nodes, a_failure_starts_all_nodes_again, .fini = tear_down)
 {
     START("--max_restarts=1", "--restart_backoff=10ms", SH,
-          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ]; exit $?");
+          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit; sleep 0.3; "
+          "[ $RANK = 1 ] && exit 1; exec sleep 30");
     finish();
     expect_codes(0, 0);
     for (int i = 0; i < NODES; i++) {

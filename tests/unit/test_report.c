@@ -31,8 +31,6 @@ static void step(enum agent_event_type type, uint64_t now_ms, int r, int code)
         e.signal = -code;
     else if (type == AGENT_STOP)
         e.signal = code;
-    else if (type == AGENT_TOLD_TO_STOP)
-        e.exit_code = report.elsewhere != NULL ? cause_code(report.elsewhere) : 0;
     else
         e.error = code;
     agent_step(agent, &e, &n);
@@ -111,73 +109,6 @@ Test(report, names_the_first_failure_and_its_last_words, .fini = tear_down)
            "           rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
            "  logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/2\n"
            "  exit     7, because of rank 2 on n1\n");
-}
-
-/* What the other node has told is here; our own workers come behind it. */
-Test(report, names_a_failure_on_another_node, .fini = tear_down)
-{
-    const struct cause cause = { .why = "failed",
-                                 .node_rank = 1,
-                                 .host = "n2",
-                                 .rank = 5,
-                                 .local_rank = 1,
-                                 .pid = 77,
-                                 .signal = SIGKILL,
-                                 .after_ms = 2500,
-                                 .words = "out of memory (SIGKILL)",
-                                 .log = "logs/k3x9/attempt_0/1",
-                                 .n_lines = 2,
-                                 .lines = { "loading", "step 7" } };
-    start(2, NULL);
-    run_all(2);
-    report.elsewhere = &cause;
-    step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
-    for (int r = 0; r < 2; r++)
-        step(AGENT_EXITED, 3600, r, -SIGTERM);
-    expect("ddprun: rank 5 on n2 failed first: out of memory (SIGKILL), 2.5 s after the start\n"
-           "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
-           "  its logs logs/k3x9/attempt_0/1 on n2\n"
-           "  stderr   | loading\n"
-           "           | step 7\n"
-           "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
-           "  exit     137 = 128 + 9 (SIGKILL), because of rank 5 on n2\n");
-}
-
-Test(report, names_a_node_that_was_lost, .fini = tear_down)
-{
-    const struct cause cause = { .why = "node_lost",
-                                 .node_rank = 1,
-                                 .host = "n2",
-                                 .rank = -1,
-                                 .local_rank = -1,
-                                 .words = "node 1 (n2) is lost: silent for 3 s" };
-    start(1, NULL);
-    run_all(1);
-    report.elsewhere = &cause;
-    step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
-    step(AGENT_EXITED, 3600, 0, 75);
-    expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
-           "  node     node 1, host n2\n"
-           "  then     rank 0 ended with exit 75, gave up because another rank was lost\n"
-           "  exit     125, because of node 1 on n2\n");
-}
-
-/* Nobody has failed, and yet the job cannot go on. */
-Test(report, says_what_helps_when_the_store_is_lost, .fini = tear_down)
-{
-    start(1, NULL);
-    run_all(1);
-    plan.meeting.elsewhere = true;
-    step(AGENT_STORE_LOST, 3500, 0, 0);
-    step(AGENT_EXITED, 3600, 0, -SIGTERM);
-    report.store_lost = "it has said nothing for 3 s (--node_timeout)";
-    expect(
-        "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
-        "  why      the ddprun that hosts it, or its host, has ended; or the network between\n"
-        "  try      look at what ddprun said on that host; a store of its own (ddp-rendezvous on another\n"
-        "           host, --rdzv_endpoint) survives the death of any node\n"
-        "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
-        "  exit     123\n");
 }
 
 Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_down)

@@ -1,22 +1,12 @@
-/* sim_cluster.c -- see sim_cluster.h. */
-#include "sim_cluster.h"
-
-#include "agent/cause.h"
-#include "agent/ending.h"
+/* sim_cluster.c -- see sim_cluster.h: the clock, the nodes, and what befalls them. */
+#include "sim_cluster_core.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { DELAY_MS = 1, BEAT_MS = 1000 };
-
-enum kind { TO_AGENT, TO_STORE, FROM_STORE, BEAT, USER_STOPS, KILLED, CUT, STORE_GONE };
-
-enum word { W_JOIN, W_FAILED, W_CAUSE, W_DONE, W_STOPPED, W_LEAVE, W_BEAT };
-static const char *const words[] = { "join", "failed", "cause", "done", "stopped", "leave", "beat" };
-
-static void schedule(struct cluster *c, struct cluster_event e)
+void cluster_schedule(struct cluster *c, struct cluster_event e)
 {
     cr_assert_lt(c->n_queue, CLUSTER_EVENTS);
     e.order = c->order++;
@@ -24,18 +14,18 @@ static void schedule(struct cluster *c, struct cluster_event e)
 }
 
 /* An event of the node's own: a process, a clock. */
-static void soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
+void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
 {
-    schedule(c, (struct cluster_event){ .kind = TO_AGENT,
-                                        .at_ms = c->now_ms + after_ms,
-                                        .node = node,
-                                        .life = c->node[node].life,
-                                        .event = event });
+    cluster_schedule(c, (struct cluster_event){ .kind = TO_AGENT,
+                                                .at_ms = c->now_ms + after_ms,
+                                                .node = node,
+                                                .life = c->node[node].life,
+                                                .event = event });
 }
 
 static void befall(struct cluster *c, enum kind kind, int node, uint64_t at_ms)
 {
-    schedule(c, (struct cluster_event){ .kind = kind, .at_ms = at_ms, .node = node });
+    cluster_schedule(c, (struct cluster_event){ .kind = kind, .at_ms = at_ms, .node = node });
 }
 
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms)
@@ -58,19 +48,7 @@ void cluster_lose_store(struct cluster *c, uint64_t at_ms)
     befall(c, STORE_GONE, 0, at_ms);
 }
 
-/* --- what the rendezvous tells -------------------------------------------------------------------------- */
-
-static int index_of(const struct cluster *c, uint64_t id)
-{
-    for (int i = 0; i < c->n; i++)
-        if (c->node[i].id == id)
-            return i;
-    cr_assert_fail("a connection that nobody has");
-    return -1;
-}
-
-static void say(struct cluster *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct cluster *c, const char *fmt, ...)
+void cluster_say(struct cluster *c, const char *fmt, ...)
 {
     char text[128];
     va_list ap;
@@ -80,159 +58,13 @@ static void say(struct cluster *c, const char *fmt, ...)
     buf_printf(&c->trace, "[%6llu] %s\n", (unsigned long long)c->now_ms, text);
 }
 
-static int code_of(const struct rdzv_cause *cause)
-{
-    struct cause copy = { .exit_code = cause->exit_code, .signal = cause->signal, .error = cause->error };
-    snprintf(copy.why, sizeof(copy.why), "%s", rdzv_why_word(cause->why));
-    return cause_code(&copy);
-}
-
-/* Its words are read when they arrive; what they point to lives only now. */
-static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
-{
-    struct cluster *c = user;
-    const int i = index_of(c, id);
-    struct cluster_event e = {
-        .kind = FROM_STORE, .at_ms = c->now_ms + DELAY_MS, .node = i, .round = t->round
-    };
-    switch (t->kind) {
-    case RDZV_TELL_ROUND:
-        e.round = t->world->round;
-        e.event = (struct agent_event){ .type = AGENT_START, .attempt = (int)t->world->attempt };
-        e.word = (int)t->node_rank;
-        break;
-    case RDZV_TELL_STOP:
-        e.event = (struct agent_event){ .type = AGENT_TOLD_TO_STOP,
-                                        .exit_code = t->cause != NULL ? code_of(t->cause) : 0,
-                                        .signal = t->cause != NULL ? t->cause->node_rank : -1 };
-        e.word = (int)t->why;
-        break;
-    case RDZV_TELL_VERDICT:
-        e.event = (struct agent_event){ .type = AGENT_VERDICT,
-                                        .verdict = { .restart = t->restart,
-                                                     .backoff_ms = t->backoff_ms,
-                                                     .exit_first = t->exit.first,
-                                                     .exit_max = t->exit.max,
-                                                     .exit_rank0 = t->exit.rank0 } };
-        break;
-    case RDZV_TELL_WAITING:
-        return;
-    }
-    schedule(c, e);
-}
-
-/* Nothing of an older round may run on a node that is in the new one. */
-static bool begin(void *user, const struct rdzv_round *world)
-{
-    struct cluster *c = user;
-    uint32_t next_rank = 0;
-    for (uint32_t i = 0; i < world->nnodes; i++) {
-        const struct cluster_node *node = &c->node[index_of(c, world->seats[i].node)];
-        cr_assert_eq(world->seats[i].node_rank, i);
-        cr_assert_eq(world->seats[i].first_rank, next_rank, "ranks are not dense");
-        cr_assert_not(node->running, "a worker of an older round runs on a node of the new one");
-        next_rank += world->seats[i].nproc;
-    }
-    cr_assert_eq(next_rank, world->world_size);
-    c->rounds = world->round;
-    say(c, "-- round %u of %u nodes", world->round, world->nnodes);
-    return true;
-}
-
-static int64_t progress(void *user)
-{
-    (void)user;
-    return -1;
-}
-
-static void drop(void *user, uint64_t id, const char *why)
-{
-    struct cluster *c = user;
-    (void)why;
-    say(c, "-- n%d is dropped", index_of(c, id));
-    schedule(c, (struct cluster_event){ .kind = FROM_STORE,
-                                        .at_ms = c->now_ms + DELAY_MS,
-                                        .node = index_of(c, id),
-                                        .event = { .type = AGENT_STORE_LOST } });
-}
-
-/* --- what agents say ------------------------------------------------------------------------------------ */
-
 static void to_store(struct cluster *c, int i, enum word word)
 {
-    schedule(c, (struct cluster_event){ .kind = TO_STORE,
-                                        .at_ms = c->now_ms + DELAY_MS,
-                                        .node = i,
-                                        .round = c->node[i].round,
-                                        .word = word });
-}
-
-static void join(struct cluster *c, int i)
-{
-    char host[8], instance[64];
-    struct rdzv_refusal refusal;
-    struct rdzv_join j = c->join;
-    snprintf(host, sizeof(host), "n%d", i);
-    snprintf(instance, sizeof(instance), "%s", c->node[i].joined ? rdzv_instance(c->rdzv) : "");
-    j.host = host;
-    j.node_rank = j.elastic ? -1 : i;
-    j.instance = instance;
-    j.pid = 100 + i;
-    if (rdzv_join(c->rdzv, c->node[i].id, &j, c->now_ms, &refusal) == RDZV_WELCOME) {
-        c->node[i].joined = true;
-        rdzv_settle(c->rdzv, c->now_ms);
-    } else {
-        say(c, "n%d is refused: %s", i, rdzv_refused_code(refusal.code));
-        soon(c, i, DELAY_MS, (struct agent_event){ .type = AGENT_NOT_READY });
-    }
-}
-
-static struct rdzv_failure failure_of(const struct cluster_node *node)
-{
-    const struct agent_worker *w = agent_worker(node->agent, 0);
-    return (struct rdzv_failure){ .rank = node->node_rank,
-                                  .pid = w->pid,
-                                  .exit_code = w->exit_code,
-                                  .signal = w->signal,
-                                  .words = "it failed",
-                                  .log = "" };
-}
-
-/* A word arrives. */
-static void hear(struct cluster *c, const struct cluster_event *e)
-{
-    struct cluster_node *node = &c->node[e->node];
-    const struct rdzv_failure failure = failure_of(node);
-    const struct rdzv_stopped how = { .max_code = agent_max_code(node->agent),
-                                      .has_rank0 = node->node_rank == 0 && agent_rank0_code(node->agent) >= 0,
-                                      .rank0_code = agent_rank0_code(node->agent) };
-    if (node->cut || node->dead || c->store_lost)
-        return;
-    if (e->word != W_BEAT)
-        say(c, "n%d > %s", e->node, words[e->word]);
-    switch ((enum word)e->word) {
-    case W_JOIN:
-        join(c, e->node);
-        break;
-    case W_FAILED:
-        rdzv_failed(c->rdzv, node->id, e->round, &failure, c->now_ms);
-        break;
-    case W_CAUSE:
-        rdzv_explain(c->rdzv, node->id, e->round, &failure, c->now_ms);
-        break;
-    case W_DONE:
-        rdzv_done(c->rdzv, node->id, e->round, c->now_ms);
-        break;
-    case W_STOPPED:
-        rdzv_stopped(c->rdzv, node->id, e->round, &how, c->now_ms);
-        break;
-    case W_LEAVE:
-        rdzv_leave(c->rdzv, node->id, agent_stop_signal(node->agent), "the user", c->now_ms);
-        break;
-    case W_BEAT:
-        break;
-    }
-    rdzv_heard(c->rdzv, node->id, c->now_ms);
+    cluster_schedule(c, (struct cluster_event){ .kind = TO_STORE,
+                                                .at_ms = c->now_ms + DELAY_MS,
+                                                .node = i,
+                                                .round = c->node[i].round,
+                                                .word = word });
 }
 
 /* --- what wishes do ------------------------------------------------------------------------------------- */
@@ -247,10 +79,11 @@ static void spawn(struct cluster *c, int i)
     node->running = true;
     node->worker_round = node->round;
     node->life++;
-    soon(c, i, 0, (struct agent_event){ .type = AGENT_SPAWNED, .pid = 1000 + i });
+    cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_SPAWNED, .pid = 1000 + i });
     if (w->lives_ms != UINT64_MAX)
-        soon(c, i, w->lives_ms > 0 ? w->lives_ms : 1000,
-             (struct agent_event){ .type = AGENT_EXITED, .exit_code = w->exit_code, .unasked = true });
+        cluster_soon(
+            c, i, w->lives_ms > 0 ? w->lives_ms : 1000,
+            (struct agent_event){ .type = AGENT_EXITED, .exit_code = w->exit_code, .unasked = true });
 }
 
 static void signal_worker(struct cluster *c, int i, int sig)
@@ -260,8 +93,8 @@ static void signal_worker(struct cluster *c, int i, int sig)
     const struct cluster_worker *w =
         &node->worker[attempt < CLUSTER_ATTEMPTS ? attempt : CLUSTER_ATTEMPTS - 1];
     if (sig != SIGCONT)
-        soon(c, i, sig == SIGKILL ? 0 : w->slow_ms,
-             (struct agent_event){ .type = AGENT_EXITED, .signal = sig });
+        cluster_soon(c, i, sig == SIGKILL ? 0 : w->slow_ms,
+                     (struct agent_event){ .type = AGENT_EXITED, .signal = sig });
 }
 
 static void finish(struct cluster *c, int i, int exit_code)
@@ -271,7 +104,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->done = true;
     node->exit_code = exit_code;
     node->ended_ms = c->now_ms;
-    say(c, "n%d exits with %d", i, exit_code);
+    cluster_say(c, "n%d exits with %d", i, exit_code);
     if (!node->cut && !c->store_lost) /* its connection closes with it */
         rdzv_lost(c->rdzv, node->id, "it has ended", c->now_ms);
 }
@@ -287,10 +120,10 @@ static void carry_out(struct cluster *c, int i, const struct agent_wish *wish)
         break;
     case WISH_SIGNAL_REST:
         if (!c->node[i].running)
-            soon(c, i, 0, (struct agent_event){ .type = AGENT_ALONE });
+            cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_ALONE });
         break;
     case WISH_DRAIN:
-        soon(c, i, 0, (struct agent_event){ .type = AGENT_DRAINED });
+        cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_DRAINED });
         break;
     case WISH_TELL_FAILED:
         to_store(c, i, W_FAILED);
@@ -343,14 +176,14 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
     if (e->event.type == AGENT_START) {
         node->round = e->round;
         node->node_rank = e->word;
-        say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
+        cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_TOLD_TO_STOP) {
-        say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
+        cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
         if (e->event.signal == node->node_rank) /* its own doing, it knows */
             return;
     } else if (e->event.type == AGENT_VERDICT) {
         node->judged = !e->event.verdict.restart;
-        say(c, "n%d < %s", e->node, node->judged ? "finish" : "restart");
+        cluster_say(c, "n%d < %s", e->node, node->judged ? "finish" : "restart");
     }
     feed(c, e->node, e->event);
 }
@@ -363,7 +196,7 @@ static void die(struct cluster *c, int i)
         return;
     node->dead = true;
     node->running = false;
-    say(c, "n%d is killed", i);
+    cluster_say(c, "n%d is killed", i);
     if (!node->cut && !c->store_lost)
         rdzv_lost(c->rdzv, node->id, "its connection is gone", c->now_ms);
 }
@@ -375,16 +208,16 @@ static void cut(struct cluster *c, int i)
     if (node->done || node->dead || node->cut)
         return;
     node->cut = true;
-    say(c, "n%d is cut off", i);
-    soon(c, i, 3 * BEAT_MS, (struct agent_event){ .type = AGENT_STORE_LOST });
+    cluster_say(c, "n%d is cut off", i);
+    cluster_soon(c, i, 3 * BEAT_MS, (struct agent_event){ .type = AGENT_STORE_LOST });
 }
 
 static void lose_store(struct cluster *c)
 {
     c->store_lost = true;
-    say(c, "the store is gone");
+    cluster_say(c, "the store is gone");
     for (int i = 0; i < c->n; i++)
-        soon(c, i, DELAY_MS, (struct agent_event){ .type = AGENT_STORE_LOST });
+        cluster_soon(c, i, DELAY_MS, (struct agent_event){ .type = AGENT_STORE_LOST });
 }
 
 static void own_event(struct cluster *c, const struct cluster_event *e)
@@ -403,7 +236,7 @@ static void beat(struct cluster *c, int i)
     if (c->node[i].done || c->node[i].dead || c->store_lost)
         return;
     to_store(c, i, W_BEAT);
-    schedule(c, (struct cluster_event){ .kind = BEAT, .at_ms = c->now_ms + BEAT_MS, .node = i });
+    cluster_schedule(c, (struct cluster_event){ .kind = BEAT, .at_ms = c->now_ms + BEAT_MS, .node = i });
 }
 
 static void happen(struct cluster *c, const struct cluster_event *e)
@@ -413,7 +246,7 @@ static void happen(struct cluster *c, const struct cluster_event *e)
         own_event(c, e);
         break;
     case TO_STORE:
-        hear(c, e);
+        cluster_hear(c, e);
         break;
     case FROM_STORE:
         arrive(c, e);
@@ -423,7 +256,7 @@ static void happen(struct cluster *c, const struct cluster_event *e)
         break;
     case USER_STOPS:
         if (!c->node[e->node].done && !c->node[e->node].dead)
-            say(c, "the user stops n%d", e->node);
+            cluster_say(c, "the user stops n%d", e->node);
         feed(c, e->node, (struct agent_event){ .type = AGENT_STOP, .signal = SIGINT });
         break;
     case KILLED:
@@ -501,9 +334,7 @@ void cluster_init(struct cluster *c, int n, uint32_t max_restarts)
     const struct agent_options options = {
         .nproc = 1, .grace_ms = 5000, .doubt_ms = 4000, .linger_ms = 300000, .max_restarts = (int)max_restarts
     };
-    const struct rdzv_env env = {
-        .user = c, .tell = tell, .begin = begin, .progress = progress, .drop = drop
-    };
+    const struct rdzv_env env = cluster_env(c);
     memset(c, 0, sizeof(*c));
     c->n = n;
     c->quota = (struct quota){ .max = 1 << 24 };
@@ -528,9 +359,10 @@ void cluster_init(struct cluster *c, int n, uint32_t max_restarts)
         c->node[i].id = (uint64_t)i + 1;
         c->node[i].agent = agent_new(&options);
         cr_assert_not_null(c->node[i].agent);
-        schedule(c,
-                 (struct cluster_event){ .kind = TO_STORE, .at_ms = (uint64_t)i, .node = i, .word = W_JOIN });
-        schedule(c, (struct cluster_event){ .kind = BEAT, .at_ms = BEAT_MS + (uint64_t)i, .node = i });
+        cluster_schedule(
+            c, (struct cluster_event){ .kind = TO_STORE, .at_ms = (uint64_t)i, .node = i, .word = W_JOIN });
+        cluster_schedule(c,
+                         (struct cluster_event){ .kind = BEAT, .at_ms = BEAT_MS + (uint64_t)i, .node = i });
     }
 }
 

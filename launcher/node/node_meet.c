@@ -75,16 +75,25 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
 /* Several lines: the first is the error, the rest its explanation. */
-static void give_up(struct node *n, const char *words)
+/* A report has a line for its code; a sentence gets it behind. */
+static void give_up_with(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
-    log_error("%.*s", (int)len, words);
+    if (code == NULL || strstr(words, code) != NULL)
+        log_error("%.*s", (int)len, words);
+    else
+        log_error("%.*s [%s]", (int)len, words, code);
     while (words[len] != '\0') {
         words += len + 1;
         len = strcspn(words, "\n");
         log_info("%.*s", (int)len, words);
     }
     node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+static void give_up(struct node *n, const char *words)
+{
+    give_up_with(n, NULL, words);
 }
 
 static void on_found(void *user, const struct join_dial_found *found)
@@ -101,8 +110,7 @@ static void on_found(void *user, const struct join_dial_found *found)
 
 static void on_failed(void *user, const char *code, const char *words)
 {
-    (void)code;
-    give_up(user, words);
+    give_up_with(user, code, words);
 }
 
 static void on_say(void *user, const char *words)
@@ -139,7 +147,7 @@ static void on_place(void *user, const struct store_place *place)
     struct node *n = user;
     struct ddp_err err;
     n->store = place->server;
-    snprintf(n->port_note, sizeof(n->port_note), "%s", place->note);
+    on_say(n, place->note); /* now: the others may never come */
     const ddp_status status =
         n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)

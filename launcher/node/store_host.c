@@ -102,7 +102,8 @@ static void join(const struct store_host_options *o, const struct hosting *decid
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
     snprintf(place.host, sizeof(place.host), "%s", o->plan->meeting.host);
-    snprintf(place.report_note, sizeof(place.report_note), "%s", decided->words);
+    snprintf(decided->code != NULL ? place.note : place.report_note, sizeof(place.note), "%s",
+             decided->words);
     o->found(o->user, &place);
 }
 

@@ -158,10 +158,13 @@ static void join(const struct hosting_facts *f, struct hosting *out)
         f->resolved[0], f->here, own);
 }
 
+/* Its address is the same on every machine: whoever dials it meets himself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
     struct finding finding;
+    if (f->meeting->nnodes_max == 1 || !is_bridge(which->interface))
+        return;
     finding_make(&finding, FINDING_BRIDGE_ADDRESS, address, "interface", which->interface, "host", f->here,
                  "such", such_as(f), NULL);
     say(out, &finding);
@@ -173,8 +176,7 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
 {
     const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
     host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
-    if (f->meeting->nnodes_max > 1 && is_bridge(which->interface))
-        warn_of_bridge(f, address, which, out);
+    warn_of_bridge(f, address, which, out);
 }
 
 /* Nodes above 0 look for the store elsewhere; a loopback address is hardly what they mean. */
@@ -198,9 +200,11 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
     const char *address = ours(f, &which);
     const bool forced = m->host_store == HOST_STORE_YES;
     *out = (struct hosting){ .here = address != NULL && !(is_loopback(address) && is_another_node(m)) };
-    if (!is_candidate(m))
+    if (!is_candidate(m)) {
         join(f, out);
-    else if (forced && (address == NULL || is_deaf(f, address)))
+        if (address != NULL)
+            warn_of_bridge(f, address, which, out);
+    } else if (forced && (address == NULL || is_deaf(f, address)))
         host_on(f, out, HOSTING_HOST, "");
     else if (address != NULL && is_deaf(f, address))
         refuse_loopback(f, address, out);

@@ -98,4 +98,6 @@ Test(hosting, a_bridges_address_is_warned_of)
     cr_assert_eq(decide(MEETING(.host = "172.17.0.1"), "172.17.0.1", NULL), HOSTING_HOST);
     cr_assert_str_eq(out.code, "BRIDGE_ADDRESS");
     cr_assert(strstr(out.words, "172.17.0.1 is the address of docker0 on n0") != NULL, "%s", out.words);
+    cr_assert_eq(decide(MEETING(.host = "172.17.0.1", .node_rank = 1), "172.17.0.1", NULL), HOSTING_JOIN);
+    cr_assert_str_eq(out.code, "BRIDGE_ADDRESS");
 }

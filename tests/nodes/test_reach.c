@@ -1,0 +1,214 @@
+/* A node that does not reach the store: it names the reason, with its code, long before the time-out, and the node that
+ * waits for it says who is missing. The time-out names its knob. */
+#include "scene.h"
+
+TestSuite(reach, .timeout = 120);
+
+/* A verdict that stands is told in full after 8 s. */
+#define SHORT "--timeout=13 "
+
+#define MISSING "node rank 1"
+
+/* Node 1 alone meets the fault; both give up in the end. */
+#define GIVES_UP(...)                                              \
+    {                                                              \
+        { .exit = 125, .says = MISSING, .ends = "--timeout" },     \
+        {                                                          \
+            .exit = 125, .ends = "gives up|--timeout", __VA_ARGS__ \
+        }                                                          \
+    }
+
+static void drop(struct play *play)
+{
+    host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
+}
+
+SCENE(reach, packets_that_are_dropped, .options = SHORT, .before = drop, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "node 0's store at 10.9.0.1:29500|no connection within|CONNECT_DROPPED"))
+
+static void drop_answers(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in tcp sport 29500 drop");
+}
+
+SCENE(reach, answers_that_are_dropped, .options = SHORT, .before = drop_answers, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_DROPPED"))
+
+static void reject(struct play *play)
+{
+    host_rules(&play->net->host[0],
+               "add rule inet f in iifname eth0 tcp dport 29500 reject with icmpx type admin-prohibited");
+}
+
+SCENE(reach, packets_that_are_rejected, .options = SHORT, .before = reject, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REJECTED"))
+
+static void reset(struct play *play)
+{
+    host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 reject with tcp reset");
+}
+
+SCENE(reach, connections_that_are_refused, .options = SHORT, .before = reset, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REFUSED"))
+
+SCENE(reach, a_master_that_was_never_started, .options = SHORT, .within_ms = CONNECTIONS,
+      .node = { { .exit = ABSENT },
+                { .exit = 125, .says = "10.9.0.1:29500|CONNECT_REFUSED", .ends = "gives up|--timeout" } })
+
+static void unroute(struct play *play)
+{
+    host_sh(&play->net->host[1], "ip route add unreachable 10.9.0.1/32");
+}
+
+SCENE(reach, a_route_that_says_no, .options = SHORT, .before = unroute, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1|ROUTE_UNREACHABLE"))
+
+static void prohibit(struct play *play)
+{
+    host_sh(&play->net->host[1], "ip route add prohibit 10.9.0.1/32");
+}
+
+SCENE(reach, a_route_that_prohibits, .options = SHORT, .before = prohibit, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1|ROUTE_PROHIBITED"))
+
+static void lose_route(struct play *play)
+{
+    host_sh(&play->net->host[1], "ip link set eth0 down");
+}
+
+SCENE(reach, no_route_at_all, .options = SHORT, .before = lose_route, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1|NO_ROUTE"))
+
+static void unplug_master(struct play *play)
+{
+    host_cable(play->net, 0, false);
+}
+
+SCENE(reach, a_machine_that_is_not_there, .options = SHORT, .before = unplug_master, .within_ms = CONNECTIONS,
+      .node = GIVES_UP(.says = "10.9.0.1|HOST_SILENT"))
+
+/* --- names ----------------------------------------------------------------------------------------------- */
+
+SCENE(reach, a_master_whose_name_is_unknown, .elastic = true,
+      .options = "--nnodes=2 --master_addr=not-in-dns-xyz --timeout=13", .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .exit = ENDED, .ends = "not-in-dns-xyz" },
+                { .options = "--node_rank=1",
+                  .exit = 125,
+                  .says = "not-in-dns-xyz|NAME_UNKNOWN",
+                  .ends = "gives up|--timeout" } })
+
+static void loopback_name(struct play *play)
+{
+    host_names(&play->net->host[1], "127.0.0.1 localhost\n127.0.1.1 node0\n");
+}
+
+SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
+      .options = "--nnodes=2 --master_addr=node0 --timeout=13", .before = loopback_name,
+      .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
+                { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
+
+/* F17: the name comes after a while, as a pod's does; then the job runs. */
+static void forget_name(struct play *play)
+{
+    host_names(&play->net->host[1], "127.0.0.1 localhost\n");
+}
+
+static void learn_name(struct play *play)
+{
+    host_names(&play->net->host[1], "127.0.0.1 localhost\n10.9.0.1 master-0\n");
+}
+
+static void know_master(struct play *play)
+{
+    host_names(&play->net->host[0], "127.0.0.1 localhost\n10.9.0.1 master-0 node0\n");
+    forget_name(play);
+}
+
+SCENE(reach, a_name_that_comes_late, .elastic = true, .options = "--nnodes=2 --master_addr=master-0",
+      .before = know_master, .program = "worker say:up", .after = learn_name, .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .prints = "[1] up" },
+                { .options = "--node_rank=1",
+                  .says = "node1 does not find the name 'master-0'",
+                  .prints = "[3] up" } })
+
+/* --- others on the port ---------------------------------------------------------------------------------- */
+
+/* A server of one line; it shows nothing of ours. */
+static void listen_with(struct play *play, const char *python)
+{
+    const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
+    play->other = host_start(&play->net->host[0], argv, &(struct run_options){ .timeout_ms = 100000 });
+    cr_assert(run_until_output(play->other, "listening", 20000));
+}
+
+#define SERVER(body)                               \
+    "import socket,time\n"                         \
+    "s=socket.create_server(('10.9.0.1',29500))\n" \
+    "print('listening',flush=True)\n"              \
+    "kept=[]\n"                                    \
+    "while True:\n"                                \
+    " c=s.accept()[0]\n" body
+
+static void web_server(struct play *play)
+{
+    listen_with(play, SERVER(" c.recv(999)\n c.send(b'HTTP/1.1 400 Bad Request\\r\\n\\r\\n')\n c.close()\n"));
+}
+
+static void mute_server(struct play *play)
+{
+    listen_with(play, SERVER(" kept.append(c)\n"));
+}
+
+static void closing_server(struct play *play)
+{
+    listen_with(play, SERVER(" c.recv(999)\n c.close()\n"));
+}
+
+#define ONLY_1(...)                  \
+    {                                \
+        { .exit = ABSENT },          \
+        {                            \
+            .exit = 125, __VA_ARGS__ \
+        }                            \
+    }
+
+SCENE(reach, a_web_server_on_the_port, .options = SHORT, .before = web_server, .within_ms = CONNECTIONS,
+      .node = ONLY_1(.says = "10.9.0.1:29500|HTTP|PORT_IS_HTTP"))
+
+SCENE(reach, a_service_that_says_nothing, .options = SHORT, .before = mute_server, .within_ms = CONNECTIONS,
+      .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_UNANSWERED"))
+
+SCENE(reach, a_proxy_that_closes, .options = SHORT, .before = closing_server, .within_ms = CONNECTIONS,
+      .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CUT"))
+
+/* F01: node 0 names who has its port, at once. */
+SCENE(reach, a_port_that_is_taken, .options = SHORT, .before = mute_server, .within_ms = EXITS,
+      .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE" }, { .exit = ABSENT } })
+
+/* F25: the endpoint is an address that no node has. */
+SCENE(reach, an_address_that_nobody_has, .elastic = true,
+      .options = "--nnodes=2 --master_addr=10.9.0.77 --timeout=13", .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .exit = 125, .says = "10.9.0.77|NOBODY_SERVES" },
+                { .options = "--node_rank=1",
+                  .exit = 125,
+                  .says = "10.9.0.77|HOST_SILENT",
+                  .ends = "gives up|--timeout" } })
+
+/* F11: docker0's address, which every machine has, given as the way between them. */
+static void add_bridges(struct play *play)
+{
+    for (int i = 0; i < 2; i++)
+        host_sh(&play->net->host[i], "ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev "
+                                     "docker0 && ip link set docker0 up");
+}
+
+SCENE(reach, an_address_that_every_machine_has, .elastic = true,
+      .options = "--nnodes=2 --master_addr=172.17.0.1 --timeout=13", .before = add_bridges,
+      .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0",
+                  .exit = 125,
+                  .says = "172.17.0.1 is the address of docker0 on node0|BRIDGE_ADDRESS" },
+                { .options = "--node_rank=1",
+                  .exit = 125,
+                  .says = "172.17.0.1 is the address of docker0 on node1|BRIDGE_ADDRESS" } })

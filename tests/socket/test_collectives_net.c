@@ -254,7 +254,9 @@ Test(collectives_net, a_death_on_another_host_is_told_to_all, .timeout = 30)
 Test(collectives_net, a_death_is_told_to_ranks_alone_on_their_hosts, .timeout = 30)
 {
     struct ranks run = run_on("abcd", die);
-    expect_told(&run, 2, DDP_ERR_PEER_LOST, (const char *const[]){ "rank 2 (pid ", "has ended", NULL });
+    expect_told(
+        &run, 2, DDP_ERR_PEER_LOST,
+        (const char *const[]){ "rank 2 (pid ", "has ended", "in all_reduce #3 (f32 x 100000, sum)", NULL });
     ranks_free(&run);
 }
 

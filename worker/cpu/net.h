@@ -55,7 +55,7 @@ enum { NET_GRACE_MS = 300 };
 
 /* The head of `call` on the first `lanes` lanes. */
 void net_begin(struct net *net, const struct call *call, int lanes);
-ddp_status net_wait(struct net *net, const struct call *call, struct ddp_err *err);
+ddp_status net_wait(struct net *net, struct ddp_err *err);
 
 /* Connect all links. */
 ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err);

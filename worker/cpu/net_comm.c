@@ -32,10 +32,10 @@ void net_begin(struct net *net, const struct call *call, int lanes)
 
 /* A rank of this host that is missing is found by the barrier; so a wait for another host lets the barriers over
  * there speak first. */
-ddp_status net_wait(struct net *net, const struct call *call, struct ddp_err *err)
+ddp_status net_wait(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = NET_GRACE_MS;
-    return net_finish(&net->links, &net->cpu->barrier, call, net->cpu->seq, err);
+    return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
 /* --- what a barrier asks -------------------------------------------------------------------------------- */

@@ -117,9 +117,12 @@ static void advance(struct net_queue *q, size_t n)
 static ddp_status lost(const struct net_links *links, const struct net_link *link, const char *how,
                        struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_PEER_LOST,
-                    "rank %d (pid %d on %s) has ended or given up: its connection with rank %d (%s) %s",
-                    link->rank, link->pid, link->name, links->rank, link->where, how);
+    char text[CALL_TEXT];
+    return ddp_fail(
+        err, DDP_ERR_PEER_LOST,
+        "rank %d (pid %d on %s) has ended or given up while rank %d waited in %s: their connection (%s) %s",
+        link->rank, link->pid, link->name, links->rank, call_text(text, &links->call, links->seq),
+        link->where, how);
 }
 
 /* One system call on one queue. 1 = something moved, 0 = nothing can now, -1 = the connection is over (*err). */
@@ -196,8 +199,7 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, const struct call *call,
-                           uint64_t seq, struct ddp_err *err)
+static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
     char list[640] = "", text[CALL_TEXT];
@@ -216,23 +218,22 @@ static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, c
                                   : "has sent a part only");
     }
     return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %u ms in %s for other hosts: %s%s", links->rank,
-                    timeout_ms, call_text(text, call, seq), list, waits > LISTED ? ", and others" : "");
+                    timeout_ms, call_text(text, &links->call, links->seq), list,
+                    waits > LISTED ? ", and others" : "");
 }
 
 /* In slices, because a rank of this host that gives up cannot wake us out of poll. */
-static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
-                            uint64_t seq, struct ddp_err *err)
+static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;
     if (!barrier_has_time(barrier, &slice_ms))
-        return too_late(links, barrier->timeout_ms, call, seq, err);
+        return too_late(links, barrier->timeout_ms, err);
     if (poll(links->polls, (nfds_t)links->count, (int)slice_ms) > 0)
         return DDP_OK;
     return barrier_check(barrier, err);
 }
 
-ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
-                      uint64_t seq, struct ddp_err *err)
+ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     for (int yields = 0;; yields++) {
         int64_t moved = links->moved;
@@ -243,7 +244,7 @@ ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, cons
             yields = 0;
         if (yields < YIELDS)
             sched_yield();
-        else if ((status = wait_once(links, barrier, call, seq, err)) != DDP_OK)
+        else if ((status = wait_once(links, barrier, err)) != DDP_OK)
             return status;
     }
 }

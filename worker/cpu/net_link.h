@@ -37,7 +37,9 @@ struct net_link {
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;             /* our own, in the world */
+    int rank;         /* our own, in the world */
+    struct call call; /* in progress, and its number: for words */
+    uint64_t seq;
     struct pollfd *polls; /* as many */
     struct iovec *room;   /* behind all queues */
     int64_t moved;        /* bytes, ever: did a wait bring anything? */
@@ -62,10 +64,8 @@ void net_link_receive(struct net_link *link, void *to, size_t n);
 /* Move what can be moved at once. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. Looks after the ranks of this host by `barrier`, whose clock it uses. `call` is for
- * words. */
-ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, const struct call *call,
-                      uint64_t seq, struct ddp_err *err);
+/* Wait until all queues are empty. Looks after the ranks of this host by `barrier`, whose clock it uses. */
+ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
 /* Has a peer closed its end? Never waits. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);

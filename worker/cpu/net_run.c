@@ -49,7 +49,7 @@ static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err
     if (is_on(c, c->take, turn, &take))
         net_take(c, &take);
     if (status == DDP_OK)
-        status = net_wait(c->net, c->call, err);
+        status = net_wait(c->net, err);
     if (status == DDP_OK && has_first)
         net_end_first(c, &first);
     return status;
@@ -133,6 +133,8 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
     struct net_call c = { .net = net, .call = call };
 
     net->leaving = call->kind == CALL_FINALIZE;
+    net->links.call = *call;
+    net->links.seq = net->cpu->seq;
     c.way = net_way_of(&net->layout, call, net->slot_bytes, net->area_bytes);
     c.steps = net_steps(&c.way);
     if (c.steps > 0)
@@ -146,7 +148,7 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
 ddp_status net_meet(struct net *net, const struct call *call, struct ddp_err *err)
 {
     net_begin(net, call, 1);
-    ddp_status status = net_wait(net, call, err);
+    ddp_status status = net_wait(net, err);
     if (status != DDP_OK)
         return status;
     net->cpu->barrier.slack_ms = 2 * NET_GRACE_MS;

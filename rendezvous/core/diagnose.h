@@ -61,6 +61,9 @@ struct diagnosis {
     struct finding list[DIAGNOSIS_MAX];
 };
 
+/* Only the findings of this code stay; false when there are none. */
+bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
+
 /* Overwrites `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);
 

@@ -47,6 +47,16 @@ static struct finding *take_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
+bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->list[i].code == code)
+            d->list[kept++] = d->list[i];
+    d->n = kept;
+    return kept > 0;
+}
+
 /* One more finding, if there is room for it: the pairs of finding_make follow. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \

@@ -15,6 +15,14 @@
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 
+static bool is_even(const struct rdzv_round *world)
+{
+    for (uint32_t i = 1; i < world->nnodes; i++)
+        if (world->seats[i].nproc != world->seats[0].nproc)
+            return false;
+    return true;
+}
+
 /* The ranks' places are told by worker_started, as they come to life. */
 static bool begin(void *user, const struct rdzv_round *world)
 {
@@ -27,6 +35,8 @@ static bool begin(void *user, const struct rdzv_round *world)
     }
     free(job->round_nodes);
     job->round_nodes = nodes;
+    if (!is_even(world))
+        job_watch_round(job);
     job->agreed = 0;
     return true;
 }

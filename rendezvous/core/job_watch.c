@@ -62,6 +62,17 @@ static void tell(struct job *job, const struct snapshot *s, const struct diagnos
     cJSON_Delete(o);
 }
 
+static void tell_line(struct job *job, const struct diagnosis *d)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "findings");
+    cJSON_AddFalseToObject(o, "final");
+    cJSON_AddStringToObject(o, "text", d->list[0].sentence);
+    cJSON_AddItemToObject(o, "findings", screen_findings_json(d));
+    push_to_nodes(job, o);
+    cJSON_Delete(o);
+}
+
 /* Memory that is short leaves the user with the verdict alone. */
 static void look(struct job *job, bool is_final)
 {
@@ -81,6 +92,21 @@ static void look(struct job *job, bool is_final)
     free(d);
 }
 
+/* It is legal, and seldom meant: one line, no screen. */
+static void compare_nodes(struct job *job)
+{
+    struct job_look l;
+    struct diagnosis *d = malloc(sizeof(*d));
+    job->watch.compares = false;
+    if (d != NULL && job_look(job, &l)) {
+        diagnose_job(&l.snapshot, d);
+        if (diagnosis_keep(d, FINDING_NPROC_UNEVEN))
+            tell_line(job, d);
+        job_look_free(&l);
+    }
+    free(d);
+}
+
 /* --- when ----------------------------------------------------------------------------------------------- */
 
 static bool is_gathering(const struct rdzv_facts *facts)
@@ -93,6 +119,8 @@ uint64_t job_watch_deadline(const struct job *job)
     struct rdzv_facts facts;
     if (job->rdzv == NULL)
         return UINT64_MAX;
+    if (job->watch.compares)
+        return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts))
         return UINT64_MAX;
@@ -113,6 +141,8 @@ void job_watch_tick(struct job *job)
     const uint64_t now_ms = job->hub->now_ms;
     if (job->rdzv == NULL)
         return;
+    if (w->compares)
+        compare_nodes(job);
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts)) {
         w->waits = false;
@@ -124,6 +154,11 @@ void job_watch_tick(struct job *job)
         return;
     w->look_ms = now_ms + LOOK_MS;
     look(job, is_final);
+}
+
+void job_watch_round(struct job *job)
+{
+    job->watch.compares = true;
 }
 
 void job_watch_hurry(struct job *job)

@@ -11,7 +11,8 @@
 enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
-static cJSON *told; /* the last push "findings" that expect_told has seen */
+static int more_workers; /* of the next node that joins, than 2 */
+static cJSON *told;      /* the last push "findings" that expect_told has seen */
 
 static void set_up(void)
 {
@@ -45,9 +46,9 @@ static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, c
     snprintf(
         json, sizeof(json),
         "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"boot_id\":\"b-%s\","
-        "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":2,"
+        "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%d,"
         "\"addr\":\"10.0.0.%d\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
-        host, host, 100 + n, nnodes, nnodes, node_rank, n + 1, more);
+        host, host, 100 + n, nnodes, nnodes, node_rank, 2 + more_workers, n + 1, more);
     sim_say(&sim, conn, json);
 }
 
@@ -252,6 +253,19 @@ Test(findings_sim, a_notice_of_an_unknown_kind_is_passed_over)
     sim_say(&sim, N0, "{\"op\":\"notice\",\"code\":\"OF_TOMORROW\",\"subject\":\"x\",\"sentence\":\"y\"}");
     live_until(1000);
     expect_silence(N0);
+}
+
+Test(findings_sim, different_numbers_of_workers_are_told_in_one_line_when_the_round_begins)
+{
+    more_workers = 3;
+    join(N0, 0, 2, "");
+    more_workers = 0;
+    join(N1, 1, 2, "");
+    live_until(2000);
+    expect_told(N0, "NPROC_UNEVEN", "node 0 (n0, pid 100)");
+    expect_told(N1, "NPROC_UNEVEN", "node 0 (n0, pid 100)");
+    cr_assert_str_eq(text_of(told, "text"),
+                     "node 0 (n0, pid 100) brings 5 workers and node 1 (n1, pid 101) 2; together 7");
 }
 
 /* --- at any moment -------------------------------------------------------------------------------------- */

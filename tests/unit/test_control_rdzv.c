@@ -145,7 +145,7 @@ Test(control_rdzv, who_is_refused_hears_a_code_and_what_to_do)
 {
     join(N0, 0, 2, "");
     const char *answer = join(N1, 0, 2, "");
-    expect_in(answer, "\"code\":\"NODE_RANK_TAKEN\"");
+    expect_in(answer, "\"code\":\"LAUNCHED_TWICE\"");
     expect_in(answer, "\"advice\":\"");
     expect_in(answer, "\"ok\":false");
     expect_in(join(N2, 1, 3, ""), "\"code\":\"NNODES_DIFFERS\"");

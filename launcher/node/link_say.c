@@ -58,7 +58,7 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     cJSON_AddNumberToObject(json, "nproc", plan->nproc);
     cJSON_AddBoolToObject(json, "nproc_given", plan->cli->nproc.kind == NPROC_NUMBER);
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
-    cJSON_AddStringToObject(json, "command", m->command);
+    cJSON_AddStringToObject(json, "program", m->program);
     add_rules(json, plan);
     return json;
 }

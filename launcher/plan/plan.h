@@ -13,7 +13,7 @@
 #include "tables/worker_env.h"
 #include "text/prefix.h"
 
-enum { PLAN_NOTES_MAX = 14, PLAN_DIGEST_SIZE = 17 };
+enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {
@@ -59,7 +59,7 @@ struct plan_meeting {
     uint64_t join_ms;      /* the one budget to come together ... */
     const char *join_knob; /* ... and what sets it, for messages; static */
     uint64_t last_call_ms, node_timeout_ms;
-    char command[PLAN_DIGEST_SIZE]; /* of program and arguments, 16 hex digits: are all nodes in one job? */
+    char program[PLAN_PROGRAM_SIZE]; /* its name without directories: are all nodes in one job? */
 };
 
 /* What one round of the rendezvous has decided about this node. */

@@ -8,7 +8,6 @@
  * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. */
 #include "plan/plan_parts.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,17 +59,12 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* FNV-1a over the words, each with its end. It tells different commands apart; it is no secret. */
-static void digest(const struct cli *cli, char text[PLAN_DIGEST_SIZE])
+/* Nodes of one job run one program; where it lies and its arguments may differ from node to node. */
+static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    const char *word = cli->program;
-    for (char *const *next = cli->args; word != NULL; word = *next != NULL ? *next++ : NULL) {
-        const size_t len = strlen(word) + 1;
-        for (size_t i = 0; i < len; i++)
-            hash = (hash ^ (unsigned char)word[i]) * 0x100000001b3u;
-    }
-    snprintf(text, PLAN_DIGEST_SIZE, "%016" PRIx64, hash);
+    const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
+    const char *name = slash != NULL ? slash + 1 : cli->program;
+    snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
 /* Before anybody has met: one node is alone; the nodes of a static job know their places, if all bring as many
@@ -99,7 +93,7 @@ bool plan_meet(struct plan *plan)
     m->host_store = cli->host_store != HOST_STORE_AUTO ? cli->host_store : conf->is_host;
     choose_place(m, cli);
     choose_times(m, cli);
-    digest(cli, m->command);
+    name_program(cli, m->program);
     guess(plan);
     const char *made_up = m->nnodes_max > 1 ? "none" : plan->facts->nonce;
     plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up);

@@ -36,7 +36,7 @@ static const struct join_field fields[] = {
     { "boot_id", AT(boot_id), TEXT, false, 0, 0 },
     { "addr", AT(addr), TEXT, false, 0, 0 },
     { "task", AT(task), TEXT, false, 0, 0 },
-    { "command", AT(command), TEXT, false, 0, 0 },
+    { "program", AT(program), TEXT, false, 0, 0 },
     { "pid", AT(pid), WHOLE, true, 1, INT32_MAX },
     { "pid_start", AT(pid_start), WHOLE, false, 0, 1ll << 52 },
     { "nnodes_min", AT(nnodes_min), WHOLE, true, 1, INT32_MAX },

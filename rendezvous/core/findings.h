@@ -174,8 +174,8 @@
       "give every node the same --nnodes")                                                                   \
     X(NPROC_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                             \
       "give every node the same --nproc_per_node, or say --uneven")                                          \
-    X(COMMAND_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
-      "start the same program with the same arguments on every node, or say --uneven")                       \
+    X(PROGRAM_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
+      "start the same program on every node, give each job an --rdzv_id, or say --uneven")                       \
     X(STALE_INSTANCE, ERROR, FINDING_WAS_REFUSED,                                                            \
       "start this ddprun again")                                                                             \
     X(JOB_OVER, ERROR, FINDING_WAS_REFUSED,                                                                  \

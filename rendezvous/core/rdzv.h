@@ -69,7 +69,7 @@ struct rdzv_join {
     const char *host, *boot_id, *addr;
     const char
         *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
-    const char *command; /* digest of program and arguments; "" = not compared */
+    const char *program; /* name of the program that its workers run; "" = not compared */
     int pid;
     uint64_t pid_start;
     bool elastic;

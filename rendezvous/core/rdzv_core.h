@@ -45,7 +45,7 @@ struct rules {
     uint32_t min, max, nproc;
     uint64_t last_call_ms, join_timeout_ms, node_timeout_ms;
     enum rdzv_grow grow;
-    char version[64], command[64];
+    char version[64], program[64];
     char host[RDZV_TEXT_MAX]; /* of the node that brought them */
     char nproc_host[RDZV_TEXT_MAX];
 };

@@ -111,14 +111,15 @@ static bool same_nproc(const struct check *c)
                j->nproc, rules->nproc_host, rules->nproc);
 }
 
-static bool same_command(const struct check *c)
+/* The commonest stranger is a launcher of another job on the default port, with the default id. */
+static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
-    bool compared = rules->command[0] != '\0' && j->command[0] != '\0' && !j->uneven && !rules->uneven;
-    return !compared || strcmp(rules->command, j->command) == 0 ||
-           say(c, "%s starts another program, or other arguments, than %s (digest %.60s there, %.60s here)",
-               j->host, rules->host, j->command, rules->command);
+    bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
+    return !compared || strcmp(rules->program, j->program) == 0 ||
+           say(c, "%s starts the program '%.60s', %s '%.60s'", j->host, j->program, rules->host,
+               rules->program);
 }
 
 static bool rank_is_there(const struct check *c)
@@ -192,7 +193,7 @@ static const struct {
     { same_version, RDZV_REFUSED_VERSION_DIFFERS, true },
     { same_nnodes, RDZV_REFUSED_NNODES_DIFFERS, true },
     { same_nproc, RDZV_REFUSED_NPROC_DIFFERS, true },
-    { same_command, RDZV_REFUSED_COMMAND_DIFFERS, true },
+    { same_program, RDZV_REFUSED_PROGRAM_DIFFERS, true },
     { rank_is_there, RDZV_REFUSED_NODE_RANK_TOO_HIGH, false },
     { one_task_a_node, RDZV_REFUSED_WRONG_TASK_LAYOUT, true },
     { launched_once, RDZV_REFUSED_LAUNCHED_TWICE, true },
@@ -239,8 +240,8 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
     rules->uneven = rules->uneven || j->uneven;
-    if (rules->command[0] == '\0')
-        rdzv_copy_text(rules->command, sizeof(rules->command), j->command);
+    if (rules->program[0] == '\0')
+        rdzv_copy_text(rules->program, sizeof(rules->program), j->program);
     if (rules->nproc_fixed || !j->nproc_given || j->uneven)
         return;
     rules->nproc_fixed = true;

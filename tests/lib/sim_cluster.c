@@ -344,7 +344,7 @@ void cluster_init(struct cluster *c, int n, uint32_t max_restarts)
                                   .version = "1",
                                   .boot_id = "",
                                   .addr = "",
-                                  .command = "",
+                                  .program = "",
                                   .nnodes_min = (uint32_t)n,
                                   .nnodes_max = (uint32_t)n,
                                   .nproc = 1,

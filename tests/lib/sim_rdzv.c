@@ -109,7 +109,7 @@ void rsim_init(struct sim_rdzv *sim)
                                     .version = "1.0",
                                     .boot_id = "b",
                                     .addr = "10.0.0.1",
-                                    .command = "c0ffee",
+                                    .program = "train.py",
                                     .nnodes_min = 2,
                                     .nnodes_max = 2,
                                     .node_rank = -1,

@@ -434,7 +434,7 @@ static void set_up(uint64_t seed, struct quota *quota)
                                  .version = "1",
                                  .boot_id = "",
                                  .addr = "",
-                                 .command = "",
+                                 .program = "",
                                  .elastic = elastic,
                                  .nnodes_min = min,
                                  .nnodes_max = max,

@@ -36,7 +36,7 @@ static struct plan plan = { .cli = &cli,
                                          .join_ms = 60000,
                                          .last_call_ms = 100,
                                          .node_timeout_ms = 3000,
-                                         .command = "0123456789abcdef" } };
+                                         .program = "train" } };
 
 static void on_round(void *user, const struct heard_round *round)
 {

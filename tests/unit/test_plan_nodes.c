@@ -152,18 +152,16 @@ Test(plan_nodes, silence_is_judged_by_the_option_else_by_torchruns_keys, .fini =
     cr_assert_eq(plan.meeting.node_timeout_ms, 3000);
 }
 
-Test(plan_nodes, commands_that_differ_have_other_digests, .fini = tear_down)
+Test(plan_nodes, of_the_command_the_name_of_the_program_is_compared, .fini = tear_down)
 {
-    char first[PLAN_DIGEST_SIZE];
-    cr_assert_eq(make((char *[]){ "ddprun", "p", "ab", "c", NULL }), DDP_OK);
-    strcpy(first, plan.meeting.command);
-    cr_assert_eq(strlen(first), 16);
+    cr_assert_eq(make((char *[]){ "ddprun", "/opt/here/p", "ab", NULL }), DDP_OK);
+    cr_assert_str_eq(plan.meeting.program, "p");
     tear_down();
-    cr_assert_eq(make((char *[]){ "ddprun", "p", "a", "bc", NULL }), DDP_OK);
-    cr_assert_str_neq(plan.meeting.command, first);
+    cr_assert_eq(make((char *[]){ "ddprun", "-q", "./train.py", "--lr=1", NULL }), DDP_OK);
+    cr_assert_str_eq(plan.meeting.program, "train.py");
     tear_down();
-    cr_assert_eq(make((char *[]){ "ddprun", "-q", "p", "ab", "c", NULL }), DDP_OK);
-    cr_assert_str_eq(plan.meeting.command, first, "options of ddprun are not the command's");
+    cr_assert_eq(make((char *[]){ "ddprun", "-m", "package.train", NULL }), DDP_OK);
+    cr_assert_str_eq(plan.meeting.program, "package.train");
 }
 
 Test(plan_nodes, what_does_nothing_here_is_said, .fini = tear_down)

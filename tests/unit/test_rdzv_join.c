@@ -102,10 +102,8 @@ Test(rdzv_join, another_program)
 {
     struct rdzv_join join = sim.join;
     rsim_join(&sim, 0);
-    join.command = "decaf";
-    expect_refusal(
-        &join, RDZV_REFUSED_COMMAND_DIFFERS,
-        "n7 starts another program, or other arguments, than n0 (digest decaf there, c0ffee here)");
+    join.program = "eval.py";
+    expect_refusal(&join, RDZV_REFUSED_PROGRAM_DIFFERS, "n7 starts the program 'eval.py', n0 'train.py'");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }

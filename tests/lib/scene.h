@@ -40,6 +40,7 @@ struct play {
 
 struct scene_node {
     const char *options; /* of this node's ddprun alone */
+    const char *arguments; /* more of them for its program */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */

@@ -25,7 +25,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1024 };
+enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
 
 static const char hello[] = "{\"op\":\"hello\"}";
 
@@ -346,11 +346,13 @@ static void say(struct join_dial *j)
 static void give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
-    const bool ok = dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1);
+    const bool asked = j->options.code != NULL;
+    const bool ok = asked || (dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1));
+    const char *words = asked ? j->note : (const char *)report.data;
     for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
         end_runner(j, i);
-    j->options.failed(j->options.user, dial_code(j->plan.finding),
-                      ok ? (const char *)report.data : "the store cannot be reached, and memory is short");
+    j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
+                      ok ? words : "the store cannot be reached, and memory is short");
     buf_free(&report);
 }
 

@@ -35,6 +35,7 @@ struct join_dial_options {
     const char *knob;      /* what sets the budget, "--timeout"; static */
     const char *who;       /* "node 0's store" or "the store": whom we wait for, in messages; copied */
     const char *note;      /* a line for the full report, or NULL; copied */
+    const char *code;      /* unless NULL: the code of `note`, which is then all there is to report; static */
     const char *this_host; /* name of this node, for messages; borrowed */
     /* One of the two is called, once; the dial has ended then, free it with join_dial_close, also from inside. */
     void (*found)(void *user, const struct join_dial_found *found);

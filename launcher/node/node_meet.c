@@ -15,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100 };
+/* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
+enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500 };
 
 static void read_boot_id(char out[BOOT_ID_MAX])
 {
@@ -130,11 +131,12 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .host = place->host,
                                                .port = place->port,
                                                .master = place->here,
-                                               .budget_ms = m->join_ms,
+                                               .budget_ms = place->code != NULL ? ASK_MS : m->join_ms,
                                                .knob = m->join_knob,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
-                                               .note = place->report_note,
+                                               .note = place->code != NULL ? place->note : place->report_note,
+                                               .code = place->code,
                                                .found = on_found,
                                                .failed = on_failed,
                                                .say = on_say,
@@ -147,7 +149,8 @@ static void on_place(void *user, const struct store_place *place)
     struct node *n = user;
     struct ddp_err err;
     n->store = place->server;
-    on_say(n, place->note); /* now: the others may never come */
+    if (place->code == NULL)
+        on_say(n, place->note); /* now: the others may never come */
     const ddp_status status =
         n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)

@@ -101,6 +101,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
 static void join(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
+    if (decided->choice == HOSTING_ASK)
+        place.code = decided->code;
     snprintf(place.host, sizeof(place.host), "%s", o->plan->meeting.host);
     snprintf(decided->code != NULL ? place.note : place.report_note, sizeof(place.note), "%s",
              decided->words);
@@ -123,7 +125,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
     hosting_decide(&facts, &decided);
     if (decided.choice == HOSTING_ERROR)
         fail(o, decided.code, decided.words);
-    else if (decided.choice == HOSTING_JOIN)
+    else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
         join(o, &decided);
     else
         host(o, &decided);

@@ -20,6 +20,7 @@ struct store_place {
     bool here;                           /* it is, or is to be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report when the store is not found, or "" */
+    const char *code; /* unless NULL: `note` is what is wrong if no store answers there at once */
 };
 
 struct store_host;

@@ -131,7 +131,8 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     say(out, &finding);
 }
 
-/* Node 0 of a static job whose address belongs to somebody else: nobody would ever serve. */
+/* Node 0 of a static job whose address belongs to somebody else. When a store answers there, this node is hardly the only
+ * one that was told to be node 0, and that store can say so; else nobody would ever serve. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -140,7 +141,7 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     snprintf(subject, sizeof(subject), "%.80s (%s)", f->meeting->host,
              f->n_resolved > 0 ? f->resolved[0] : "unknown");
     finding_make(&finding, FINDING_NOBODY_SERVES, subject, "host", f->here, "addresses", own, NULL);
-    out->choice = HOSTING_ERROR;
+    out->choice = f->n_resolved > 0 ? HOSTING_ASK : HOSTING_ERROR;
     say(out, &finding);
 }
 

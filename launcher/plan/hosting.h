@@ -28,6 +28,7 @@ enum hosting_choice {
     HOSTING_HOST,  /* it must: a port in use is an error */
     HOSTING_TRY,   /* it may: a port in use means that somebody else has the store here */
     HOSTING_JOIN,  /* it is elsewhere */
+    HOSTING_ASK,   /* it should be here and cannot; `words` is true unless a store answers there at once */
     HOSTING_ERROR, /* it can never work: `words` */
 };
 
@@ -38,7 +39,7 @@ struct hosting {
     bool here;                         /* the store is, or is to be, on this machine */
     const char *code;                  /* of `words`, static; NULL = nothing to say */
     char words
-        [HOSTING_WORDS_MAX]; /* HOSTING_ERROR: why, and what to do. HOSTING_JOIN: a line for the report when the
+        [HOSTING_WORDS_MAX]; /* HOSTING_ERROR, _ASK: why, and what to do. HOSTING_JOIN: a line for the report when the
                                       store is not found. Else a warning, or "" */
 };
 

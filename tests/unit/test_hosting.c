@@ -49,7 +49,7 @@ Test(hosting, the_other_nodes_of_a_static_job_join)
 
 Test(hosting, a_node_0_without_that_address_is_told_which_it_has)
 {
-    cr_assert_eq(decide(MEETING(.host = "train-svc"), "10.96.3.4", NULL), HOSTING_ERROR);
+    cr_assert_eq(decide(MEETING(.host = "train-svc"), "10.96.3.4", NULL), HOSTING_ASK);
     cr_assert_str_eq(out.code, "NOBODY_SERVES");
     cr_assert(strstr(out.words,
                      "train-svc (10.96.3.4) is none of the addresses of n0 (10.1.0.5 (eth0), 172.17.0.1 "

@@ -63,7 +63,7 @@ void scene_start(struct play *play, int i, const char *more_options)
                                        "MASTER_ADDR",       "MASTER_PORT",          NULL };
     const struct scene *s = play->scene;
     struct words w = { .n = 0 };
-    add(&w, "%s", bin("ddprun"));
+    add(&w, "%s", s->node[i].ddprun != NULL ? s->node[i].ddprun : bin("ddprun"));
     if (!s->elastic)
         add(&w, "--nnodes=%d --node_rank=%d --master_addr=10.9.0.1", host_count(s), i);
     add(&w, "--nproc_per_node=2 --grace=2 %s %s %s", or_none(s->options), or_none(s->node[i].options),
@@ -88,7 +88,7 @@ static void start_all(struct play *play)
             if (!started[i] && (next < 0 || s->node[i].late_ms < s->node[next].late_ms))
                 next = i;
         started[next] = true;
-        if (s->node[next].exit == ABSENT)
+        if (s->node[next].by_hand)
             continue;
         poll(NULL, 0, s->node[next].late_ms - now_ms);
         now_ms = s->node[next].late_ms;

@@ -23,7 +23,7 @@
 enum { SCENE_NODES = 4 };
 
 /* Exit codes that are none. Zero-initialized rows expect 0. */
-enum { KILLED = -1, ANY = -2, ABSENT = -3, ENDED = -4 };
+enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
 /* From the fault to the first word on it: what the rules say, for a busy machine three times as much. */
 enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
@@ -39,13 +39,15 @@ struct play {
 };
 
 struct scene_node {
-    const char *options; /* of this node's ddprun alone */
+    const char *options;   /* of this node's ddprun alone */
     const char *arguments; /* more of them for its program */
+    const char *ddprun;    /* in place of ours */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */
+    bool by_hand;       /* not started by the table, see scene_start */
     int late_ms;        /* start it so much after the others */
-    int exit;           /* ABSENT: it is never started; ENDED: any code but 0 */
+    int exit;           /* ENDED: any code but 0 */
     bool silent_on;     /* `says` of the scene need not be said by it */
 };
 
@@ -74,7 +76,7 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i` by hand (one that is ABSENT at first), or once more: then the first one is let go of. */
+/* Start node `i` by hand (one that is `by_hand`), or once more: then the first one is let go of. */
 void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults, of scene->victim. */

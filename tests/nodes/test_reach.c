@@ -52,7 +52,7 @@ SCENE(reach, connections_that_are_refused, .options = SHORT, .before = reset, .w
       .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REFUSED"))
 
 SCENE(reach, a_master_that_was_never_started, .options = SHORT, .within_ms = CONNECTIONS,
-      .node = { { .exit = ABSENT },
+      .node = { { .by_hand = true },
                 { .exit = 125, .says = "10.9.0.1:29500|CONNECT_REFUSED", .ends = "gives up|--timeout" } })
 
 static void unroute(struct play *play)
@@ -167,7 +167,7 @@ static void closing_server(struct play *play)
 
 #define ONLY_1(...)                  \
     {                                \
-        { .exit = ABSENT },          \
+        { .by_hand = true },         \
         {                            \
             .exit = 125, __VA_ARGS__ \
         }                            \
@@ -184,7 +184,7 @@ SCENE(reach, a_proxy_that_closes, .options = SHORT, .before = closing_server, .w
 
 /* F01: node 0 names who has its port, at once. */
 SCENE(reach, a_port_that_is_taken, .options = SHORT, .before = mute_server, .within_ms = EXITS,
-      .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE" }, { .exit = ABSENT } })
+      .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE" }, { .by_hand = true } })
 
 /* F25: the endpoint is an address that no node has. */
 SCENE(reach, an_address_that_nobody_has, .elastic = true,

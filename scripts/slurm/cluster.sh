@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and ends with its code.
+# cluster.sh --check -- only says whether it can be done here.
 #
 # The cluster is a real one: munged, slurmctld, and a slurmd for each node. It lives in namespaces of its own (processes, mounts,
 # network), so neither its ports nor its files nor what its jobs start can meet anything else on the machine; when the command has
@@ -37,6 +38,7 @@ if [ "${DDP_CLUSTER:-}" = "" ]; then
         echo "cluster.sh: no cluster, because $why" >&2
         exit 77
     fi
+    [ "$1" != --check ] || exit 0
     dir=$(mktemp -d "${TMPDIR:-/tmp}/slurm.XXXXXX")
     trap 'rmdir "$dir"' EXIT
     rc=0

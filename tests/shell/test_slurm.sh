@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# ddprun under a real Slurm of two nodes: both ways to start it, a failing task, scancel, layouts that cannot be meant. The
+# cluster is scripts/slurm/cluster.sh's; without root or Slurm's packages all of it is skipped.
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
+
+if [ "${1:-}" != --inside ]; then
+    cd "$(dirname "$0")/../.." || exit
+    why=$(scripts/slurm/cluster.sh --check 2>&1) && exec scripts/slurm/cluster.sh "$0" --inside
+    echo "ok 1 - a real Slurm # SKIP skipped, because ${why#cluster.sh: no cluster, because }"
+    echo "1..1"
+    exit 0
+fi
+. "$(dirname "$0")/tap.sh"
+
+ddprun=$PWD/$BUILD/ddprun
+cd "$tmp" || exit
+rm -f out err
+
+# run COMMAND... -- its output in out and err, its exit status in rc; not longer than a minute.
+run() {
+    rc=0
+    timeout 60 "$@" >out 2>err || rc=$?
+}
+
+# What a failed check shows.
+told() {
+    cat out err
+    echo "exit status $rc"
+}
+
+# said FILE TEXT [TIMES] -- TEXT stands in FILE, in that many lines.
+said() {
+    local n
+    n=$(grep -cF -- "$2" "$1")
+    [ "$n" -eq "${3:-$n}" ] && [ "$n" -gt 0 ] && return
+    echo "$1 has '$2' $n times"
+    told
+    return 1
+}
+
+ended() {
+    [ "$rc" -eq "$1" ] && return
+    told
+    return 1
+}
+
+show='echo $(hostname) rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
+
+# --- one ddprun for each node -----------------------------------------------------------------------------------------
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --quiet sh -c "$show"
+check "srun with one task for each node needs no option" ended 0
+check "one node has rank 0 of the nodes" said out "n0 rank 0/2 local 0/1 group 0/2 at 10.77.0.1" 1
+check "the other has rank 1, and meets it at its address" said out "n1 rank 1/2 local 0/1 group 1/2 at 10.77.0.1" 1
+
+run srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 "$ddprun" --quiet sh -c "$show"
+check "there is a worker for each GPU that Slurm gives" said out "rank 3/4 local 1/2 group 1/2" 1
+
+run srun --nodes=1 --ntasks-per-node=1 --gpus-per-node=2 "$ddprun" --quiet sh -c "$show"
+check "a job of one node stays on its loopback" said out "rank 1/2 local 1/2 group 0/1 at 127.0.0.1" 1
+
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --why
+check "--why names the rule on both nodes" said out "Slurm: SLURM_JOB_ID is set" 2
+check "--why names the variable of each value" said out "the first of SLURM_STEP_NODELIST=n[0-1]" 2
+
+# --- one for each worker ----------------------------------------------------------------------------------------------
+run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task --quiet sh -c "$show; [ \$RANK = \$SLURM_PROCID ] && echo same"
+check "--per_task runs one worker in each task" ended 0
+check "its rank is the task's number" said out same 4
+check "its node and its place there are the real ones" said out "n1 rank 3/4 local 1/2 group 1/2 at 10.77.0.1" 1
+
+run srun --nodes=1 --ntasks-per-node=3 "$ddprun" --per_task --quiet sh -c "$show"
+check "tasks of one node meet on its loopback" said out "rank 2/3 local 2/3 group 0/1 at 127.0.0.1" 1
+
+# --- a failing task ---------------------------------------------------------------------------------------------------
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --nproc_per_node=2 sh -c '[ $RANK != 3 ] || exit 7; sleep 50'
+check "the code of the first failure reaches srun" ended 7
+check "the first cause is named on both nodes" said err "rank 3 on n1 failed first: exit 7" 2
+
+run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task sh -c '[ $RANK != 1 ] || exit 9; sleep 50'
+check "the same with a worker for each task" ended 9
+check "each of the four names the cause" said err "rank 1 on n0 failed first: exit 9" 4
+
+# --- scancel ----------------------------------------------------------------------------------------------------------
+# Workers that have left their session and ignore SIGTERM, besides those that hear it.
+cancel() {
+    local srun job
+    timeout 60 srun --nodes=2 --ntasks-per-node=1 --job-name="$1" "$ddprun" --grace=2s "${@:2}" >out 2>err &
+    srun=$!
+    until [ "$(grep -c ready out)" -ge 2 ]; do
+        kill -0 "$srun" 2>/dev/null || return 1
+        sleep 0.05
+    done
+    job=$(squeue -h -o %A --name="$1")
+    scancel "$job"
+    rc=0
+    wait "$srun" || rc=$?
+    # The allocation is gone with the last process.
+    timeout 30 bash -c 'until [ -z "$(squeue -h)" ]; do sleep 0.05; done'
+}
+left() {
+    pgrep -f 'sleep 4321' && return 1
+    return 0
+}
+cancel polite sh -c 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.1; done'
+check "scancel reaches the workers as SIGTERM" said out saved 2
+check "and the report says who has sent it" said err "SIGTERM from slurmstepd"
+cancel deaf sh -c 'trap "" TERM; setsid sleep 4321 & echo ready; sleep 4321; sleep 4321'
+check "workers that are deaf to it are gone all the same" left
+
+# --- layouts that cannot be meant -------------------------------------------------------------------------------------
+run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true
+check "several tasks for each node are refused" ended 2
+check "by one task of each node" said err "Slurm has started 4 ddprun on 2 nodes" 2
+check "with both ways out" said err "--per_task" 2
+check "and a code" said err WRONG_TASK_LAYOUT 2
+
+printf '#!/bin/bash\n%s true\n' "$ddprun" >alone.sbatch
+run sbatch --wait --nodes=2 --output=batch.out alone.sbatch
+check "a batch script without srun is refused" ended 2
+check "because it runs on the first node only" said batch.out LAUNCHED_ON_ONE_NODE 1
+
+run salloc --nodes=2 srun --nodes=1 --ntasks=1 "$ddprun" sh -c "$show"
+check "one task in an allocation of two nodes runs" ended 0
+check "and says what it leaves idle" said err STEP_IS_SMALLER 1
+
+# --- the example ------------------------------------------------------------------------------------------------------
+sbatch=$OLDPWD/scripts/slurm/train.sbatch
+run sbatch --wait --time=5 --output=node.out --export="ALL,DDPRUN=$ddprun" "$sbatch" sh -c "$show"
+check "train.sbatch runs a ddprun for each node" said node.out "rank 1/2 local 0/1" 1
+run sbatch --wait --time=5 --output=task.out --ntasks-per-node=2 --export="ALL,DDPRUN=$ddprun,MODE=task" "$sbatch" sh -c "$show"
+check "and one for each worker" said task.out "rank 3/4 local 1/2 group 1/2" 1
+
+finish

@@ -56,6 +56,13 @@ bool plan_wants_colour(const struct plan *plan)
     return (term == NULL || strcmp(term, "dumb") != 0) && (no_color == NULL || *no_color == '\0');
 }
 
+/* Other tasks of the scheduler's write to the same console, or file. */
+static bool shares_console(const struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    return s != NULL && s->tasks.known && s->tasks.tasks > 1 && !plan->cli->standalone;
+}
+
 /* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
 static bool needs_prefix(const struct plan *plan)
 {
@@ -64,7 +71,8 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    return writers > 1 || plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
+    return writers > 1 || (writers == 1 && shares_console(plan)) ||
+           plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
            plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
 }
 
@@ -155,7 +163,7 @@ static ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
     struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp)
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
         plan_note(
             plan,
             "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "

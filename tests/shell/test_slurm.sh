@@ -71,6 +71,15 @@ check "its node and its place there are the real ones" said out "n1 rank 3/4 loc
 run srun --nodes=1 --ntasks-per-node=3 "$ddprun" --per_task --quiet sh -c "$show"
 check "tasks of one node meet on its loopback" said out "rank 2/3 local 2/3 group 0/1 at 127.0.0.1" 1
 
+# --- training ---------------------------------------------------------------------------------------------------------
+"${ddprun%/*}/make-data" --out data --samples 4000 --test_samples 400 >/dev/null
+train=("${ddprun%/*}/train" --data "$tmp/data" --epochs 1 --limit_steps 10)
+run srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 "$ddprun" "${train[@]}"
+check "a training job runs on both nodes" said out "4 workers" 1
+sum=$(grep -o 'parameters [0-9a-f]*' out)
+run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task "${train[@]}"
+check "with a worker for each task it computes the same bits" said out "${sum:-no parameters}" 1
+
 # --- a failing task ---------------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --nproc_per_node=2 sh -c '[ $RANK != 3 ] || exit 7; sleep 50'
 check "the code of the first failure reaches srun" ended 7

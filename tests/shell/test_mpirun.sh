@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# ddprun started by real mpiruns on this machine, Open MPI's and MPICH's: one worker for each of their processes.
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
+. "$(dirname "$0")/tap.sh"
+
+ddprun=$PWD/$BUILD/ddprun
+show='echo rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
+
+# A port that nobody has at this moment: the kernel has many more to choose from than somebody takes meanwhile.
+port() {
+    "$ddprun" --master_port=0 --no_prefix sh -c 'echo $MASTER_PORT'
+}
+
+# started COMMAND... -- three workers know who they are.
+started() {
+    local rank
+    env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 3 \
+        "$ddprun" --per_task --master_port="$(port)" sh -c "$show" >"$tmp/out" || return
+    cat "$tmp/out"
+    for rank in 0 1 2; do
+        grep -qF "rank $rank/3 local $rank/3 group 0/1 at 127.0.0.1" "$tmp/out" || return
+    done
+}
+
+# refused COMMAND... -- without --per_task each would start all workers.
+refused() {
+    env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 "$ddprun" true 2>&1 |
+        tee "$tmp/out"
+    grep -q WRONG_TASK_LAYOUT "$tmp/out" && [ "$(grep -c 'has started 2 ddprun' "$tmp/out")" -eq 1 ]
+}
+
+# one NAME COMMAND...
+one() {
+    if command -v "$2" >/dev/null; then
+        check "$1 runs a worker in each of its processes" started "${@:2}"
+        check "$1 with several launchers on a node is refused once" refused "${@:2}"
+    else
+        count=$((count + 1))
+        echo "ok $count - $1 # SKIP skipped, because there is no $2"
+    fi
+}
+
+one "Open MPI" mpirun.openmpi --oversubscribe
+one "Hydra" mpiexec.hydra
+finish

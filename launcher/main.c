@@ -199,8 +199,8 @@ static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)
         return EXIT_CODE_USAGE;
-    log_error("%s", f->words);
-    fprintf(stderr, "  try      %s\n  finding  %s\n", f->advice, f->code);
+    log_error("%s", f->found.sentence);
+    fprintf(stderr, "  try      %s\n  finding  %s\n", f->found.advice, finding_code_name(f->found.code));
     return EXIT_CODE_USAGE;
 }
 

@@ -3,7 +3,7 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
-# root = scripts/fresh-root.sh, nodes = `make nodes`.
+# root = scripts/fresh-root.sh, nodes = `make nodes`, slurm = tests/shell/test_slurm.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -26,6 +26,11 @@ bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
 bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
 root    debootstrap         command:debootstrap     makes the bare root
+slurm   munge               command:munged          a real Slurm on this machine, skipped without it
+slurm   slurmctld           command:slurmctld       the same
+slurm   slurmd              command:slurmd          the same
+slurm   slurm-client        command:srun            the same
+slurm   iproute2            command:ip              the network of its nodes
 nodes   iproute2            command:ip              tests of several hosts, skipped without it
 nodes   nftables            command:nft             firewalls between those hosts
 nodes   iputils-ping        command:ping            does a host reach the other?
@@ -44,7 +49,7 @@ ddp_probe() {
     local what=${1#*:} cc=${CC:-gcc}
     command -v "${cc%% *}" >/dev/null || cc=
     case $1 in
-    command:*) command -v "$what" >/dev/null ;;
+    command:*) PATH=$PATH:/usr/sbin:/sbin command -v "$what" >/dev/null ;;
     header:*)
         if [ -n "$cc" ]; then
             # shellcheck disable=SC2086  # CC may carry options; CPPFLAGS does

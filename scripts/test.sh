@@ -61,6 +61,7 @@ wanted=(build test)
 ddp_install "${wanted[@]}" || exit
 ddp_install torch || echo "== going on without it"
 ddp_install nodes || echo "== going on without them"
+ddp_install slurm || echo "== going on without Slurm"
 
 step build make -j"$jobs" test-programs
 step test make test

@@ -14,6 +14,7 @@
 #include "core/findings.h"
 #include "ddp/context.h"
 #include "tables/exit_codes.h"
+#include "tables/schedulers.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
 #include "text/prefix.h"
@@ -37,6 +38,8 @@ static const struct {
     { "ddprun -m package.module args", "a Python module" },
     { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "keep each worker's output in files, too" },
     { "ddprun --nproc_per_node=8 --dry_run ./train", "show what would be started" },
+    { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train",
+      "under Slurm, on four nodes; --why shows what it says" },
     { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
       "two to four nodes, the same on each" },
@@ -230,6 +233,22 @@ static bool man_findings(struct buf *out)
            findings_print_man(out);
 }
 
+/* The rule and what it gives, one entry for each. */
+static bool man_schedulers(struct buf *out)
+{
+    bool ok = buf_printf(
+        out, ".SH SCHEDULERS\nWhat neither the command line nor a PET_* variable says comes from the "
+             "scheduler that has "
+             "started ddprun, the first of these whose variables are set. \\-\\-why prints each value and "
+             "where it "
+             "comes from; \\-\\-scheduler=none asks nobody. It takes one ddprun for each node (srun "
+             "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
+#define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
+    SCHEDULERS(X)
+#undef X
+    return ok;
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -255,6 +274,6 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_prefix_fields(out) && man_findings(out) && man_examples(out) &&
+           man_prefix_fields(out) && man_schedulers(out) && man_findings(out) && man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

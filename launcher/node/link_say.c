@@ -44,6 +44,13 @@ static void add_who(cJSON *json, const struct plan *plan, const struct link_who 
         cJSON_AddStringToObject(json, "task", who->task);
 }
 
+/* Who has started us as one of several tasks of this node, each with all its workers; "" when we are alone. */
+static const char *scheduler_of_task(const struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
+}
+
 cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -58,6 +65,7 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     cJSON_AddNumberToObject(json, "nproc", plan->nproc);
     cJSON_AddBoolToObject(json, "nproc_given", plan->cli->nproc.kind == NPROC_NUMBER);
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
+    cJSON_AddStringToObject(json, "task", scheduler_of_task(plan));
     cJSON_AddStringToObject(json, "program", m->program);
     add_rules(json, plan);
     return json;

@@ -86,8 +86,9 @@ static void note_scheduler(struct plan *plan)
     const struct scheduler *s = plan->facts->scheduler;
     for (int i = 0; s != NULL && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
         plan_note(plan, "%s", s->notes[i]);
-    if (s != NULL && s->finding.code != NULL && s->finding.mine)
-        plan_note(plan, "%s; %s [%s]", s->finding.words, s->finding.advice, s->finding.code);
+    if (s != NULL && s->finding.found.code != FINDING_NONE && s->finding.mine)
+        plan_note(plan, "%s; %s [%s]", s->finding.found.sentence, s->finding.found.advice,
+                  finding_code_name(s->finding.found.code));
 }
 
 /* A task that is shown one GPU sees it as number 0, whatever its local rank is: the classic of one process for each GPU. */

@@ -23,7 +23,7 @@ static const struct {
     const char *name, *title, *rule;
     void (*read)(struct scheduler *, const struct scheduler_facts *);
 } kinds[IDS] = {
-#define X(id, name, title, rule) { name, title, rule, scheduler_read_##id },
+#define X(id, name, title, rule, tells) { name, title, rule, scheduler_read_##id },
     SCHEDULERS(X)
 #undef X
 };

@@ -9,22 +9,10 @@
 #define LAUNCHER_SCHEDULER_H
 
 #include "cli/cli.h"
+#include "core/findings.h"
+#include "tables/schedulers.h"
 
 #include <limits.h>
-
-/* Who may have started us, the innermost first: mpirun inside of a Slurm job is asked before Slurm. Columns: id, name for
- * --scheduler, title, the rule: which variables say that it is there. */
-#define SCHEDULERS(X)                                                                                   \
-    X(OPEN_MPI, "openmpi", "Open MPI",                                                                  \
-      "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set by its mpirun")                            \
-    X(HYDRA, "hydra", "MPICH's Hydra", "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set by its mpiexec") \
-    X(SLURM, "slurm", "Slurm", "SLURM_JOB_ID is set")                                                   \
-    X(PYTORCHJOB, "pytorchjob", "Kubernetes (PyTorchJob)",                                              \
-      "KUBERNETES_SERVICE_HOST, and MASTER_ADDR, WORLD_SIZE and RANK are set by the training operator") \
-    X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                             \
-      "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set")                                       \
-    X(PBS, "pbs", "PBS", "PBS_JOBID and PBS_NODEFILE are set")                                          \
-    X(LSF, "lsf", "LSF", "LSB_JOBID is set, and LSB_MCPU_HOSTS or LSB_HOSTS")
 
 /* What it may tell, and the option that says the same. */
 #define SCHEDULER_VALUES(X)    \
@@ -75,10 +63,9 @@ enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
 /* How the job was started, when that cannot work or is likely not meant. */
 struct scheduler_finding {
-    const char *code; /* static; NULL = nothing is wrong */
+    struct finding found; /* code FINDING_NONE = nothing is wrong */
     bool fatal;
     bool mine; /* this task says so: the first of its node, so that nobody reads it eight times */
-    char words[SCHEDULER_WORDS_MAX], advice[SCHEDULER_WORDS_MAX];
 };
 
 struct scheduler {

@@ -96,29 +96,6 @@ static void give_task(const struct scheduler *s, struct cli *cli)
 
 /* --- findings ------------------------------------------------------------------------------------------- */
 
-static void find(struct scheduler *s, const char *code, bool fatal, const char *words, ...)
-    __attribute__((format(printf, 4, 5)));
-static void find(struct scheduler *s, const char *code, bool fatal, const char *words, ...)
-{
-    struct scheduler_finding *f = &s->finding;
-    va_list ap;
-    f->code = code;
-    f->fatal = fatal;
-    f->mine = !s->tasks.known || s->tasks.local == 0;
-    va_start(ap, words);
-    vsnprintf(f->words, sizeof(f->words), words, ap);
-    va_end(ap);
-}
-
-static void advise(struct scheduler *s, const char *advice, ...) __attribute__((format(printf, 2, 3)));
-static void advise(struct scheduler *s, const char *advice, ...)
-{
-    va_list ap;
-    va_start(ap, advice);
-    vsnprintf(s->finding.advice, sizeof(s->finding.advice), advice, ap);
-    va_end(ap);
-}
-
 /* How one launcher for each node is started. */
 static const char *one_each(const struct scheduler *s)
 {
@@ -133,6 +110,35 @@ static const char *one_each(const struct scheduler *s)
     return "ddprun";
 }
 
+static void find_tasks(struct scheduler *s)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    char words[SCHEDULER_WORDS_MAX];
+    snprintf(words, sizeof(words),
+             "%s has started %d ddprun on %d node%s (%s), %d of them here: each would start all workers of "
+             "its node",
+             s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", s->values[SCHEDULER_JOB].text, t->here);
+    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, s->values[SCHEDULER_JOB].text, "words", words,
+                 NULL);
+    s->finding.fatal = true;
+}
+
+/* The others are about numbers of nodes: how many there are, and where a launcher was started. */
+static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
+{
+    const char *const who = s->reach == REACH_ONE
+                                ? "the batch script or shell that has started this ddprun runs"
+                                : "a batch script runs";
+    const char *const job = s->values[SCHEDULER_JOB].text;
+    char count[16], launched[16], subject[SCHEDULER_TEXT_MAX];
+    snprintf(count, sizeof(count), "%d", nodes);
+    snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
+    snprintf(subject, sizeof(subject), "job %.120s", job[0] != '\0' ? job : "of this user");
+    finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
+                 launched, "who", who, "launch", one_each(s), NULL);
+    s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
+}
+
 /* Each of them would start all workers of the node. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
@@ -142,41 +148,20 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-static void find_layout(struct scheduler *s, const struct cli *cli)
+static void find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
     const int nodes = number_of(s, SCHEDULER_NODES);
-    const char *job = s->values[SCHEDULER_JOB].text;
     const bool said = cli->standalone || says_user(cli, OPT_NNODES) || says_user(cli, OPT_NODE_RANK);
-    if (is_wrong_layout(s, cli)) {
-        find(s, "WRONG_TASK_LAYOUT", true,
-             "%s has started %d ddprun on %d node%s (%s), %d of them here: each would start all workers of "
-             "its "
-             "node",
-             s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", job, t->here);
-        advise(
-            s,
-            "one ddprun for each node, which starts the workers itself: '%s ...'; or 'ddprun --per_task ...' "
-            "to run one worker in each task",
-            one_each(s));
-    } else if (s->reach != REACH_ALL && nodes > 1 && !said && !cli->per_task) {
-        find(s, "LAUNCHED_ON_ONE_NODE", s->reach == REACH_ONE,
-             "%s has given this job %d nodes (%s), but %s only on the first of them", s->title, nodes, job,
-             s->reach == REACH_ONE ? "this ddprun was started by the batch script or a shell, which runs"
-                                   : "a batch script runs");
-        advise(s, "'%s ...' starts one on each node; --nnodes=1 says that this node is enough", one_each(s));
-    } else if (t->known && s->job_nodes > t->nodes && !said) {
-        find(s, "STEP_IS_SMALLER", false,
-             "%s has given this job %d nodes (%s), but has started ddprun on %d of them", s->title,
-             s->job_nodes, job, t->nodes);
-        advise(s, "'%s ...' starts one on each node (look for --ntasks=1); --nnodes=%d says that it is meant",
-               one_each(s), t->nodes);
-    } else if (t->known && !cli->per_task && !cli->standalone && says_user(cli, OPT_NNODES) &&
-               cli->nnodes.min > t->tasks) {
-        find(s, "NNODES_NOT_LAUNCHED", false, "--nnodes=%d, but %s has started ddprun on %d node%s (%s)",
-             cli->nnodes.min, s->title, t->nodes, t->nodes == 1 ? "" : "s", job);
-        advise(s, "ask %s for %d nodes, or leave --nnodes out", s->title, cli->nnodes.min);
-    }
+    s->finding.mine = !t->known || t->local == 0;
+    if (is_wrong_layout(s, cli))
+        find_tasks(s);
+    else if (s->reach != REACH_ALL && nodes > 1 && !said && !cli->per_task)
+        find_nodes(s, FINDING_LAUNCHED_ON_ONE_NODE, nodes);
+    else if (t->known && s->job_nodes > t->nodes && !said)
+        find_nodes(s, FINDING_STEP_IS_SMALLER, s->job_nodes);
+    else if (t->known && !cli->per_task && says_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
+        find_nodes(s, FINDING_NNODES_NOT_LAUNCHED, cli->nnodes.min);
 }
 
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err)
@@ -192,7 +177,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
             status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
     }
     give_task(s, cli);
-    find_layout(s, cli);
+    find(s, cli);
     if (s->restarts > 0)
         note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
              s->restarts == 1 ? "" : "s");

@@ -128,6 +128,7 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
 
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
+    const struct finding *f = &s->finding.found;
     struct shown shown;
     bool ok = buf_printf(out, "%-16s%s: %s\n", "scheduler", s->title, s->rule) && print_tasks(s, cli, out);
     for (int i = 0; ok && i < SCHEDULER_VALUE_COUNT; i++) {
@@ -136,9 +137,9 @@ bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct bu
     }
     for (int i = 0; ok && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
         ok = buf_printf(out, "%-16s%s\n", "note", s->notes[i]);
-    if (ok && s->finding.code != NULL)
-        ok = buf_printf(out, "%-16s%s: %s\n%-16s%s\n", "finding", s->finding.code, s->finding.words, "  try",
-                        s->finding.advice);
+    if (ok && f->code != FINDING_NONE)
+        ok = buf_printf(out, "%-16s%s: %s\n%-16s%s\n", "finding", finding_code_name(f->code), f->sentence,
+                        "  try", f->advice);
     return ok;
 }
 
@@ -169,13 +170,13 @@ static bool add_notes(cJSON *notes, const struct scheduler *s)
 
 static bool add_finding(cJSON *o, const struct scheduler *s)
 {
-    const struct scheduler_finding *f = &s->finding;
-    if (f->code == NULL)
+    const struct finding *f = &s->finding.found;
+    if (f->code == FINDING_NONE)
         return json_add_null(o, "finding");
     cJSON *finding = cJSON_AddObjectToObject(o, "finding");
-    return finding != NULL && json_add_text(finding, "code", f->code) &&
-           json_add_text(finding, "sentence", f->words) && json_add_text(finding, "advice", f->advice) &&
-           json_add_bool(finding, "fatal", f->fatal);
+    return finding != NULL && json_add_text(finding, "code", finding_code_name(f->code)) &&
+           json_add_text(finding, "sentence", f->sentence) && json_add_text(finding, "advice", f->advice) &&
+           json_add_bool(finding, "fatal", s->finding.fatal);
 }
 
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out)

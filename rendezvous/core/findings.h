@@ -157,7 +157,8 @@
 #define FINDING_WAS_REFUSED "${subject} was refused ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                              \
     X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \
-      "start one ddprun on each node: srun --ntasks-per-node=1 ddprun ...")                                  \
+      "start one ddprun on each node, which starts the workers itself (srun --ntasks-per-node=1 ddprun "     \
+      "..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)") \
     X(LAUNCHED_TWICE, ERROR, "${words}",                                                                     \
       "end one of the two; two jobs on the same nodes need different --rdzv_id and --master_port")           \
     X(NODE_RANK_TAKEN, ERROR, "${words}${unclaimed}",                                                        \
@@ -187,8 +188,18 @@
     X(ALREADY_IN, ERROR, FINDING_WAS_REFUSED,                                                                \
       "this is an error in ddprun: please report it")
 
-/* How the nodes differ. */
+/* How the job was started, by a scheduler and on its nodes. ${launch} is what starts one ddprun on each node there. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                              \
+    X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                           \
+      "${scheduler} has given ${subject} ${count} nodes, but ${who} only on the first of them",              \
+      "'${launch} ...' starts one on each node; --nnodes=1 says that this node is enough")                   \
+    X(STEP_IS_SMALLER, WARNING,                                                                              \
+      "${scheduler} has given ${subject} ${count} nodes, but has started ddprun on ${launched} of them",     \
+      "'${launch} ...' starts one on each node (look for --ntasks=1); --nnodes=${launched} says that it is " \
+      "meant")                                                                                               \
+    X(NNODES_NOT_LAUNCHED, WARNING,                                                                          \
+      "${subject} wants ${count} nodes (--nnodes), but ${scheduler} has started ddprun on ${launched}",      \
+      "ask ${scheduler} for ${count} nodes, or leave --nnodes out")                                          \
     X(NPROC_UNEVEN, NOTE,                                                                                    \
       "${subject} brings ${most} and ${other} ${least}; ${world}",                                           \
       "nothing, if that is what you want; else look why ${other} counts less")

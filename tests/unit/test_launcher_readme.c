@@ -1,6 +1,7 @@
 /* launcher/README.md says what the tables say. */
 #include "tables/dial_findings.h"
 #include "tables/exit_codes.h"
+#include "tables/schedulers.h"
 #include "text/prefix.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
@@ -47,6 +48,13 @@ Test(launcher_readme, has_every_field_of_a_prefix, .init = read_it)
 {
 #define X(id, name, meaning) expect_row("\n| " name " | " meaning " |\n");
     PREFIX_FIELDS(X)
+#undef X
+}
+
+Test(launcher_readme, has_every_scheduler, .init = read_it)
+{
+#define X(id, name, title, rule, tells) expect_row("\n| `" name "` | " title " | " rule " | " tells " |\n");
+    SCHEDULERS(X)
 #undef X
 }
 

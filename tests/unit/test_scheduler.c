@@ -48,7 +48,8 @@ static const char *plan_text(void)
 
 static const char *finding(void)
 {
-    return scheduler.finding.code != NULL ? scheduler.finding.code : "-";
+    const enum finding_code code = scheduler.finding.found.code;
+    return code != FINDING_NONE ? finding_code_name(code) : "-";
 }
 
 /* --- recorded environments ------------------------------------------------------------------------------ */
@@ -124,10 +125,10 @@ Test(scheduler, a_job_that_was_started_again_has_another_name)
 Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 {
     in("slurm-four-tasks-per-node", WORDS("p"));
-    cr_expect(
-        strstr(scheduler.finding.words, "Slurm has started 8 ddprun on 2 nodes (slurm-2.0), 4 of them here"));
-    cr_expect(strstr(scheduler.finding.advice, "srun --ntasks-per-node=1 ddprun"));
-    cr_expect(strstr(scheduler.finding.advice, "--per_task"));
+    cr_expect(strstr(scheduler.finding.found.sentence,
+                     "Slurm has started 8 ddprun on 2 nodes (slurm-2.0), 4 of them here"));
+    cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
+    cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
     cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node says it */
     cli_free(&cli);
 }

@@ -87,6 +87,9 @@ void fault_freeze(struct play *play); /* SIGSTOP to all */
 void fault_power(struct play *play);
 void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 
+/* `ddpctl why` on host `i` says so, within CONNECTIONS; `texts` as above. */
+void scene_expect_why(struct play *play, int i, const char *store, const char *texts);
+
 /* For `after`. */
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_heal(struct play *play);     /* rules away, cables in, all go on */

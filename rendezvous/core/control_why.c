@@ -13,9 +13,8 @@ bool control_add_screen(cJSON *o, const struct snapshot *s, const struct diagnos
     bool ok = screen_put(s, d, &text) && buf_append(&text, "", 1);
     if (ok)
         cJSON_AddStringToObject(o, "text", (const char *)text.data);
-    cJSON_AddItemToObject(o, "findings", screen_findings_json(d));
     buf_free(&text);
-    return ok;
+    return ok && screen_add_findings(o, d);
 }
 
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)

@@ -68,8 +68,8 @@ static void tell_line(struct job *job, const struct diagnosis *d)
     cJSON_AddStringToObject(o, "push", "findings");
     cJSON_AddFalseToObject(o, "final");
     cJSON_AddStringToObject(o, "text", d->list[0].sentence);
-    cJSON_AddItemToObject(o, "findings", screen_findings_json(d));
-    push_to_nodes(job, o);
+    if (screen_add_findings(o, d))
+        push_to_nodes(job, o);
     cJSON_Delete(o);
 }
 

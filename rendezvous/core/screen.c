@@ -152,14 +152,25 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
+/* Names come from other machines, and this is for terminals: no byte may be a command to them. */
+static void disarm(struct buf *out, size_t from)
+{
+    for (size_t i = from; i < out->len; i++)
+        if ((out->data[i] < 0x20 && out->data[i] != '\n') || out->data[i] == 0x7f)
+            out->data[i] = '?';
+}
+
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
+    const size_t from = out->len;
     bool ok = screen_put_headline(s, out) && put_nodes(s, out);
     for (uint32_t i = 0; ok && i < d->n; i++)
         ok = put_finding(d, i, out);
     if (ok && d->left_out > 0)
         ok = buf_printf(out, "\n           and %u other findings", d->left_out);
-    return ok && (d->n > 0 || buf_printf(out, "\n  nothing is wrong as far as the store can see"));
+    ok = ok && (d->n > 0 || buf_printf(out, "\n  nothing is wrong as far as the store can see"));
+    disarm(out, from);
+    return ok;
 }
 
 static cJSON *finding_json(const struct finding *f)
@@ -175,13 +186,15 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
-cJSON *screen_findings_json(const struct diagnosis *d)
+bool screen_add_findings(cJSON *o, const struct diagnosis *d)
 {
-    cJSON *array = cJSON_CreateArray();
-    for (uint32_t i = 0; i < d->n; i++) {
+    cJSON *array = cJSON_AddArrayToObject(o, "findings");
+    bool ok = array != NULL;
+    for (uint32_t i = 0; ok && i < d->n; i++) {
         cJSON *row = finding_json(&d->list[i]);
-        if (row != NULL && !cJSON_AddItemToArray(array, row))
+        ok = row != NULL && cJSON_AddItemToArray(array, row);
+        if (!ok)
             cJSON_Delete(row);
     }
-    return array;
+    return ok;
 }

@@ -15,8 +15,8 @@ enum {
 bool screen_put_headline(const struct snapshot *s, struct buf *out);
 /* The headline, the nodes and the findings with their advice. Lines end with a newline but for the last one. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
-/* [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}]; yours (cJSON_Delete), NULL when
+/* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
  * memory is short. */
-struct cJSON *screen_findings_json(const struct diagnosis *d);
+bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 
 #endif

@@ -465,6 +465,14 @@ Test(screen, a_node_is_missing)
     free(text);
 }
 
+Test(screen, a_name_cannot_command_a_terminal)
+{
+    char *text = screen(CASE(GATHERING, NODES(NODE(0, .host = "n\033[2J0"), NODE(1))));
+    cr_assert_null(strchr(text, '\033'));
+    cr_assert_not_null(strstr(text, "n?[2J0"), "%s", text);
+    free(text);
+}
+
 Test(screen, the_time_is_up)
 {
     struct snapshot s = CASE(GATHERING, .is_final = true, NODES(NODE(0)));
@@ -504,13 +512,15 @@ Test(screen, it_fits_whatever_happens)
 Test(screen, findings_as_json)
 {
     struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0))));
-    cJSON *array = screen_findings_json(&d);
+    cJSON *o = cJSON_CreateObject();
+    cr_assert(screen_add_findings(o, &d));
+    const cJSON *array = cJSON_GetObjectItem(o, "findings");
     cr_assert_eq(cJSON_GetArraySize(array), 1);
     const cJSON *row = cJSON_GetArrayItem(array, 0);
     cr_assert_str_eq(cJSON_GetObjectItem(row, "code")->valuestring, "NODE_NEVER_CAME");
     cr_assert_str_eq(cJSON_GetObjectItem(row, "grade")->valuestring, "error");
     cr_assert_str_eq(cJSON_GetObjectItem(row, "subject")->valuestring, "node 1");
-    cJSON_Delete(array);
+    cJSON_Delete(o);
 }
 
 /* --- the table ------------------------------------------------------------------------------------------ */

@@ -204,6 +204,9 @@ static void write_rendezvous_script(void)
     client(6);
     one_blob(6, OP_IDENTIFY, "{\"role\":\"king\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"rejects\"}");
+    one_blob(2, OP_CONTROL,
+             "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"n0\",\"sentence\":\"small\"}");
+    one_blob(2, OP_CONTROL, "{\"op\":\"why\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"jobs\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"done\",\"round\":1}");
     add_step(LEAVE, 1);

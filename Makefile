@@ -273,7 +273,7 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(D)/bin
 	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
-	$(Q)install -m 644 launcher/report.schema.json $(D)/share/ddprun
+	$(Q)install -m 644 launcher/report.schema.json launcher/events.schema.json $(D)/share/ddprun
 	$(Q)install -m 644 $(BUILD)/libddp.a $(DESTDIR)$(LIBDIR)
 	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)
 	$(Q)ln -sf libddp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)

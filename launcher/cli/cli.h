@@ -138,6 +138,7 @@ struct cli {
     bool module, no_python;
     const char *log_dir;  /* NULL = none */
     const char *log_file; /* pattern of log_pattern.h; NULL = none */
+    const char *events;   /* pattern, too; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;

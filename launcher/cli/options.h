@@ -109,6 +109,9 @@
       "show a line that several workers print only once, with their ranks in front")                         \
     X(JSON, "json", 0, SWITCH, json, "", NULL, true, OUTPUT,                                                 \
       "print events as JSON lines on stdout, the workers' output among them")                                \
+    X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OUTPUT,                                       \
+      "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
+      "%n node rank, %j job, %t time of the start in its name")                                              \
     X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OUTPUT,                                            \
       "say nothing but errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OUTPUT,                                      \

@@ -25,9 +25,38 @@ static uint64_t since_start(const struct announce *a)
  * there is no memory, and the workers matter more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
-    if (made)
+    if (made && a->plan->cli->json)
         output_put(a->output, event);
+    if (made && a->events != NULL)
+        event_log_put(a->events, buf_slice(event));
     buf_free(event);
+}
+
+static bool wants_events(const struct announce *a)
+{
+    return a->plan->cli->json || a->events != NULL;
+}
+
+/* For the log alone: a reader of --json knows that ddprun runs, and gets the report at its end. */
+static void log_event(const struct announce *a, bool made, struct buf *event)
+{
+    if (made)
+        event_log_put(a->events, buf_slice(event));
+    buf_free(event);
+}
+
+void announce_launched(const struct announce *a)
+{
+    struct buf event = { 0 };
+    if (a->events != NULL)
+        log_event(a, event_launched(&event, since_start(a), a->plan), &event);
+}
+
+void announce_end(const struct announce *a, int exit_code, const char *why)
+{
+    struct buf event = { 0 };
+    if (a->events != NULL)
+        log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
 /* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is
@@ -69,7 +98,7 @@ void announce_job(const struct announce *a, const char *note)
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
     announce_lacks(a);
-    if (plan->cli->json)
+    if (wants_events(a))
         put_event(a, event_started(&event, since_start(a), plan), &event);
 }
 
@@ -77,9 +106,9 @@ void announce_worker_started(const struct announce *a, int local_rank, int pid)
 {
     const struct plan_worker *who = &a->plan->workers[local_rank];
     struct buf event = { 0 };
-    if (a->plan->cli->json)
+    if (wants_events(a))
         put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
-    else if (a->plan->cli->verbose)
+    if (a->plan->cli->verbose && !a->plan->cli->json)
         output_note(a->output, "rank %d started, pid %d", who->rank, pid);
 }
 
@@ -88,9 +117,9 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     const struct plan_worker *who = &a->plan->workers[local_rank];
     char text[ENDING_MAX];
     struct buf event = { 0 };
-    if (a->plan->cli->json) {
+    if (wants_events(a))
         put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
-    } else if (a->plan->cli->verbose) {
+    if (a->plan->cli->verbose && !a->plan->cli->json) {
         ending_text(text, how);
         output_note(a->output, "rank %d: %s", who->rank, text);
     }
@@ -103,10 +132,10 @@ void announce_restart(const struct announce *a, const struct agent *agent,
 {
     char who[CAUSE_HOST_MAX + 32] = "", of[32] = "";
     struct buf event = { 0 };
-    if (a->plan->cli->json) {
+    if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
+    if (a->plan->cli->json)
         return;
-    }
     if (failed->rank >= 0 && a->plan->nnodes > 1)
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
     else if (failed->rank >= 0)
@@ -201,9 +230,9 @@ static void note_signal(const struct announce *a, const struct signal_heard *hea
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first)
 {
     struct buf event = { 0 };
-    if (a->plan->cli->json)
+    if (wants_events(a))
         put_event(a, event_stop(&event, since_start(a), heard), &event);
-    else if (!a->plan->cli->quiet)
+    if (!a->plan->cli->json && !a->plan->cli->quiet)
         note_signal(a, heard,
                     first ? ": stopping the workers; once more kills them at once" : " again: killing");
 }
@@ -215,9 +244,9 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
     char what[64];
     struct buf event = { 0 };
     snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
-    if (a->plan->cli->json)
+    if (wants_events(a))
         put_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
-    else if (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet))
+    if (!a->plan->cli->json && (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet)))
         note_signal(a, heard, what);
 }
 
@@ -233,9 +262,9 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     char name[ENDING_MAX];
     struct buf event = { 0 };
     signal_name(name, signal);
-    if (a->plan->cli->json)
+    if (wants_events(a))
         put_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
-    else if (!a->plan->cli->quiet)
+    if (!a->plan->cli->json && !a->plan->cli->quiet)
         output_note(a->output, "rank %d was stopped by %s; it goes on after kill -CONT %d", who->rank, name,
                     pid);
 }

@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "agent/cause.h"
 #include "node/link_hear.h"
+#include "output/event_log.h"
 #include "output/output.h"
 #include "report/report.h"
 #include "tables/signals.h"
@@ -13,8 +14,13 @@
 struct announce {
     const struct plan *plan;
     struct output *output;
+    struct event_log *events; /* NULL = none is asked for */
     uint64_t started_ms;
 };
+
+/* This process is there, and looks for the store; and it ends. `why`: a sentence, or "". */
+void announce_launched(const struct announce *a);
+void announce_end(const struct announce *a, int exit_code, const char *why);
 
 /* The store listens, the workers will be started. `note`: a sentence besides the plan's own, "" =
  * none. */

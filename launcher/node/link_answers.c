@@ -36,7 +36,9 @@ static void take_join(struct store_link *link, const cJSON *answer)
         return;
     }
     snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, instance);
-    link->options.calls.joined(link->options.user, strcmp(hear_text(answer, "state"), "spare") == 0);
+    const double ms = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(answer, "ms"));
+    link->options.calls.joined(link->options.user, strcmp(hear_text(answer, "state"), "spare") == 0,
+                               link->instance, ms >= 0 && ms < 1e15 ? (uint64_t)ms : 0);
 }
 
 static void take_no(struct store_link *link, const cJSON *answer)
@@ -112,6 +114,13 @@ static void push_who(struct store_link *link, const cJSON *push)
                                 hear_text(push, "store"));
 }
 
+static void push_event(struct store_link *link, const cJSON *push)
+{
+    const cJSON *event = cJSON_GetObjectItemCaseSensitive(push, "event");
+    if (cJSON_IsObject(event))
+        link->options.calls.event(link->options.user, event);
+}
+
 /* -1 is what rank_set.h leaves out. */
 static int rank_in_array(const void *array, int i)
 {
@@ -139,13 +148,9 @@ static void take_push(struct store_link *link, const cJSON *push)
         const char *kind;
         void (*take)(struct store_link *link, const cJSON *push);
     } kinds[] = {
-        { "round", push_round },
-        { "waiting", push_waiting },
-        { "stop", push_stop },
-        { "verdict", push_verdict },
-        { "findings", push_findings },
-        { "who", push_who },
-        { "left_waiting", push_left_waiting },
+        { "round", push_round },     { "waiting", push_waiting },           { "stop", push_stop },
+        { "verdict", push_verdict }, { "findings", push_findings },         { "who", push_who },
+        { "event", push_event },     { "left_waiting", push_left_waiting },
     };
     const char *kind = hear_text(push, "push");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

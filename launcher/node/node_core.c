@@ -92,6 +92,7 @@ void node_finish(struct node *n, int exit_code)
         return;
     n->ended = true;
     n->exit_code = exit_code;
+    announce_end(&n->announce, exit_code, exit_code != 0 ? n->cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);

@@ -45,6 +45,8 @@ static struct plan_round plan_round_of(const struct heard_round *r)
 static void begin(struct node *n)
 {
     uv_timer_stop(&n->waiting_timer);
+    if (n->announce.events != NULL)
+        event_log_round(n->announce.events, n->round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
         announce_job(&n->announce, n->port_note);
     node_feed(n, (struct agent_event){ .type = AGENT_START, .attempt = n->round->attempt });
@@ -98,6 +100,16 @@ static void on_waiting_timer(uv_timer_t *timer)
     announce_gathering(&n->announce, &n->waiting);
 }
 
+/* One of the nodes that keep a log is told the store's. */
+static void on_event(void *user, const cJSON *event)
+{
+    struct node *n = user;
+    char *text = n->announce.events != NULL ? cJSON_PrintUnformatted(event) : NULL;
+    if (text != NULL)
+        event_log_put_store(n->announce.events, slice_str(text));
+    cJSON_free(text);
+}
+
 /* Only a change is news. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
@@ -127,12 +139,15 @@ static void tell_notices(struct node *n)
 }
 
 /* The store is there; the rest may take as long as it allows. */
-static void on_joined(void *user, bool spare)
+static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
     node_expect_nothing(n);
     if (n->round == NULL && n->plan->meeting.elsewhere)
         tell_notices(n);
+    if (n->announce.events != NULL)
+        event_log_clock(n->announce.events, n->store != NULL ? clock_ms() : store_ms,
+                        instance); /* the same clock */
     if (spare && !n->plan->cli->quiet)
         output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
 }
@@ -244,6 +259,7 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .verdict = on_verdict,
                                                    .findings = on_findings,
                                                    .joined = on_joined,
+                                                   .event = on_event,
                                                    .refused = on_refused,
                                                    .beat = node_on_beat,
                                                    .who = node_on_who,

@@ -27,6 +27,16 @@ static void on_output_idle(void *user)
     }
 }
 
+/* Before the output is there, or after it has gone, to stderr. */
+static void on_event_log_trouble(void *user, const char *words)
+{
+    struct node *n = user;
+    if (n->output != NULL && !n->ended)
+        output_note(n->output, "%s", words);
+    else
+        log_info("%s", words);
+}
+
 /* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
 static bool init_handles(struct node *n, int lifeline)
 {
@@ -95,6 +105,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (status == DDP_OK)
         status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
+    if (n->plan->cli->events != NULL)
+        n->announce.events = event_log_new(n->plan, on_event_log_trouble, n);
+    announce_launched(&n->announce);
     n->spawner.output = n->output;
     n->spawner.contain = n->contain;
     n->spawner.input = n->input;
@@ -126,6 +139,7 @@ static void close_node(struct node *n)
     store_server_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);
+    event_log_close(n->announce.events);
     if (n->alone)
         contain_leave(n->contain);
     buf_free(&n->wishes);

@@ -26,8 +26,11 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* The join is taken; `spare`: a round runs, this node will be taken in at the next one. */
-    void (*joined)(void *user, bool spare);
+    /* The join is taken; `spare`: a round runs, this node will be taken in at the next one. The store's clock is at
+     * `store_ms`, and `instance` names this life of the job. */
+    void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
+    /* An event of the store, for the event log: an object of base/events.h. */
+    void (*event)(void *user, const struct cJSON *event);
     /* The store does not want this node in the job; `code` is a word of rdzv_words.h, `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add to the array `workers` what has changed since the last one. */

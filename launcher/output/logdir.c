@@ -15,8 +15,7 @@
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700, LOG_FILE = 0666 };
 
-/* mkdir for every '/' in `path` but the last part; what exists is fine. */
-static int make_parents(const char *path)
+int logdir_parents(const char *path)
 {
     char part[PATH_MAX];
     size_t len = strlen(path);
@@ -35,7 +34,7 @@ static int make_parents(const char *path)
 /* A rank's directory may exist: it lies below a root that is ours. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
-    int error = make_parents(path);
+    int error = logdir_parents(path);
     if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
         error = errno;
     if (error != 0)
@@ -81,7 +80,7 @@ int logdir_create(const char *path, struct ddp_err *err)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
     int fd = open(path, flags, LOG_FILE);
-    if (fd < 0 && errno == ENOENT && (errno = make_parents(path)) == 0)
+    if (fd < 0 && errno == ENOENT && (errno = logdir_parents(path)) == 0)
         fd = open(path, flags, LOG_FILE);
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,

@@ -16,4 +16,7 @@ ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err);
  * the descriptor (yours), or -1 with the reason in err. */
 int logdir_create(const char *path, struct ddp_err *err);
 
+/* mkdir for every '/' in `path` but the last part; what exists is fine. Returns an errno, or 0. */
+int logdir_parents(const char *path);
+
 #endif

@@ -10,21 +10,24 @@
 #include "report/signal_json.h"
 #include "text/json_text.h"
 
+#include "base/events.h"
+
 #include <cjson/cJSON.h>
 
 /* An object with what all events have; NULL when memory is short. */
-static cJSON *event_us(const char *name, uint64_t t_us)
+static cJSON *event_us(enum event_kind kind, uint64_t t_us)
 {
     cJSON *o = cJSON_CreateObject();
-    if (o != NULL && json_add_text(o, "event", name) && json_add_number(o, "t", (double)t_us / 1e6))
+    if (o != NULL && json_add_text(o, "event", event_word(kind)) &&
+        json_add_number(o, "t", (double)t_us / 1e6))
         return o;
     cJSON_Delete(o);
     return NULL;
 }
 
-static cJSON *event(const char *name, uint64_t t_ms)
+static cJSON *event(enum event_kind kind, uint64_t t_ms)
 {
-    return event_us(name, t_ms * 1000);
+    return event_us(kind, t_ms * 1000);
 }
 
 /* Print it when it is complete; frees it in any case. */
@@ -45,7 +48,7 @@ static bool add_who(cJSON *o, const struct plan_worker *who)
 /* Everything a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
-    cJSON *o = event("started", t_ms);
+    cJSON *o = event(EVENT_STARTED, t_ms);
     return emit(out, o,
                 o != NULL && json_add_text(o, "job", plan->job) &&
                     json_add_text(o, "host", plan->facts->host) &&
@@ -57,7 +60,7 @@ bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
 {
-    cJSON *o = event("worker_started", t_ms);
+    cJSON *o = event(EVENT_WORKER_STARTED, t_ms);
     return emit(out, o,
                 o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) &&
                     json_add_text(o, "gpu", who->gpu));
@@ -71,7 +74,7 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
         [LINE_WHOLE] = "line", [LINE_LAST] = "last", [LINE_UPDATE] = "update", [LINE_CUT] = "part"
     };
     char time[PREFIX_TIME_MAX];
-    cJSON *o = event_us("output", at.since_us);
+    cJSON *o = event_us(EVENT_OUTPUT, at.since_us);
     prefix_time(time, at.unix_us);
     return emit(out, o,
                 o != NULL && json_add_text(o, "time", time) && add_who(o, who) &&
@@ -85,7 +88,7 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
                         const struct agent_worker *how)
 {
     char text[ENDING_MAX];
-    cJSON *o = event("worker_ended", t_ms);
+    cJSON *o = event(EVENT_WORKER_ENDED, t_ms);
     ending_text(text, how);
     bool ok = o != NULL && add_who(o, who) && json_add_text(o, "verdict", verdict_name(how->verdict)) &&
               json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(how));
@@ -100,7 +103,7 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
 bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                    const struct agent *agent)
 {
-    cJSON *o = event("restart", t_ms);
+    cJSON *o = event(EVENT_RESTART, t_ms);
     return emit(out, o,
                 o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
                     json_add_number(o, "rank", failed->rank) && json_add_text(o, "ending", failed->words) &&
@@ -112,7 +115,7 @@ bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *
 
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
 {
-    cJSON *o = event("stop_requested", t_ms);
+    cJSON *o = event(EVENT_STOP_REQUESTED, t_ms);
     return emit(out, o,
                 o != NULL && json_add_signal(o, heard->signal) &&
                     json_add_sender(o, "sender", &heard->sender));
@@ -120,7 +123,7 @@ bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard
 
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
 {
-    cJSON *o = event("signal_passed", t_ms);
+    cJSON *o = event(EVENT_SIGNAL_PASSED, t_ms);
     return emit(out, o,
                 o != NULL && json_add_signal(o, heard->signal) &&
                     json_add_sender(o, "sender", &heard->sender) && json_add_number(o, "workers", workers));
@@ -128,28 +131,49 @@ bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_hea
 
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
 {
-    cJSON *o = event("worker_stopped", t_ms);
+    cJSON *o = event(EVENT_WORKER_STOPPED, t_ms);
     return emit(out, o,
                 o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && json_add_signal(o, signal));
 }
 
 bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 {
-    cJSON *o = event("note", t_ms);
+    cJSON *o = event(EVENT_NOTE, t_ms);
     return emit(out, o, o != NULL && json_add_text(o, "text", text));
 }
 
 bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
 {
-    cJSON *o = event("findings", t_ms);
+    cJSON *o = event(EVENT_FINDINGS, t_ms);
     return emit(out, o,
                 o != NULL &&
                     json_add(o, "final", cJSON_Duplicate(cJSON_GetObjectItem(push, "final"), true)) &&
                     json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
+bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    cJSON *o = event(EVENT_LAUNCHED, t_ms);
+    bool ok = o != NULL && json_add_text(o, "store_host", m->host) &&
+              json_add_number(o, "store_port", m->port) && json_add_number(o, "nproc", plan->nproc) &&
+              json_add_number(o, "nnodes_min", m->nnodes_min) &&
+              json_add_number(o, "nnodes_max", m->nnodes_max);
+    if (ok && m->node_rank >= 0)
+        ok = json_add_number(o, "asked_node_rank", m->node_rank);
+    return emit(out, o, ok);
+}
+
+bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
+{
+    cJSON *o = event(EVENT_FINISHED, t_ms);
+    return emit(out, o,
+                o != NULL && json_add_number(o, "exit_code", exit_code) &&
+                    (why[0] == '\0' || json_add_text(o, "words", why)));
+}
+
 bool event_finished(struct buf *out, const struct report *report)
 {
-    cJSON *o = event("finished", report->ended_ms - report->started_ms);
+    cJSON *o = event(EVENT_FINISHED, report->ended_ms - report->started_ms);
     return emit(out, o, o != NULL && json_add(o, "report", report_json(report)));
 }

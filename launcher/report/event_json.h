@@ -41,6 +41,12 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
 /* A sentence that would otherwise go to stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
+/* This ddprun looks for the store. */
+bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan);
+
+/* The same as event_finished for --events: without the report. `why` may be "". */
+bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why);
+
 /* Everything is gone; carries the report. */
 /* What the store has found out: the fields of its push "findings". */
 bool event_findings(struct buf *out, uint64_t t_ms, const struct cJSON *push);

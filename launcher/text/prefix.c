@@ -6,7 +6,7 @@
  * thousand lines. Time is UTC with the zone in it, so that the lines of several hosts can be sorted. */
 #include "text/prefix.h"
 
-#include "text/date.h"
+#include "base/events.h"
 #include "text/escape.h"
 
 #include <ctype.h>
@@ -165,10 +165,7 @@ int prefix_colour(int rank)
 
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us)
 {
-    uint64_t s = unix_us / 1000000;
-    const struct date date = date_of(s / 86400);
-    snprintf(out, PREFIX_TIME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", date.year % 10000, date.month,
-             date.day, (int)(s / 3600 % 24), (int)(s / 60 % 60), (int)(s % 60), (int)(unix_us % 1000000));
+    event_time(out, unix_us);
 }
 
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us)

@@ -1,7 +1,7 @@
 /* words.c -- see words.h. */
 #include "text/words.h"
 
-#include "text/date.h"
+#include "base/date.h"
 
 #include <stdio.h>
 #include <stdlib.h>

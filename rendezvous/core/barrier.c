@@ -114,6 +114,8 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
     barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
     b->quota->used += barrier->report.cap;
     log_end(b, barrier, because);
+    if (b->env.ended != NULL)
+        b->env.ended(b->env.user, barrier, outcome, because);
     answer_all(b, barrier, outcome);
     return BARRIER_FAILED;
 }
@@ -121,6 +123,8 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
 /* From here on only the name counts. */
 static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 {
+    if (b->env.ended != NULL)
+        b->env.ended(b->env.user, barrier, BARRIER_RELEASED, "");
     answer_all(b, barrier, BARRIER_RELEASED);
     barrier_forget_roll(b->quota, barrier);
     return BARRIER_PASSED;
@@ -178,6 +182,8 @@ static enum barrier_state comes_first(struct barriers *b, struct barrier *barrie
     barrier_take_members(barrier, event->call);
     open_barrier(b, barrier, event->call);
     barrier_sit_down(barrier, event->seat, event->call->rank);
+    if (b->env.opened != NULL)
+        b->env.opened(b->env.user, barrier);
     for (uint32_t rank = 0; rank < barrier->world_size; rank++)
         if (barrier_needs(barrier, rank) && b->env.has_ended(b->env.user, rank))
             return lose(b, barrier, rank);

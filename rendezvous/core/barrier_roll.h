@@ -57,6 +57,10 @@ struct barrier_env {
     void (*log)(void *user, const char *line);
     /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = nobody asks. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
+    /* It was opened, or ends: for an event log. Its seats, in the order of their arrival, are still taken. `why` ends
+     * a sentence about a failure. NULL = nobody asks. */
+    void (*opened)(void *user, const struct barrier *barrier);
+    void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
 /* One call of BARRIER_NAMED. Slices are borrowed. */

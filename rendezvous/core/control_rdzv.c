@@ -166,6 +166,8 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     job_node_joined(s);
     cJSON_AddStringToObject(answer, "job", job->name);
     cJSON_AddStringToObject(answer, "instance", rdzv_instance(job->rdzv));
+    if (s->takes_events)
+        cJSON_AddNumberToObject(answer, "ms", (double)s->job->hub->now_ms);
     cJSON_AddStringToObject(answer, "state", rdzv_is_spare(job->rdzv, s->id) ? "spare" : "waiting");
     return true;
 }
@@ -182,9 +184,13 @@ bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSO
     if (job == NULL)
         return false;
     fill_address(&join, s, &peer);
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "events")))
+        job_events_ask(job, s);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
         return welcome(s, job, answer);
     job_watch_hurry(job);
+    if (!s->is_node)
+        job_events_leave(job, s);
     job_touch(job);
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);

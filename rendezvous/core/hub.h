@@ -54,6 +54,8 @@ struct hub_sink {
     /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call.
      * NULL = no log. */
     void (*log)(void *user, const char *line);
+    /* One line of an event log, as a JSON object without the wall time (base/events.h). NULL = none is kept here. */
+    void (*event)(void *user, const char *json);
 };
 
 /* NULL when memory is short. `limits` and `sink` are copied. */

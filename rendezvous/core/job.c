@@ -67,6 +67,7 @@ void job_free(struct job *job)
     rdzv_free(job->rdzv);
     free(job->round_nodes);
     notices_free(&job->notices);
+    job_events_free(&job->events);
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);

@@ -13,6 +13,7 @@
 #define RENDEZVOUS_JOB_H
 
 #include "core/barrier.h"
+#include "core/job_events.h"
 #include "core/job_watch.h"
 #include "core/members.h"
 #include "core/notices.h"
@@ -32,6 +33,7 @@ struct job {
     char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct job_watch watch;
+    struct job_events events;
     struct notices notices; /* what its nodes say about themselves */
     struct list sessions;   /* the connections that belong to it (session.in_job) */
     uint32_t era;           /* the hub's when its attempt began: older connections must not touch the keys */

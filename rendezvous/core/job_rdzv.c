@@ -4,6 +4,7 @@
 #include "base/progress_key.h"
 #include "core/control.h"
 #include "core/decimal.h"
+#include "core/job_events.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static bool begin(void *user, const struct rdzv_round *world)
     if (!is_even(world))
         job_watch_round(job);
     job->agreed = 0;
+    job_events_members(job, world);
     return true;
 }
 
@@ -66,6 +68,7 @@ static void waiting_nodes(void *user, uint32_t count)
 
 static void no_node_any_more(struct session *s)
 {
+    job_events_leave(s->job, s);
     s->is_node = false;
     s->job->hub->n_nodes--;
     list_remove(&s->in_agents);
@@ -105,7 +108,8 @@ static struct rdzv *make(struct job *job)
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,
                             .drop = drop,
-                            .log = log_line_of };
+                            .log = log_line_of,
+                            .record = job_events_record };
     snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
     return rdzv_new(&env, &hub->quota, job->name, instance);
 }

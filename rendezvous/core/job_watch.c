@@ -59,6 +59,8 @@ static void tell(struct job *job, const struct snapshot *s, const struct diagnos
     cJSON_AddBoolToObject(o, "final", s->is_final);
     if (control_add_screen(o, s, d))
         push_to_nodes(job, o);
+    for (uint32_t i = 0; i < d->n; i++)
+        job_events_finding(job, &d->list[i]);
     cJSON_Delete(o);
 }
 

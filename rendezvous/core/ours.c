@@ -8,6 +8,7 @@
 #include "core/barrier_report.h"
 #include "core/control.h"
 #include "core/encode.h"
+#include "core/job_events.h"
 #include "core/json.h"
 #include "base/text.h"
 
@@ -254,7 +255,9 @@ struct barrier_env ours_barrier_env(struct job *job)
                                  .facts = barrier_facts,
                                  .has_ended = barrier_rank_ended,
                                  .log = barrier_log,
-                                 .lost = barrier_lost };
+                                 .lost = barrier_lost,
+                                 .opened = job_events_opened,
+                                 .ended = job_events_ended };
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */

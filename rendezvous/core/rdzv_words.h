@@ -6,6 +6,7 @@
 #define RENDEZVOUS_RDZV_WORDS_H
 
 #include "core/findings.h"
+#include "base/events.h"
 
 #define RDZV_STATES(X)                                                                                    \
     X(GATHERING, "gathering") /* waits for more nodes */                                                  \
@@ -38,19 +39,7 @@
     X(NOT_READY, "not_ready")         /* no memory for another key space */
 
 /* What an event log holds. */
-#define RDZV_RECORDS(X)                                                \
-    X(JOIN, "join")                                                    \
-    X(SPARE, "spare") /* joined while a round runs, or one too many */ \
-    X(REFUSED, "refused")                                              \
-    X(LEAVE, "leave")                                                  \
-    X(LOST, "lost")                                                    \
-    X(LAST_CALL, "last_call")                                          \
-    X(ROUND, "round")                                                  \
-    X(NODE_DONE, "node_done")                                          \
-    X(STOP, "stop")                                                    \
-    X(NODE_STOPPED, "node_stopped")                                    \
-    X(STALE, "stale") /* a message of an older round */                \
-    X(VERDICT, "verdict")
+#define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
 /* Who may not join, and what to do about it: they are findings, and have their rows there. */
 #define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)

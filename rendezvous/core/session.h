@@ -62,6 +62,7 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX];
     struct list in_agents; /* in hub->agents, of a node */
     bool is_node;          /* in job->rdzv, under `id` */
+    bool takes_events;     /* it would write an event log for its job */
     enum role role;
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
@@ -90,8 +91,9 @@ struct hub {
     struct refusals refusals;
     char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */
     struct ddp_err drop_fed;         /* with words: the rendezvous has dropped the one being fed */
-    uint32_t lives;                  /* of jobs' rendezvous, for their instances */
-    uint32_t n_nodes;                /* connections of agents that have joined a job */
+    struct event_limit events;
+    uint32_t lives;   /* of jobs' rendezvous, for their instances */
+    uint32_t n_nodes; /* connections of agents that have joined a job */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;
 };

@@ -36,6 +36,13 @@ static ddp_status set_max_bytes(void *into, const char *value, struct ddp_err *e
     return DDP_OK;
 }
 
+static ddp_status set_events(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct daemon_options *)into)->events = value;
+    return DDP_OK;
+}
+
 /* Options without a value differ only in what they set. */
 #define SETS(name, statement)                                                  \
     static ddp_status name(void *into, const char *value, struct ddp_err *err) \
@@ -61,6 +68,8 @@ static const struct option_row table[] = {
     { "max-bytes", "N", "keep at most N bytes of keys, values and queues (K, M, G; default 1G)",
       set_max_bytes },
     { "torch21", NULL, "opcode 8 of an old client means APPEND, as in torch 2.1", set_torch21 },
+    { "events", "FILE", "append what happens in all jobs to FILE as JSON lines, for 'ddpctl timeline'",
+      set_events },
     { "verbose", NULL, "log every client that comes and goes", set_verbose },
     { "quiet", NULL, "log errors only", set_quiet },
     { "help", NULL, "print this and exit", set_help },

@@ -19,6 +19,7 @@ struct daemon_options {
     enum log_level log_level;
     bool log_peers;
     bool torch21;
+    const char *events; /* borrowed from argv; NULL = no event log */
 };
 
 /* Defaults first, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */

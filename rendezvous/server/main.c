@@ -2,6 +2,9 @@
  *
  * The server has its own thread; this one only waits for a signal. Signals are blocked before that thread
  * exists and fetched with sigwait, so there is no handler and nothing can interrupt anything. */
+#include "base/clock.h"
+#include "base/events.h"
+#include "base/line_file.h"
 #include "base/log.h"
 #include "server/daemon_options.h"
 #include "server/store_server.h"
@@ -11,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { EVENTS_CLOSE_MS = 2000 };
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static int print_text(enum daemon_action action)
@@ -54,11 +58,55 @@ static void wait_for_stop(const sigset_t *set)
     sigprocmask(SIG_UNBLOCK, set, NULL);
 }
 
-static ddp_status start(const struct daemon_options *o, struct store_server **server, struct ddp_err *err)
+/* --- the event log ---------------------------------------------------------------------------------------- */
+
+struct event_log {
+    struct line_file *file; /* NULL = none is asked for, or it cannot be opened */
+    const char *path;
+    bool warned;
+};
+
+static void warn_of(struct event_log *log, int error)
+{
+    if (error != 0 && !log->warned)
+        log_warn("events are missing in %s (--events): %s", log->path, strerror(error));
+    log->warned = log->warned || error != 0;
+}
+
+/* On the server's thread: the file has its own. */
+static void on_event(void *user, const char *json)
+{
+    struct event_log *log = user;
+    struct buf line = { 0 }, more = { 0 };
+    char time[EVENT_TIME_MAX];
+    event_time(time, clock_unix_us());
+    if (buf_printf(&more, ",\"time\":\"%s\"", time) && event_line(&line, slice_str(json), buf_slice(&more)))
+        line_file_put(log->file, buf_slice(&line));
+    buf_free(&more);
+    buf_free(&line);
+    warn_of(log, line_file_state(log->file).error);
+}
+
+/* The jobs matter more than a log. */
+static void open_events(struct event_log *log, const char *path)
+{
+    int error = 0;
+    *log = (struct event_log){ .path = path };
+    if (path != NULL)
+        log->file = line_file_open(path, &error);
+    warn_of(log, log->file == NULL ? error : 0);
+}
+
+/* --- the server ------------------------------------------------------------------------------------------- */
+
+static ddp_status start(const struct daemon_options *o, struct event_log *events,
+                        struct store_server **server, struct ddp_err *err)
 {
     struct store_server_options options = { .host = o->listen.host,
                                             .port = o->listen.port,
                                             .limits = HUB_LIMITS_DEFAULT,
+                                            .event = events->file != NULL ? on_event : NULL,
+                                            .event_user = events,
                                             .log_peers = o->log_peers };
     if (o->max_bytes > 0)
         options.limits.max_bytes = o->max_bytes;
@@ -70,16 +118,20 @@ static ddp_status start(const struct daemon_options *o, struct store_server **se
 static int serve(const struct daemon_options *o)
 {
     struct store_server *server;
+    struct event_log events;
     struct ddp_err err;
     sigset_t stop_signals;
     block_stop_signals(&stop_signals);
-    if (start(o, &server, &err) != DDP_OK) {
+    open_events(&events, o->events);
+    if (start(o, &events, &server, &err) != DDP_OK) {
         log_error("%s", err.msg);
+        line_file_close(events.file, 0);
         return EXIT_FAILED;
     }
     announce(o, server);
     wait_for_stop(&stop_signals);
     store_server_stop(server);
+    warn_of(&events, line_file_close(events.file, EVENTS_CLOSE_MS).error);
     return EXIT_OK;
 }
 

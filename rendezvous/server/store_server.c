@@ -55,6 +55,8 @@ struct store_server {
     struct clients clients;
     struct hub *hub; /* owned */
     struct gate short_of_fds;
+    void (*event)(void *user, const char *json); /* NULL = no event log */
+    void *event_user;
     uv_thread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
@@ -175,6 +177,12 @@ static void look_at_queue(struct store_server *s)
         return;
     s->looked_ms = now_ms;
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_overflows() - s->overflows_before);
+}
+
+static void on_event(void *user, const char *json)
+{
+    const struct store_server *s = user;
+    s->event(s->event_user, json);
 }
 
 /* The acceptor's two events. */
@@ -314,11 +322,16 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 static struct store_server *server_new(const struct store_server_options *o)
 {
     struct store_server *s = calloc(1, sizeof(*s));
-    const struct hub_sink sink = {
-        .user = s, .send = on_send, .close = on_close, .here = on_here, .log = on_log
-    };
+    const struct hub_sink sink = { .user = s,
+                                   .send = on_send,
+                                   .close = on_close,
+                                   .here = on_here,
+                                   .log = on_log,
+                                   .event = o->event != NULL ? on_event : NULL };
     if (s == NULL)
         return NULL;
+    s->event = o->event;
+    s->event_user = o->event_user;
     clients_init(&s->clients);
     struct hub_limits limits = o->limits;
     limits.instance = s->instance;

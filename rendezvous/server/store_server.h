@@ -17,7 +17,11 @@ struct store_server_options {
     int port;         /* 0 = any free one */
     struct hub_limits limits;
     uint64_t max_queue_bytes; /* a peer with more unread reply bytes than this is cut off; 0 = 32 MiB */
-    bool log_peers;           /* log connects and disconnects (base/log.h, level info) */
+    /* One event of an event log, as JSON without the wall time; on the server's thread, and must not block. NULL = none
+     * is kept here. */
+    void (*event)(void *user, const char *json);
+    void *event_user;
+    bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
 /* Bind, listen and start serving. DDP_OK: *out is running, stop it with store_server_stop.

@@ -69,9 +69,9 @@ static void on_findings(void *user, const cJSON *push)
     (void)user, (void)push;
 }
 
-static void on_joined(void *user, bool spare)
+static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
-    (void)user, (void)spare;
+    (void)user, (void)spare, (void)instance, (void)store_ms;
     joined++;
 }
 

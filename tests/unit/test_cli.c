@@ -53,6 +53,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_REDIRECTS] = "0:3,1:1",
     [OPT_TEE] = "2",
     [OPT_LOG_FILE] = "%j/%r.%s",
+    [OPT_EVENTS] = "%h.jsonl",
     [OPT_LOG_ROTATE] = "64M,3",
     [OPT_LOG_POLICY] = "drop",
     [OPT_GRACE] = "1500ms",
@@ -151,6 +152,8 @@ static bool is_output_option_set(enum cli_option option)
         return strcmp(cli.log_dir, "logs") == 0;
     case OPT_LOG_FILE:
         return strcmp(cli.log_file, "%j/%r.%s") == 0;
+    case OPT_EVENTS:
+        return strcmp(cli.events, "%h.jsonl") == 0;
     case OPT_LOG_MERGE:
         return cli.log_merge;
     case OPT_LOG_ROTATE:

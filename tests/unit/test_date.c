@@ -1,5 +1,5 @@
 /* Days since 1970 as dates. */
-#include "text/date.h"
+#include "base/date.h"
 
 #include <criterion/criterion.h>
 #include <stdbool.h>

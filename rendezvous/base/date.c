@@ -2,7 +2,7 @@
  *
  * Years begin in March here, so that the leap day is the last of its year; then 153 days are five months of
  * 31, 30, 31, 30, 31 days, from any multiple of five. Four centuries always have the same number of days. */
-#include "text/date.h"
+#include "base/date.h"
 
 struct date date_of(uint64_t day)
 {

@@ -1,6 +1,6 @@
 /* date.h -- the calendar by arithmetic: the C library's own reads files, and knows one time zone only. */
-#ifndef LAUNCHER_DATE_H
-#define LAUNCHER_DATE_H
+#ifndef BASE_DATE_H
+#define BASE_DATE_H
 
 #include <stdint.h>
 

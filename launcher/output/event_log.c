@@ -1,0 +1,182 @@
+/* event_log.c -- see event_log.h. */
+#include "output/event_log.h"
+
+#include "output/logdir.h"
+#include "text/log_pattern.h"
+
+#include "base/clock.h"
+#include "base/events.h"
+#include "base/line_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { EARLY_BYTES = 256 << 10, CLOSE_MS = 2000, INSTANCE_MAX = 64 };
+
+struct event_log {
+    const struct plan *plan;
+    void (*warn)(void *user, const char *words);
+    void *user;
+    char *path;             /* owned; NULL = not known yet */
+    struct line_file *file; /* owned; NULL = not open yet, or it could not be */
+    struct buf early;       /* lines that wait for the name */
+    bool warned;
+    int round;        /* 0 = before the first */
+    int64_t ahead_ms; /* of the store's clock; only with an instance */
+    char instance[INSTANCE_MAX];
+};
+
+static void warn(struct event_log *log, int error)
+{
+    char words[LOG_PATTERN_MAX + 256];
+    if (log->warned)
+        return;
+    log->warned = true;
+    snprintf(words, sizeof(words), "warning: events are missing in %s (--events): %s",
+             log->path != NULL ? log->path : log->plan->cli->events,
+             error == ENOBUFS ? "it is written too slowly" : strerror(error));
+    log->warn(log->user, words);
+}
+
+/* --- the file ------------------------------------------------------------------------------------------- */
+
+static char *make_path(const struct plan *plan)
+{
+    const struct log_names names = { .host = plan->facts->host,
+                                     .time = plan->facts->start_time,
+                                     .job = plan->job,
+                                     .stream = "events",
+                                     .node_rank = plan->node_rank };
+    struct buf out = { 0 };
+    if (log_pattern_name(plan->cli->events, &names, &out) && buf_append(&out, "", 1))
+        return (char *)out.data;
+    buf_free(&out);
+    return NULL;
+}
+
+static void open_file(struct event_log *log)
+{
+    int error = ENOMEM;
+    log->path = make_path(log->plan);
+    if (log->path != NULL)
+        log->file = line_file_open(log->path, &error);
+    if (log->path != NULL && error == ENOENT && (error = logdir_parents(log->path)) == 0)
+        log->file = line_file_open(log->path, &error);
+    if (log->file == NULL)
+        warn(log, error);
+    else if (log->early.len > 0)
+        line_file_put(log->file, buf_slice(&log->early));
+    buf_free(&log->early);
+}
+
+static bool waits_for_name(const struct event_log *log)
+{
+    return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
+           strstr(log->plan->cli->events, "%n") != NULL;
+}
+
+static void put_line(struct event_log *log, struct slice line)
+{
+    if (log->path == NULL && !waits_for_name(log))
+        open_file(log);
+    if (log->file != NULL) {
+        line_file_put(log->file, line);
+        const struct line_file_state state = line_file_state(log->file);
+        if (state.error != 0)
+            warn(log, state.error);
+    } else if (log->path == NULL && log->early.len + line.len <= EARLY_BYTES) {
+        buf_append(&log->early, line.data, line.len);
+    }
+}
+
+struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void *user, const char *words),
+                                void *user)
+{
+    struct event_log *log = calloc(1, sizeof(*log));
+    if (log == NULL)
+        return NULL;
+    log->plan = plan;
+    log->warn = warn_user;
+    log->user = user;
+    if (!waits_for_name(log))
+        open_file(log);
+    return log;
+}
+
+void event_log_close(struct event_log *log)
+{
+    if (log == NULL)
+        return;
+    if (log->early.len > 0)
+        open_file(log);
+    const struct line_file_state state = line_file_close(log->file, CLOSE_MS);
+    if (state.error != 0)
+        warn(log, state.error);
+    buf_free(&log->early);
+    free(log->path);
+    free(log);
+}
+
+/* --- lines ---------------------------------------------------------------------------------------------- */
+
+static bool add_time(struct buf *more)
+{
+    char time[EVENT_TIME_MAX];
+    event_time(time, clock_unix_us());
+    return buf_printf(more, ",\"time\":\"%s\"", time);
+}
+
+static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
+{
+    struct buf line = { 0 };
+    if (ok && event_line(&line, object, buf_slice(more)))
+        put_line(log, buf_slice(&line));
+    buf_free(&line);
+}
+
+/* A quote within a text has a backslash in front, so this can only be a member. */
+static bool names_job(struct slice object)
+{
+    static const char member[] = ",\"job\":";
+    return memmem(object.data, object.len, member, sizeof(member) - 1) != NULL;
+}
+
+void event_log_put(struct event_log *log, struct slice object)
+{
+    struct buf more = { 0 };
+    const uint64_t now_ms = clock_ms();
+    bool ok = buf_printf(&more, ",\"ms\":%llu", (unsigned long long)now_ms) && add_time(&more) &&
+              (names_job(object) || event_add_text(&more, "job", log->plan->job)) &&
+              event_add_text(&more, "agent_host", log->plan->facts->host) &&
+              buf_printf(&more, ",\"agent_pid\":%d", (int)getpid());
+    if (ok && log->instance[0] != '\0')
+        ok = buf_printf(&more, ",\"store_ms\":%lld", (long long)((int64_t)now_ms + log->ahead_ms)) &&
+             event_add_text(&more, "instance", log->instance);
+    if (ok && log->round > 0)
+        ok = buf_printf(&more, ",\"round\":%d,\"node_rank\":%d", log->round, log->plan->node_rank);
+    finish(log, object, &more, ok);
+    buf_free(&more);
+}
+
+void event_log_put_store(struct event_log *log, struct slice object)
+{
+    struct buf more = { 0 };
+    const bool ok = add_time(&more);
+    finish(log, object, &more, ok);
+    buf_free(&more);
+}
+
+void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance)
+{
+    log->ahead_ms = (int64_t)store_ms - (int64_t)clock_ms();
+    snprintf(log->instance, sizeof(log->instance), "%s", instance);
+}
+
+void event_log_round(struct event_log *log, int round)
+{
+    log->round = round;
+    if (log->path == NULL)
+        open_file(log);
+}

@@ -1,0 +1,128 @@
+/* ddprun --events: the log of a job with real processes, line by line against its schema. */
+#include "job.h"
+#include "schema.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(ddprun_events, .timeout = 60);
+
+#define SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+
+static cJSON *read_schema(void)
+{
+    char text[32768];
+    FILE *file = fopen("launcher/events.schema.json", "r");
+    if (file == NULL)
+        cr_skip_test("skipped, because the test does not run in the top folder of the sources");
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    return cJSON_Parse(text);
+}
+
+/* How many lines of that kind there are; each line must fit the schema. */
+static int count(const char *log, const char *kind)
+{
+    int n = 0;
+    char why[256];
+    cJSON *schema = read_schema();
+    for (const char *line = log; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        cJSON *o = cJSON_ParseWithLength(line, strcspn(line, "\n"));
+        cr_assert(schema_fits(schema, o, why, sizeof(why)), "%s: %.*s", why, (int)strcspn(line, "\n"), line);
+        n += strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(o, "event")), kind) == 0;
+        cJSON_Delete(o);
+    }
+    cJSON_Delete(schema);
+    return n;
+}
+
+static void expect_counts(const char *log, const char *kinds[], const int counts[])
+{
+    for (int i = 0; kinds[i] != NULL; i++)
+        cr_expect_eq(count(log, kinds[i]), counts[i], "%d of %s, not %d:\n%s", count(log, kinds[i]), kinds[i],
+                     counts[i], log);
+}
+
+static const char *in(const char *dir, const char *name)
+{
+    static char option[512];
+    snprintf(option, sizeof(option), "--events=%s/%s", dir, name);
+    return option;
+}
+
+Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
+{
+    const char *kinds[] = { "launched",     "join",    "round",   "worker_started", "worker_ended", "stop",
+                            "node_stopped", "verdict", "restart", "node_done",      "finished",     "started",
+                            "events_lost",  NULL };
+    const int counts[] = { 1, 2, 2, 4, 4, 1, 1, 2, 1, 1, 1, 1, 0 };
+    char *dir = job_dir();
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=10ms", in(dir, "sub/%n.jsonl"), "sh",
+            "-c", "[ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ] || exit 7; sleep 0.1");
+    EXPECT(r, 0);
+    char *log = job_file(dir, "sub/0.jsonl");
+    cr_assert_not_null(log);
+    expect_counts(log, kinds, counts);
+    free(log);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_events, a_barrier_tells_who_was_waited_for)
+{
+    char *dir = job_dir();
+    struct run_result r =
+        JOB("--nproc_per_node=2", in(dir, "log"), bin("tests/prog/worker_probe"), "barrier", "a");
+    EXPECT(r, 0);
+    char *log = job_file(dir, "log");
+    cr_expect_eq(count(log, "barrier_open"), 2 /* the first is the library's own */, "%s", log);
+    cr_expect_eq(count(log, "barrier_end"), 2, "%s", log);
+    cr_expect_not_null(strstr(log, "\"outcome\":\"released\""));
+    free(log);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
+{
+    struct run_result r = JOB("--events=/dev/full", "true");
+    EXPECT(r, 0);
+    SAYS(r, "events are missing in /dev/full (--events): No space left on device");
+    run_free(&r);
+    r = JOB("--events=/proc/nowhere/log", "true");
+    EXPECT(r, 0);
+    SAYS(r, "events are missing in /proc/nowhere/log (--events): No such file or directory");
+    run_free(&r);
+}
+
+/* The store of the daemon tells one of the nodes that ask, and its own log. */
+Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
+{
+    char *dir = job_dir(), own[512], at[128];
+    snprintf(own, sizeof(own), "--events=%s/store", dir);
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", own, NULL };
+    struct run_process *daemon = run_start(argv, NULL);
+    cr_assert(run_until_output(daemon, "\n", 10000));
+    snprintf(at, sizeof(at), "--rdzv_endpoint=%.*s", (int)strcspn(strstr(run_output(daemon), "127."), "\n"),
+             strstr(run_output(daemon), "127."));
+    const char *job[] = { bin("ddprun"),   "--nnodes=1:1", "--rdzv_id=j", "--rdzv_backend=c10d", at,
+                          in(dir, "node"), "true",         NULL };
+    struct run_result r = run_command(job, NULL);
+    EXPECT(r, 0);
+    run_signal(daemon, 15);
+    struct run_result d = run_wait(daemon);
+    char *node = job_file(dir, "node"), *store = job_file(dir, "store");
+    cr_assert(node != NULL && store != NULL, "%s%s", r.err, d.err);
+    cr_expect_eq(count(node, "round"), 1, "%s", node);
+    cr_expect_eq(count(store, "round"), 1, "%s", store);
+    cr_expect_eq(count(store, "worker_started"), 0, "%s", store);
+    free(node);
+    free(store);
+    run_free(&r);
+    run_free(&d);
+    job_dir_remove(dir);
+}

@@ -1,0 +1,145 @@
+/* What a store tells an event log: to one agent that asked, the next one when it goes, and nobody else. */
+#include "core/encode.h"
+#include "sim_job.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* which are no workers for sim_job.h */
+
+static struct sim sim;
+static char heard[1 << 17]; /* the events that the latest look has found, a line each */
+
+static void set_up(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.instance = "feed";
+    sim_init(&sim, &limits);
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+TestSuite(job_events, .init = set_up, .fini = tear_down);
+
+/* Everything that lies there for the agent; its events stay in `heard`. */
+static int events(conn_id conn)
+{
+    static const char front[] = "{\"push\":\"event\",";
+    struct buf *out = &sim.conn[conn].out;
+    size_t len = 0;
+    int n = 0;
+    heard[0] = '\0';
+    for (size_t at = 0; at < out->len;) {
+        const size_t size = get_u64(out->data + at);
+        const char *text = (const char *)out->data + at + 8;
+        if (size > sizeof(front) && memcmp(text, front, sizeof(front) - 1) == 0) {
+            len += (size_t)snprintf(heard + len, sizeof(heard) - len, "%.*s\n", (int)size, text);
+            n++;
+        }
+        at += 8 + size;
+    }
+    buf_consume(out, out->len);
+    return n;
+}
+
+static void join(conn_id conn, int node_rank, int nnodes, bool asks)
+{
+    char json[512];
+    sim_client(&sim, conn);
+    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"0.1.0\",\"host\":\"n%d\","
+        "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":1,"
+        "\"join_timeout_ms\":60000,\"grace_ms\":1000%s}",
+        node_rank, 100 + node_rank, nnodes, nnodes, node_rank, asks ? ",\"events\":true" : "");
+    sim_say(&sim, conn, json);
+}
+
+static void expect_event(const char *words)
+{
+    cr_expect_not_null(strstr(heard, words), "'%s' is not in:\n%s", words, heard);
+}
+
+Test(job_events, nobody_who_has_not_asked_is_told)
+{
+    join(N0, 0, 1, false);
+    cr_expect_eq(events(N0), 0);
+}
+
+Test(job_events, a_join_and_a_round_are_told_with_the_time_of_the_store)
+{
+    sim_at(&sim, 1500);
+    join(N0, 0, 1, true);
+    cr_expect_eq(events(N0), 2);
+    expect_event(
+        "\"event\":{\"event\":\"join\",\"store_ms\":1500,\"job\":\"demo\",\"instance\":\"feed-1\",\"n\":1,"
+        "\"round\":0,\"node\":511,\"node_rank\":0,\"host\":\"n0\",\"pid\":100,");
+    expect_event(
+        "\"event\":\"round\",\"store_ms\":1500,\"job\":\"demo\",\"instance\":\"feed-1\",\"n\":2,\"round\":1,"
+        "\"nnodes\":1,\"world_size\":1,\"members\":[[511,0,0,1]],");
+}
+
+Test(job_events, only_one_of_those_who_asked_is_told)
+{
+    join(N0, 0, 2, true);
+    join(N1, 1, 2, true);
+    cr_expect_eq(events(N0), 3);
+    cr_expect_eq(events(N1), 0);
+}
+
+/* What the first was told may have been on its way when it died. */
+Test(job_events, the_next_one_takes_over_and_is_told_again)
+{
+    join(N0, 0, 2, true);
+    join(N1, 1, 2, true);
+    sim_disconnect(&sim, N0);
+    cr_expect_geq(events(N1), 4);
+    expect_event("\"n\":1,");
+    expect_event("\"event\":\"lost\"");
+    cr_expect_eq(strstr(strstr(heard, "\"n\":1,") + 1, "\"n\":1,"), NULL, "told twice:\n%s", heard);
+}
+
+Test(job_events, who_is_refused_does_not_take_them)
+{
+    join(N0, 0, 2, false);
+    join(N1, 0, 2, true); /* the node rank is taken */
+    cr_expect_eq(events(N1), 1);
+    expect_event("\"event\":\"refused\"");
+    cr_expect_eq(events(N0), 0);
+}
+
+Test(job_events, a_barrier_tells_who_came_when_and_who_was_last)
+{
+    join(N0, 0, 1, true);
+    events(N0);
+    sim_worker(&sim, 0, 0, 1);
+    sim_barrier(&sim, 0, "a\"<b>", 1000, NULL);
+    cr_expect_eq(events(N0), 2);
+    expect_event("\"event\":\"barrier_open\"");
+    expect_event("\"barrier\":\"a\\\"<b>\",\"opened_by\":0,\"needs\":1,");
+    expect_event("\"outcome\":\"released\",\"arrived\":[[0,0]],\"last\":0}");
+}
+
+Test(job_events, too_many_are_counted_and_the_rest_is_told_later)
+{
+    char name[32];
+    join(N0, 0, 1, true);
+    events(N0);
+    sim_worker(&sim, 0, 0, 1);
+    int told = 0;
+    for (int i = 0; i < 3000; i++) {
+        snprintf(name, sizeof(name), "%d", i);
+        sim_barrier(&sim, 0, name, 1000, NULL);
+        told += events(N0);
+    }
+    cr_expect_eq(told, 5000);
+    sim_at(&sim, 2000);
+    sim_barrier(&sim, 0, "late", 1000, NULL);
+    cr_expect_eq(events(N0), 3);
+    expect_event("\"event\":\"events_lost\"");
+    expect_event("\"count\":1000}");
+}

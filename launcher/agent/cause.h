@@ -8,11 +8,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CAUSE_WHY_MAX = 24, CAUSE_HOST_MAX = 256, CAUSE_WORDS_MAX = 512, CAUSE_LINES_MAX = 12 };
+enum {
+    CAUSE_CODE_MAX = 40,
+    CAUSE_WHY_MAX = 24,
+    CAUSE_HOST_MAX = 256,
+    CAUSE_WORDS_MAX = 512,
+    CAUSE_LINES_MAX = 12
+};
 
 struct cause {
-    char why[CAUSE_WHY_MAX]; /* "failed", "node_lost", "node_left", "grow" ...; "" = there is none */
-    int node_rank;           /* -1 = none */
+    char code[CAUSE_CODE_MAX]; /* of the finding, "WORKER_FAILED"; "" = none */
+    char why[CAUSE_WHY_MAX];   /* "failed", "node_lost", "node_left", "grow" ...; "" = there is none */
+    int node_rank;             /* -1 = none */
     char host[CAUSE_HOST_MAX];
     int rank, local_rank; /* of the worker, -1 = it is not about one */
     int pid, exit_code, signal, error;

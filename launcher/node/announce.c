@@ -189,13 +189,16 @@ void announce_findings(const struct announce *a, const char *screen, const struc
 
 void announce_told_to_stop(const struct announce *a, const struct cause *c)
 {
+    char code[CAUSE_CODE_MAX + 4] = "";
     if (a->plan->cli->quiet)
         return;
+    if (c->code[0] != '\0')
+        snprintf(code, sizeof(code), "  [%s]", c->code);
     if (c->rank >= 0)
-        output_note(a->output, "rank %d on %s (node %d, pid %d): %s; stopping the workers here", c->rank,
-                    c->host, c->node_rank, c->pid, c->words);
+        output_note(a->output, "rank %d on %s (node %d, pid %d): %s; stopping the workers here%s", c->rank,
+                    c->host, c->node_rank, c->pid, c->words, code);
     else
-        output_note(a->output, "%s; stopping the workers here", c->words);
+        output_note(a->output, "%s; stopping the workers here%s", c->words, code);
 }
 
 void announce_waiting_for_end(const struct announce *a, const char *nodes, enum agent_state state)

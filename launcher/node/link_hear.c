@@ -155,6 +155,7 @@ static void hear_cause(const cJSON *json, struct cause *c)
     c->error = number(json, "error", 0);
     c->after_ms = millis(json, "after_ms");
     copy(c->words, sizeof(c->words), hear_text(json, "words"));
+    copy(c->code, sizeof(c->code), hear_text(json, "code"));
     copy(c->log, sizeof(c->log), hear_text(json, "log"));
     hear_lines(cJSON_GetObjectItemCaseSensitive(json, "stderr"), c);
 }

@@ -72,6 +72,22 @@ static void add_lines(cJSON *o, const struct rdzv_cause *cause)
         json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
 }
 
+/* What the nodes that are told to stop read is a finding as well; a job that grows has none. */
+static enum finding_code finding_of(const struct rdzv_cause *cause)
+{
+    switch (cause->why) {
+    case RDZV_WHY_FAILED:
+        return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+    case RDZV_WHY_NODE_LOST:
+        return strstr(cause->words, "silent for") != NULL ? FINDING_NODE_LOST_SILENT
+                                                          : FINDING_NODE_LOST_CLOSED;
+    case RDZV_WHY_NODE_LEFT:
+        return FINDING_NODE_LEFT;
+    default:
+        return FINDING_NONE;
+    }
+}
+
 void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
 {
     if (cause == NULL) {
@@ -84,6 +100,8 @@ void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
     cJSON_AddStringToObject(c, "host", cause->host);
     add_number(c, "after_ms", cause->after_ms);
     cJSON_AddStringToObject(c, "words", cause->words);
+    if (finding_of(cause) != FINDING_NONE)
+        cJSON_AddStringToObject(c, "code", finding_code_name(finding_of(cause)));
     if (cause->rank >= 0)
         add_worker(c, cause);
     else

@@ -362,6 +362,41 @@ Test(findings_sim, a_barrier_s_time_out_has_the_same_codes)
     cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
 }
 
+static void expect_stopped_by(conn_id conn, const char *code)
+{
+    cJSON *o = last_push(conn, "stop");
+    cr_assert_str_eq(text_of(cJSON_GetObjectItem(o, "cause"), "code"), code);
+    cJSON_Delete(o);
+}
+
+Test(findings_sim, the_others_hear_at_once_under_which_code_a_round_ends)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_disconnect(&sim, N1);
+    expect_stopped_by(N0, "NODE_LOST_CLOSED");
+}
+
+Test(findings_sim, a_node_that_falls_silent_is_told_after_three_beats)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int i = 0; i < 4; i++) {
+        sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
+        sim_at(&sim, sim.now_ms + 1000);
+    }
+    expect_stopped_by(N0, "NODE_LOST_SILENT");
+}
+
+Test(findings_sim, a_failure_and_a_program_that_is_missing_are_told_to_the_other_node)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_say(&sim, N1, "{\"op\":\"failed\",\"round\":1,\"rank\":2,\"error\":2,\"words\":\"no such file\"}");
+    expect_stopped_by(N0, "PROGRAM_MISSING_ON_NODE");
+    expect_why("PROGRAM_MISSING_ON_NODE", "node 1 (n1)");
+}
+
 Test(findings_sim, a_lost_node_is_told_by_why)
 {
     join(N0, 0, 2, ",\"max_restarts\":3");

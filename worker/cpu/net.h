@@ -1,6 +1,6 @@
 /* net.h -- the cpu backend between hosts, shared by its files, from the top down:
  *
- *     net_comm.c     made and closed with the backend; calls without values; what a barrier asks about other hosts
+ *     net_comm.c     made and closed with the backend; what a barrier asks about other hosts
  *     net_run.c      a collective in steps: the same turns as cpu_slots.c, with hosts in between
  *     net_values.c   what a turn sends, receives and computes
  *     net_join.c     every connection is made
@@ -47,15 +47,17 @@ ddp_status net_meet(struct net *net, const struct call *call, struct ddp_err *er
 
 /* --- between the files of net --- */
 
-int net_lane(const struct net *net, int i); /* our i-th */
-struct net_link *net_link_to(const struct net *net, int i, int host);
+/* Our i-th lane. */
+static inline int net_lane(const struct net *net, int i)
+{
+    return net->cpu->rank + i * net->cpu->world;
+}
 
-/* How long the waits of a call for other hosts, and then for ranks that wait for those, go beyond its time. */
-enum { NET_GRACE_MS = 300 };
-
-/* The head of `call` on the first `lanes` lanes. */
-void net_begin(struct net *net, const struct call *call, int lanes);
-ddp_status net_wait(struct net *net, struct ddp_err *err);
+/* The link of our i-th lane. */
+static inline struct net_link *net_link_to(const struct net *net, int i, int host)
+{
+    return &net->links.list[i * net->layout.hosts + host];
+}
 
 /* Connect all links. */
 ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err);

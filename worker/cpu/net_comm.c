@@ -2,41 +2,12 @@
 #include "cpu/net.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     LANES = 4,      /* connections between two hosts at most, see worker/README.md */
     AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
     LARGEST_ELEMENT = 8
 };
-
-int net_lane(const struct net *net, int i)
-{
-    return net->cpu->rank + i * net->cpu->world;
-}
-
-struct net_link *net_link_to(const struct net *net, int i, int host)
-{
-    return &net->links.list[i * net->layout.hosts + host];
-}
-
-void net_begin(struct net *net, const struct call *call, int lanes)
-{
-    uint8_t head[NET_HEAD];
-    net_put_head(head, call, net->cpu->seq, net->rank);
-    for (int i = 0; i < net->served && net_lane(net, i) < lanes; i++)
-        for (int h = 0; h < net->layout.hosts; h++)
-            if (h != net->host)
-                net_link_begin(net_link_to(net, i, h), head);
-}
-
-/* A rank of this host that is missing is found by the barrier; so a wait for another host lets the barriers over
- * there speak first. */
-ddp_status net_wait(struct net *net, struct ddp_err *err)
-{
-    net->cpu->barrier.slack_ms = NET_GRACE_MS;
-    return net_finish(&net->links, &net->cpu->barrier, err);
-}
 
 /* --- what a barrier asks -------------------------------------------------------------------------------- */
 

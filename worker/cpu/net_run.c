@@ -17,6 +17,9 @@
  * finished between the phases lies in memory of its own, for the take slot of its step is still being read. */
 #include "cpu/net.h"
 
+/* How long the waits of a call for other hosts, and then for ranks that wait for those, go beyond its time. */
+enum { GRACE_MS = 300 };
+
 static struct net_step step_at(const struct net_call *c, size_t number)
 {
     size_t at = number * c->way.per_step, left = c->way.n - at;
@@ -31,6 +34,25 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
         return false;
     *step = step_at(c, turn - from);
     return true;
+}
+
+/* The head of `call` on the first `lanes` lanes. */
+static void begin(struct net *net, const struct call *call, int lanes)
+{
+    uint8_t head[NET_HEAD];
+    net_put_head(head, call, net->cpu->seq, net->rank);
+    for (int i = 0; i < net->served && net_lane(net, i) < lanes; i++)
+        for (int h = 0; h < net->layout.hosts; h++)
+            if (h != net->host)
+                net_link_begin(net_link_to(net, i, h), head);
+}
+
+/* A rank of this host that is missing is found by the barrier; so a wait for another host lets the barriers over
+ * there speak first. */
+static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
+{
+    net->cpu->barrier.slack_ms = GRACE_MS;
+    return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
 /* Values are on their way while we compute, and while we copy what is finished. */
@@ -49,7 +71,7 @@ static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err
     if (is_on(c, c->take, turn, &take))
         net_take(c, &take);
     if (status == DDP_OK)
-        status = net_wait(c->net, err);
+        status = wait_for_hosts(c->net, err);
     if (status == DDP_OK && has_first)
         net_end_first(c, &first);
     return status;
@@ -61,11 +83,11 @@ static ddp_status run_turn(const struct net_call *c, size_t turn, struct ddp_err
     if (!c->direct && is_on(c, 0, turn, &give))
         net_give(c, &give);
     if (turn == c->first)
-        net_begin(c->net, c->call, c->way.lanes);
+        begin(c->net, c->call, c->way.lanes);
     ddp_status status = exchange(c, turn, err);
     if (status != DDP_OK || turn == c->last)
         return status;
-    c->net->cpu->barrier.slack_ms = 2 * NET_GRACE_MS;
+    c->net->cpu->barrier.slack_ms = 2 * GRACE_MS;
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
@@ -147,10 +169,10 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
 
 ddp_status net_meet(struct net *net, const struct call *call, struct ddp_err *err)
 {
-    net_begin(net, call, 1);
-    ddp_status status = net_wait(net, err);
+    begin(net, call, 1);
+    ddp_status status = wait_for_hosts(net, err);
     if (status != DDP_OK)
         return status;
-    net->cpu->barrier.slack_ms = 2 * NET_GRACE_MS;
+    net->cpu->barrier.slack_ms = 2 * GRACE_MS;
     return barrier_pass(&net->cpu->barrier, false, err);
 }

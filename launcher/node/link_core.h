@@ -1,4 +1,11 @@
-/* link_core.h -- private to store_link.c and link_answers.c: the link itself. */
+/* link_core.h -- private to the files of the link: the link itself.
+ *
+ * The files are the rungs of a ladder: each calls only those below it.
+ *
+ *     store_link.c     the connection, what goes out, the beat
+ *     link_answers.c   what comes in, and who is told of it
+ *     link_end.c       lost, closed, freed
+ *     link_frames.c    the bytes of both ways; link_say.c and link_hear.c: their words */
 #ifndef LAUNCHER_LINK_CORE_H
 #define LAUNCHER_LINK_CORE_H
 
@@ -36,9 +43,13 @@ static inline bool link_is_over(const struct store_link *link)
     return link->closing || link->options.calls.lost == NULL;
 }
 
+/* --- link_end.c --- */
+
 /* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
  * may do that from within the callback. */
 void link_lose(struct store_link *link, const char *why);
+
+/* --- link_answers.c --- */
 
 /* The answer to IDENTIFY, and one JSON object after it. */
 void link_take_welcome(struct store_link *link, uint8_t status, struct slice text);

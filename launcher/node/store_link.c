@@ -1,5 +1,4 @@
-/* store_link.c -- see store_link.h: the connection, and what goes out. What comes in is in link_answers.c; the bytes of
- * both in link_frames.c, the words in link_say.c and link_hear.c.
+/* store_link.c -- see store_link.h: the connection, and what goes out. link_core.h has the other files of the link.
  *
  * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense, does not read or says
  * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step. */
@@ -15,41 +14,6 @@
 #include <unistd.h>
 
 enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
-
-/* --- the end -------------------------------------------------------------------------------------------- */
-
-static void handle_closed(uv_handle_t *handle)
-{
-    struct store_link *link = handle->data;
-    if (--link->open_handles > 0)
-        return;
-    link_queue_free(&link->out);
-    buf_free(&link->sending);
-    buf_free(&link->in);
-    free(link);
-}
-
-void store_link_close(struct store_link *link)
-{
-    if (link == NULL || link->closing)
-        return;
-    link->closing = true;
-    uv_close((uv_handle_t *)&link->tcp, handle_closed);
-    uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
-    uv_close((uv_handle_t *)&link->patience, handle_closed);
-    uv_close((uv_handle_t *)&link->before_poll, handle_closed);
-}
-
-void link_lose(struct store_link *link, const char *why)
-{
-    if (link_is_over(link))
-        return;
-    void (*lost)(void *, const char *) = link->options.calls.lost;
-    link->options.calls.lost = NULL;
-    uv_read_stop((uv_stream_t *)&link->tcp);
-    uv_timer_stop(&link->heartbeat);
-    lost(link->options.user, why);
-}
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 

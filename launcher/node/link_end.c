@@ -1,0 +1,38 @@
+/* link_end.c -- see link_core.h: how the link ends. It is lost, by whatever goes wrong; then its owner closes it, and the
+ * last of its handles frees it. Both may happen within a callback, and either may come first. */
+#include "node/link_core.h"
+
+#include <stdlib.h>
+
+void link_lose(struct store_link *link, const char *why)
+{
+    if (link_is_over(link))
+        return;
+    void (*lost)(void *, const char *) = link->options.calls.lost;
+    link->options.calls.lost = NULL;
+    uv_read_stop((uv_stream_t *)&link->tcp);
+    uv_timer_stop(&link->heartbeat);
+    lost(link->options.user, why);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    struct store_link *link = handle->data;
+    if (--link->open_handles > 0)
+        return;
+    link_queue_free(&link->out);
+    buf_free(&link->sending);
+    buf_free(&link->in);
+    free(link);
+}
+
+void store_link_close(struct store_link *link)
+{
+    if (link == NULL || link->closing)
+        return;
+    link->closing = true;
+    uv_close((uv_handle_t *)&link->tcp, handle_closed);
+    uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
+    uv_close((uv_handle_t *)&link->patience, handle_closed);
+    uv_close((uv_handle_t *)&link->before_poll, handle_closed);
+}

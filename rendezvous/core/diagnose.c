@@ -11,12 +11,18 @@ enum {
     NAME_SHOWN = 120,    /* bytes of a key or barrier name in a sentence */
     STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
     BUSY_PERCENT = 50,   /* of one CPU */
+    SHARE_PERCENT = 10,  /* what it may be left with on a crowded machine, when it would run right now */
     RANK_WORD_MAX = 256, /* of one word of a sentence */
 };
 
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
+}
+
+static bool computes(const struct rank_facts *f)
+{
+    return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
 /* The end of a process outweighs everything else, then what it does now, then what it did. */
@@ -32,7 +38,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
         return FINDING_RANK_IN_KERNEL;
     if (f->connected && f->waits.name.data != NULL)
         return FINDING_RANK_WAITS_ELSEWHERE;
-    if (f->proc_state != 0 && f->cpu_percent >= BUSY_PERCENT)
+    if (computes(f))
         return FINDING_RANK_BURNS_CPU;
     if (f->connected)
         return FINDING_RANK_HAS_NOT_COME;

@@ -50,13 +50,38 @@ SCENE(waits, a_rank_that_dies_in_a_sum, .program = "member say:up only:3 sleep:5
 static void close_ports(struct play *play)
 {
     for (int i = 0; i < 2; i++)
-        host_rules(&play->net->host[i],
-                   "add rule inet f in iifname eth0 tcp dport != 29500 tcp sport != 29500 drop");
+        host_rules(&play->net->host[i], "add rule inet f in tcp dport 29500 accept; "
+                                        "add rule inet f in tcp sport 29500 accept; "
+                                        "add rule inet f in iifname eth0 meta l4proto tcp drop");
 }
 
 SCENE(waits, only_the_stores_port_is_open, .program = "member sum", .before = close_ports,
-      .within_ms = CONNECTIONS, .options = "--timeout=20", .says = "PORTS_CLOSED|node",
-      .after = after_stop_all, .node = { { .exit = ENDED }, { .exit = ENDED } })
+      .within_ms = CONNECTIONS,
+      .says = "failed first: exit 1|cannot connect to rank|at 10.9.0.|DDP_PORT_RANGE",
+      .node = { { .exit = ENDED }, { .exit = ENDED } })
+
+/* F52, F53: the node with the low limit is named, to everybody who asks. */
+static void lower_limits(struct play *play)
+{
+    cr_assert(host_sh(&play->net->host[1],
+                      "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0 && "
+                      "printf '#!/bin/sh\nulimit -l 64\nulimit -n 24\nexec %s \"$@\"\n' >/run/ddprun && "
+                      "chmod +x /run/ddprun",
+                      bin("ddprun")));
+}
+
+static void find_limits(struct play *play)
+{
+    for (int i = 0; i < 2; i++)
+        scene_expect_why(play, i, STORE, "node1 allows 24 open files|LIMIT_NOFILE");
+    stop_after(play, "node1 allows 64 KiB of locked memory|LIMIT_MEMLOCK");
+}
+
+SCENE(waits, low_limits_of_one_node, .hosts = 3, .before = lower_limits, .after = find_limits,
+      .within_ms = CONNECTIONS,
+      .node = { { .exit = 143, .says = "missing" },
+                { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
+                { .by_hand = true } })
 
 /* F58: a stranger at the store's port harms nobody, and is found. */
 static void knock(struct play *play)
@@ -75,5 +100,43 @@ static void find_stranger(struct play *play)
 SCENE(waits, a_stranger_at_the_port, .until = "up", .fault = knock, .after = find_stranger, .never = "lost",
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The two halves of a job train the same on two hosts as on one. */
-SCENE(waits, train_on_two_hosts, .program = "train --help", .node = { { .exit = 0 }, { .exit = 0 } })
+/* F50: a sidecar's address. */
+static void knock_as_proxy(struct play *play)
+{
+    cr_assert(host_sh(
+        &play->net->host[0],
+        "python3 -c \"import socket; s=socket.create_connection(('10.9.0.1',29500),9,('127.0.0.6',0)); "
+        "s.close()\""));
+}
+
+static void find_proxy(struct play *play)
+{
+    stop_after(play, "127.0.0.6|PROXY_BETWEEN");
+}
+
+SCENE(waits, a_proxy_between, .until = "up", .fault = knock_as_proxy, .after = find_proxy, .never = "lost",
+      .node = { { .exit = 143 }, { .exit = 143 } })
+
+/* F55: a queue of four, and a store that is stopped for a moment. */
+static void narrow_queue(struct play *play)
+{
+    cr_assert(host_sh(&play->net->host[0], "echo 4 >/proc/sys/net/core/somaxconn"));
+}
+
+static void overflow(struct play *play)
+{
+    host_signal(&play->net->host[0], "ddprun", SIGSTOP);
+    host_sh(&play->net->host[1], "python3 -c \"\nimport socket,time\nall=[]\nfor i in range(20):\n "
+                                 "s=socket.socket(); s.setblocking(False)\n"
+                                 " s.connect_ex(('10.9.0.1',29500)); all.append(s)\ntime.sleep(.5)\n\"");
+    host_signal(&play->net->host[0], "ddprun", SIGCONT);
+}
+
+static void find_overflow(struct play *play)
+{
+    stop_after(play, "ACCEPT_QUEUE_OVERFLOWED");
+}
+
+SCENE(waits, a_queue_that_overflows, .before = narrow_queue, .options = "--node_timeout=30s", .until = "up",
+      .fault = overflow, .after = find_overflow, .never = "lost",
+      .node = { { .exit = 143 }, { .exit = 143 } })

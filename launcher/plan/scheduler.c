@@ -66,6 +66,8 @@ int scheduler_number(const struct scheduler_facts *f, const char *name)
 }
 
 static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
+                va_list ap) __attribute__((format(printf, 4, 0)));
+static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
                 va_list ap)
 {
     struct scheduler_value *v = &s->values[id];
@@ -88,6 +90,19 @@ void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int n
     snprintf(text, sizeof(text), "%d", number);
     va_start(ap, from);
     put(s, id, text, from, ap);
+    va_end(ap);
+}
+
+void scheduler_note(struct scheduler *s, const char *fmt, ...)
+{
+    va_list ap;
+    int i = 0;
+    while (i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0')
+        i++;
+    if (i == SCHEDULER_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(s->notes[i], sizeof(s->notes[i]), fmt, ap);
     va_end(ap);
 }
 

@@ -12,7 +12,6 @@
  * Who says what he wants (--standalone, or nodes and ranks by hand) is not told that it is wrong. */
 #include "plan/scheduler_parts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +19,6 @@
 static bool says_user(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] > FROM_SCHEDULER;
-}
-
-static void note(struct scheduler *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(struct scheduler *s, const char *fmt, ...)
-{
-    va_list ap;
-    int i = 0;
-    while (i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0')
-        i++;
-    if (i == SCHEDULER_NOTES_MAX)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(s->notes[i], sizeof(s->notes[i]), fmt, ap);
-    va_end(ap);
 }
 
 static int number_of(const struct scheduler *s, enum scheduler_value_id id)
@@ -51,15 +36,15 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
     const struct cli_nnodes *n = &cli->nnodes;
     if (known_nodes && says_user(cli, OPT_NNODES) && n->min == n->max &&
         n->max != number_of(s, SCHEDULER_NODES))
-        note(s, "--nnodes=%d counts, though %s says %s (%s)", n->max, s->title,
-             s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
+        scheduler_note(s, "--nnodes=%d counts, though %s says %s (%s)", n->max, s->title,
+                       s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
     if (known_rank && says_user(cli, OPT_NODE_RANK) && cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
-        note(s, "--node_rank=%d counts, though %s says %s (%s)", cli->node_rank, s->title,
-             s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
+        scheduler_note(s, "--node_rank=%d counts, though %s says %s (%s)", cli->node_rank, s->title,
+                       s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
     if (says_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
         s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))
-        note(s, "--nproc_per_node=%d counts, though %s gives %s GPUs (%s)", cli->nproc.count, s->title,
-             s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
+        scheduler_note(s, "--nproc_per_node=%d counts, though %s gives %s GPUs (%s)", cli->nproc.count,
+                       s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
 /* --- giving values -------------------------------------------------------------------------------------- */
@@ -179,7 +164,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     give_task(s, cli);
     find(s, cli);
     if (s->restarts > 0)
-        note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
-             s->restarts == 1 ? "" : "s");
+        scheduler_note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
+                       s->restarts == 1 ? "" : "s");
     return status;
 }

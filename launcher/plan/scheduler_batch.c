@@ -17,8 +17,7 @@ static void put_hosts(struct scheduler *s, const struct host_list *list, const s
     if (list->here >= 0)
         scheduler_put_number(s, SCHEDULER_NODE_RANK, list->here, "the place of this host in %s", name);
     else
-        snprintf(s->notes[0], sizeof(s->notes[0]), "this host, %.80s, is not in %s; say --node_rank", f->host,
-                 name);
+        scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
 }
 
 /* "1234.server" and "1234[7].server" without the server's name: it may be written differently on other nodes. */
@@ -32,9 +31,8 @@ void scheduler_read_PBS(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_put_job(s, job, "PBS_JOBID");
     s->reach = task == 1 ? REACH_ONE : task < 0 ? REACH_PERHAPS_ONE : REACH_ALL;
     if (f->file == NULL || !host_list_words(f->file, false, f->host, &list)) {
-        snprintf(
-            s->notes[0], sizeof(s->notes[0]),
-            "PBS_NODEFILE=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
+        scheduler_note(
+            s, "PBS_NODEFILE=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
             scheduler_env(f, "PBS_NODEFILE"));
         return;
     }
@@ -56,8 +54,7 @@ void scheduler_read_LSF(struct scheduler *s, const struct scheduler_facts *f)
         snprintf(job, sizeof(job), "lsf-%.60s", id);
     scheduler_put_job(s, job, index > 0 ? "LSB_JOBID, LSB_JOBINDEX" : "LSB_JOBID");
     if (!host_list_words(scheduler_env(f, name), counted != NULL, f->host, &list)) {
-        snprintf(s->notes[0], sizeof(s->notes[0]), "%s names too many hosts; say --nnodes and --node_rank",
-                 name);
+        scheduler_note(s, "%s names too many hosts; say --nnodes and --node_rank", name);
         return;
     }
     put_hosts(s, &list, f, name);

@@ -53,10 +53,9 @@ static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
         domain = domain_in(f->file, host, &len);
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
     if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
-        snprintf(
-            s->notes[0], sizeof(s->notes[0]),
-            "this pod has no long name, so it cannot tell that of pod 0: give the pods a headless service "
-            "(subdomain: in their template), or say --master_addr");
+        scheduler_note(
+            s, "this pod has no long name, so it cannot tell that of pod 0: give the pods a headless service "
+               "(subdomain: in their template), or say --master_addr");
         return;
     }
     snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);

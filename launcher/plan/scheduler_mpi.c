@@ -47,8 +47,7 @@ static void put_address(struct scheduler *s, const struct scheduler_facts *f)
     else if (f->file != NULL && host_list_words(f->file, false, f->host, &list))
         scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of PBS_NODEFILE");
     else
-        snprintf(s->notes[0], sizeof(s->notes[0]),
-                 "%s does not tell where its process 0 is; say --master_addr", s->title);
+        scheduler_note(s, "%s does not tell where its process 0 is; say --master_addr", s->title);
 }
 
 /* Two jobs of mpirun on the same nodes need names of their own; the same text stands on all nodes. */

@@ -25,6 +25,9 @@ void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *
 void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number, const char *from, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* A sentence for the user; left out when there is no room. */
+void scheduler_note(struct scheduler *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two numbers in
  * the name. All nodes compute the same, neighbours in the queue get different ones, and it lies below the ports that the
  * kernel gives to connections. */

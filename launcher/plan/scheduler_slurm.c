@@ -48,8 +48,19 @@ static void put_address(struct scheduler *s, const struct scheduler_facts *f, bo
     if (host_list_slurm(text, &list))
         scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of %s=%.120s", name, text);
     else
-        snprintf(s->notes[0], sizeof(s->notes[0]), "%s=%.120s is no list of hosts; say --master_addr", name,
-                 text);
+        scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", name, text);
+}
+
+/* Each component has a job number of its own, and so a rendezvous of its own. */
+static void note_components(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const int components = scheduler_number(f, "SLURM_HET_SIZE");
+    if (components > 1)
+        scheduler_note(s,
+                       "this is one of %d components of a heterogeneous Slurm job, and each is a job of its "
+                       "own here; say "
+                       "--nnodes, --node_rank, --master_addr and --rdzv_id for one job over all of them",
+                       components);
 }
 
 static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, int nodes)
@@ -82,6 +93,7 @@ void scheduler_read_SLURM(struct scheduler *s, const struct scheduler_facts *f)
     s->job_nodes = scheduler_number(f, "SLURM_JOB_NUM_NODES");
     s->reach = step ? REACH_ALL : REACH_ONE;
     put_job(s, f, step);
+    note_components(s, f);
     put_address(s, f, step);
     scheduler_put_gpus(s, f, "SLURM_GPUS_ON_NODE");
     if (s->values[SCHEDULER_WORKERS].text[0] == '\0' && scheduler_env(f, "SLURM_STEP_GPUS") != NULL)

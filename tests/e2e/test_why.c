@@ -1,123 +1,145 @@
-/* test_why.c -- jobs that do not go on, and what `ddpctl why` and the time-out say; which finding fits what is told in
- * tests/unit/test_diagnose_job.c. */
+/* test_why.c -- ddprun and the variables around it: what it prints, what it refuses, and the one file that it reads. How
+ * each scheduler is understood is told in tests/unit/test_scheduler.c. */
 #include "job.h"
 
-#include <arpa/inet.h>
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-TestSuite(why, .timeout = 90);
+TestSuite(why, .timeout = 60);
 
-enum { ENOUGH_MS = 40000, TRY_MS = 300 };
-
-static struct run_process *job;
-static char port_option[40], addr[40];
-
-/* A port that was free a moment ago. */
-static void choose_port(void)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(port_option, sizeof(port_option), "--master_port=%d", ntohs(at.sin_port));
-    snprintf(addr, sizeof(addr), "127.0.0.1:%d", ntohs(at.sin_port));
-    close(fd);
-}
-
-/* A job of three ranks whose program does what `actions` say. */
-#define START(...) start((const char *const[]){ __VA_ARGS__, NULL })
-static void start(const char *const actions[])
-{
-    const char *argv[16] = { bin("ddprun"), "--nnodes=1", "--node_rank=0",      "--master_addr=127.0.0.1",
-                             port_option,   "--grace=2s", "--nproc_per_node=3", bin("tests/prog/member") };
-    int n = 8;
-    choose_port();
-    for (int i = 0; actions[i] != NULL; i++)
-        argv[n++] = actions[i];
-    job = run_start(argv, NULL);
-    cr_assert_not_null(job);
-}
+static struct run_result end;
 
 static void tear_down(void)
 {
-    struct run_result r;
-    run_signal(job, SIGTERM);
-    run_signal(job, SIGTERM);
-    r = run_wait(job);
-    run_free(&r);
+    run_free(&end);
 }
 
-/* Asked until the answer has both texts. */
-static void expect_why_at(const char *code, const char *words, int line)
-{
-    const char *argv[] = { bin("ddpctl"), "--addr", addr, "why", NULL };
-    struct run_result r = { 0 };
-    for (int waited_ms = 0; waited_ms < ENOUGH_MS; waited_ms += TRY_MS) {
-        r = run_command(argv, NULL);
-        if (strstr(r.out, code) != NULL && strstr(r.out, words) != NULL) {
-            run_free(&r);
-            return;
-        }
-        if (waited_ms + TRY_MS < ENOUGH_MS)
-            run_free(&r);
-        nanosleep(&(struct timespec){ .tv_nsec = TRY_MS * 1000000l }, NULL);
-    }
-    cr_assert_fail("line %d: no %s with '%s' in:\n%s%s", line, code, words, r.out, r.err);
-}
-#define expect_why(code, words) expect_why_at(code, words, __LINE__)
+#define DDPRUN(env, ...) \
+    ddprun((const char *const[]){ env, NULL }, (const char *const[]){ bin("ddprun"), __VA_ARGS__, NULL })
+#define ENV(...) __VA_ARGS__
 
-Test(why, a_rank_that_is_stopped, .fini = tear_down)
+static void ddprun(const char *const env[], const char *const argv[])
 {
-    START("only:2", "stop", "all", "barrier:step-7");
-    expect_why("[RANK_STOPPED]", "rank 2: is stopped (state T)");
-    expect_why("[BARRIER_WAITS]", "barrier 'step-7': 2 of 3 ranks wait");
+    const struct run_options options = { .env = env };
+    end = run_command(argv, &options);
 }
 
-Test(why, a_rank_that_computes_on, .fini = tear_down)
+static bool says(const char *text, const char *words)
 {
-    START("only:2", "spin", "all", "barrier:step-7");
-    expect_why("[RANK_BURNS_CPU]", "rank 2: computes");
+    if (strstr(text, words) == NULL)
+        fprintf(stderr, "no '%s' in:\n%s\n", words, text);
+    return strstr(text, words) != NULL;
 }
 
-Test(why, a_rank_that_has_gone_another_way, .fini = tear_down)
+#define STEP_OF_TWO                                                                          \
+    "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_NODES=1", "SLURM_STEP_NODELIST=n0", \
+        "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_NODEID=0"
+
+Test(why, needs_no_program_and_starts_nothing, .fini = tear_down)
 {
-    START("only:2", "barrier:epoch-end", "all", "barrier:step-7");
-    expect_why("[UNEVEN_INPUTS]",
-               "rank 2 waits in barrier 'epoch-end', while 2 ranks wait in barrier 'step-7'");
-    expect_why("[RANK_WAITS_ELSEWHERE]", "rank 2: connected");
+    DDPRUN(ENV("SLURM_JOB_ID"), "--why");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "no scheduler: no variables of a scheduler are set"));
+    cr_expect(says(end.out, "default"));
 }
 
-/* Through a pipe there is a block for each second, and it ends with its reader. */
-Test(why, it_can_be_watched_without_a_terminal, .fini = tear_down)
+Test(why, json_is_one_object, .fini = tear_down)
 {
-    START("barrier:a", "forever");
-    const char *argv[] = { bin("ddpctl"), "--addr", addr, "status", "--watch", NULL };
-    struct run_process *watch = run_start(argv, NULL);
-    cr_expect(run_until_output(watch, "round     1, running", ENOUGH_MS));
-    cr_expect(run_until_output(watch, "\n\njob ", ENOUGH_MS), "there is no second block");
-    run_signal(watch, SIGINT);
-    struct run_result r = run_wait(watch);
-    cr_expect_eq(r.signal, SIGINT);
-    cr_expect_null(strchr(r.out, '\033'));
-    run_free(&r);
+    DDPRUN(ENV(STEP_OF_TWO, "SLURM_PROCID=0", "SLURM_LOCALID=0"), "--why", "--json");
+    cr_assert_eq(end.exit_code, 2);
+    cJSON *why = cJSON_Parse(end.out);
+    cr_assert_not_null(why, "%s", end.out);
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(why, "scheduler")), "slurm");
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(why, "values")), 6);
+    const cJSON *finding = cJSON_GetObjectItem(why, "finding");
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(finding, "code")), "WRONG_TASK_LAYOUT");
+    cr_expect(cJSON_IsTrue(cJSON_GetObjectItem(finding, "fatal")));
+    cJSON_Delete(why);
 }
 
-Test(why, a_node_that_never_comes_is_named_when_the_time_is_up)
+Test(why, what_does_not_fit_is_shown_before_it_is_refused, .fini = tear_down)
 {
-    choose_port();
-    const char *argv[] = { bin("ddprun"), "--nnodes=2",  "--node_rank=0",      "--master_addr=127.0.0.1",
-                           port_option,   "--timeout=2", "--nproc_per_node=1", "/bin/true",
-                           NULL };
-    struct run_result r = run_command(argv, NULL);
-    cr_expect_eq(r.exit_code, 125);
-    cr_expect_not_null(strstr(r.err, "given up: 1 of 2 nodes is here after 2.0 s (--timeout is 2 s)"), "%s",
-                       r.err);
-    cr_expect_not_null(strstr(r.err, "[NODE_NEVER_CAME]"), "%s", r.err);
-    run_free(&r);
+    DDPRUN(ENV("SLURM_JOB_ID"), "--why", "--nnodes=2");
+    cr_assert_eq(end.exit_code, 2);
+    cr_expect(says(end.out, "command line (--nnodes)"));
+    cr_expect(says(end.err, "needs the address where the nodes meet"));
+}
+
+Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)
+{
+    DDPRUN(ENV(STEP_OF_TWO, "SLURM_PROCID=0", "SLURM_LOCALID=0"), "true");
+    cr_assert_eq(end.exit_code, 2);
+    cr_expect(says(end.err, "  finding  WRONG_TASK_LAYOUT\n"));
+    run_free(&end);
+    DDPRUN(ENV(STEP_OF_TWO, "SLURM_PROCID=1", "SLURM_LOCALID=1"), "true");
+    cr_assert_eq(end.exit_code, 2);
+    cr_expect_str_empty(end.err);
+    run_free(&end);
+}
+
+Test(why, a_worker_that_starts_ddprun_does_not_speak_for_the_job_around_it, .fini = tear_down)
+{
+    DDPRUN(ENV("SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES=2", "SLURM_JOB_NODELIST=n[0-1]"), "--nnodes=1",
+           "--no_prefix", bin("ddprun"), "--why");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "DDPRUN_JOB is set"));
+}
+
+Test(why, verbose_says_it_beside_the_job, .fini = tear_down)
+{
+    DDPRUN(ENV("SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES=1", "SLURM_JOB_NODELIST=n0"), "--verbose", "true");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.err, "scheduler       Slurm: SLURM_JOB_ID is set\n"));
+}
+
+/* --- PBS_NODEFILE --------------------------------------------------------------------------------------- */
+
+static char path[] = "/tmp/ddp-nodefile-XXXXXX";
+static char variable[64];
+
+static void write_hosts(const char *text, int times)
+{
+    int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    cr_assert_not_null(f);
+    for (int i = 0; i < times; i++)
+        fputs(text, f);
+    fclose(f);
+    snprintf(variable, sizeof(variable), "PBS_NODEFILE=%s", path);
+}
+
+static void remove_hosts(void)
+{
+    unlink(path);
+    run_free(&end);
+}
+
+Test(why, a_file_of_hosts_is_read, .fini = remove_hosts)
+{
+    write_hosts("first.cluster\nsecond.cluster\n", 1);
+    DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2", "SLURM_JOB_ID", "OMPI_COMM_WORLD_RANK"),
+           "--why", "--node_rank=1");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "nnodes          2 "));
+    cr_expect(says(end.out, "master_addr     first.cluster "));
+    cr_expect(says(end.out, "is not in PBS_NODEFILE; say --node_rank"));
+}
+
+Test(why, half_a_file_is_none, .fini = remove_hosts)
+{
+    write_hosts("a-host-with-a-name-of-thirty-two\n", 32000);
+    DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2"), "--why");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "cannot be read on this host"));
+}
+
+Test(why, what_is_no_file_is_not_waited_for, .fini = tear_down)
+{
+    DDPRUN(ENV("PBS_JOBID=12.head", "PBS_NODEFILE=/dev/zero", "PBS_TASKNUM=2"), "--why");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "cannot be read on this host"));
 }

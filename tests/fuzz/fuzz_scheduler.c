@@ -1,0 +1,68 @@
+/* Environments that anybody may have set: the input is a file, then variables, each ending with a NUL. Whatever they say, ddprun
+ * reads, applies and prints it, or refuses it. */
+#include "cli/cli.h"
+#include "plan/host_list.h"
+#include "plan/scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { VARIABLES_MAX = 64 };
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+static void print(const struct scheduler *s, const struct cli *cli)
+{
+    struct buf out = { 0 };
+    if (!scheduler_print(s, cli, &out) || !scheduler_print_json(s, cli, &out))
+        abort(); /* memory is not short here */
+    buf_free(&out);
+}
+
+static void ask(char *const *block, const char *file, bool per_task)
+{
+    char *argv[] = { "ddprun", "p", NULL };
+    struct scheduler s;
+    struct cli cli;
+    struct ddp_err err;
+    const struct scheduler_facts facts = {
+        .environ_block = block, .host = "node-1", .file = file, .per_task = per_task
+    };
+    if (cli_read(&cli, 2, argv, block, &err) != DDP_OK)
+        return;
+    cli.per_task = per_task;
+    if (scheduler_read(&s, "auto", &facts, &err) == DDP_OK) {
+        scheduler_apply(&s, &cli, &err);
+        print(&s, &cli);
+        cli_check(&cli, &err);
+    }
+    cli_free(&cli);
+}
+
+/* The last host of a list exists, and the one behind it does not. */
+static void count(const char *text)
+{
+    char name[HOST_NAME_SIZE];
+    struct host_list list;
+    if (host_list_slurm(text, &list) && host_list_slurm_at(text, list.n, name))
+        abort();
+    host_list_words(text, true, "node-1", &list);
+    host_list_tasks(text, 3);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+    char *text = malloc(size + 1), *block[VARIABLES_MAX + 1] = { NULL };
+    if (text == NULL)
+        return 0;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    size_t at = strlen(text) + 1;
+    for (int n = 0; at < size && n < VARIABLES_MAX; at += strlen(text + at) + 1)
+        block[n++] = text + at;
+    count(text);
+    ask(block, text, false);
+    ask(block, text, true);
+    free(text);
+    return 0;
+}

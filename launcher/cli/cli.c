@@ -355,17 +355,6 @@ ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *b
     return status;
 }
 
-ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
-{
-    ddp_status status = cli_read(cli, argc, argv, block, err);
-    if (status != DDP_OK || only_prints(cli))
-        return status;
-    status = cli_check(cli, err);
-    if (status != DDP_OK)
-        cli_free(cli);
-    return status;
-}
-
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err)
 {

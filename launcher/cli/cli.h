@@ -175,10 +175,6 @@ ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, 
 /* What takes more than one option to be wrong: a sentence, and DDP_ERR_ARG. */
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
-/* cli_read and cli_check, where nobody else has a say. */
-ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
-                     struct ddp_err *err);
-
 /* By the user, on the command line or in the environment, or by the scheduler. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 

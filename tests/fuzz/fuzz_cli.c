@@ -1,5 +1,6 @@
 /* Any command line and environment: words are separated by NUL, an empty word ends the environment. What is
  * understood must also make a plan that can be printed. */
+#include "command_line.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>

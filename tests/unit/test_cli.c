@@ -1,5 +1,6 @@
 /* The command line: every option in all its spellings, the environment below it, and what is said when it is
  * wrong. */
+#include "command_line.h"
 #include "cli/cli_table.h"
 
 #include <ctype.h>

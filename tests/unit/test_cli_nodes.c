@@ -1,4 +1,5 @@
 /* Options about several nodes: values, torchrun's configuration keys, and pairs that cannot be. */
+#include "command_line.h"
 #include "cli/cli_table.h"
 
 #include <criterion/criterion.h>

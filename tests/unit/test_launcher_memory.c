@@ -1,5 +1,6 @@
 /* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
+#include "command_line.h"
 #include "report/event_json.h"
 #include "lines/fold.h"
 #include "lines/line_prefix.h"

@@ -1,4 +1,5 @@
 /* The plan of a node: what is decided, what is refused, and what --dry_run prints. */
+#include "command_line.h"
 #include "lines/line_prefix.h"
 #include "plan/plan.h"
 

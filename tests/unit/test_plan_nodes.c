@@ -1,4 +1,5 @@
 /* The plan of one node of several: what is known before they have met, and what each round brings. */
+#include "command_line.h"
 #include "plan/plan.h"
 
 #include <criterion/criterion.h>

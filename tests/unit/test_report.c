@@ -1,4 +1,5 @@
 /* What the user reads at the end: golden texts, and the same facts as JSON. */
+#include "command_line.h"
 #include "report/event_json.h"
 #include "report/report.h"
 

@@ -1,0 +1,21 @@
+/* command_line.h -- the command line as ddprun's main takes it, where no scheduler has a say. For programs of fuzzing,
+ * too, which link no library of the tests. */
+#ifndef TESTS_LIB_COMMAND_LINE_H
+#define TESTS_LIB_COMMAND_LINE_H
+
+#include "cli/cli.h"
+
+/* As cli_read; on failure there is nothing to free. */
+static inline ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block,
+                                   struct ddp_err *err)
+{
+    ddp_status status = cli_read(cli, argc, argv, block, err);
+    if (status != DDP_OK || cli->help || cli->version || cli->print_man)
+        return status;
+    status = cli_check(cli, err);
+    if (status != DDP_OK)
+        cli_free(cli);
+    return status;
+}
+
+#endif

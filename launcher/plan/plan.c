@@ -1,212 +1,43 @@
-/* plan.c -- see plan.h. The order of decisions: how many workers, what the job is called, where it meets,
- * where output goes, and last each worker's command. What cannot be is refused here, before anything is
- * started.
- */
+/* plan.c -- the plan itself, see plan.h: its texts, its end, and what is asked about it. Who decides what stands in it is in
+ * plan_parts.h. */
 #include "plan/plan_parts.h"
 
-#include "plan/program.h"
-
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- workers and the place to meet ---------------------------------------------------------------------- */
-
-/* The number of workers comes first, everything else depends on it. */
-static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
+char *plan_text_of(const char *fmt, ...)
 {
-    const struct plan_facts *facts = plan->facts;
-    plan->gpus = malloc(sizeof(*plan->gpus));
-    if (plan->gpus == NULL)
-        return DDP_ERR_NOMEM;
-    gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
-    if (plan->gpus->note[0] != '\0')
-        plan_note(plan, "%s", plan->gpus->note);
-    ddp_status status = gpus_workers(plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
-    if (status != DDP_OK)
-        return status;
-    plan->workers = calloc((size_t)plan->nproc, sizeof(*plan->workers));
-    return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
 }
 
-/* --- output --------------------------------------------------------------------------------------------- */
-
-/* A rank that does not exist is a typing error, and its log would be missed too late. */
-static ddp_status check_ranks(const struct plan *plan, const char *option, int highest, struct ddp_err *err)
+void plan_note(struct plan *plan, const char *fmt, ...)
 {
-    if (highest < plan->nproc)
-        return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG, "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option,
-        highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+    va_list ap;
+    int i = 0;
+    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
+        i++;
+    if (i == PLAN_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
+        plan->notes[i] = NULL;
+    va_end(ap);
 }
 
-/* By rank in the job, unlike the options about output, which are torchrun's and count on this node. */
-bool plan_gets_input(const struct plan *plan, int local_rank)
+void plan_output_free(struct plan_worker *w)
 {
-    const struct cli_input *input = &plan->cli->input;
-    return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
-}
-
-/* no-color.org's rule: the variable counts when it is not empty, whatever it says. */
-bool plan_wants_colour(const struct plan *plan)
-{
-    const char *term = env_find(plan->facts->environ_block, "TERM");
-    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
-    return (term == NULL || strcmp(term, "dumb") != 0) && (no_color == NULL || *no_color == '\0');
-}
-
-/* Other tasks of the scheduler's write to the same console, or file. */
-static bool shares_console(const struct plan *plan)
-{
-    const struct scheduler *s = plan->facts->scheduler;
-    return s != NULL && s->tasks.known && s->tasks.tasks > 1 && !plan->cli->standalone;
-}
-
-/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
-static bool needs_prefix(const struct plan *plan)
-{
-    int writers = 0;
-    for (int r = 0; r < plan->nproc; r++)
-        writers += plan->workers[r].out.console || plan->workers[r].err.console;
-    if (plan->cli->prefix != PREFIX_AUTO)
-        return plan->cli->prefix == PREFIX_ON;
-    return writers > 1 || (writers == 1 && shares_console(plan)) ||
-           plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
-           plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
-}
-
-/* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
-static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
-{
-    const struct cli *cli = plan->cli;
-    struct ddp_err why;
-    const char *from = "--log_line_prefix_template", *template = cli->prefix_template;
-    if (template == NULL) {
-        from = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
-        template = env_find(plan->facts->environ_block, from);
-    }
-    if (template == NULL || *template == '\0')
-        template = "[${rank}] ";
-    ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
-    if (status == DDP_OK)
-        status = prefix_add(&plan->line_prefix, template, &why);
-    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.60s: %s", from, template, why.msg);
-}
-
-/* --- all workers ---------------------------------------------------------------------------------------- */
-
-/* LOCAL_RANK is the index, as everywhere. */
-static const char *task_gpu(const struct plan *plan)
-{
-    const int local = plan->cli->task.local_rank;
-    return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
-}
-
-/* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
- * pattern of file names before anybody waits. */
-static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
-{
-    const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
-    const struct plan_round first = plan_same_round(plan, 0);
-    for (int r = 0; r < plan->nproc; r++) {
-        struct plan_worker *w = &plan->workers[r];
-        w->local_rank = r;
-        w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
-        if (plan->cli->per_task)
-            w->gpu = task_gpu(plan);
-        w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
-        if (w->argv == NULL)
-            return DDP_ERR_NOMEM;
-    }
-    ddp_status status = plan_round(plan, &first, err);
-    plan->prefix = needs_prefix(plan);
-    return status;
-}
-
-/* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
-static void tell_task(struct env_facts *facts, const struct cli_task *task)
-{
-    facts->local_rank = task->local_rank;
-    facts->local_world_size = task->local_world_size;
-    facts->node_rank = task->node_rank;
-    facts->nnodes = task->nnodes;
-}
-
-/* Made anew for each block, because the port becomes known only after the plan is made. */
-static struct env_facts facts_of(const struct plan *plan, int local_rank)
-{
-    const struct plan_worker *w = &plan->workers[local_rank];
-    struct env_facts facts = { .rank = w->rank,
-                               .local_rank = w->local_rank,
-                               .world_size = plan->world_size,
-                               .local_world_size = plan->nproc,
-                               .node_rank = plan->node_rank,
-                               .nnodes = plan->nnodes,
-                               .restart_count = plan->restarts,
-                               .max_restarts = plan->cli->max_restarts,
-                               .master_addr = plan->master_addr,
-                               .master_port = plan->master_port,
-                               .job = plan->job,
-                               .cookie = plan->facts->cookie,
-                               .error_file = w->error_file,
-                               .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
-                               .timeout_ms = plan->cli->timeout_ms };
-    if (plan->cli->per_task)
-        tell_task(&facts, &plan->cli->task);
-    env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
-    return facts;
-}
-
-/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
-static ddp_status plan_environment(struct plan *plan)
-{
-    char *const *inherited = plan->facts->environ_block;
-    struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
-        plan_note(
-            plan,
-            "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
-            "them use more threads",
-            facts.local_world_size);
-    return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
-               ? DDP_OK
-               : DDP_ERR_NOMEM;
-}
-
-/* Usage errors come before anything that costs memory per worker. */
-static ddp_status decide(struct plan *plan, struct ddp_err *err)
-{
-    ddp_status status = plan_workers(plan, err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "tee", std_map_highest(&plan->cli->tee), err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "redirects", std_map_highest(&plan->cli->redirects), err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
-    if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
-        status = check_ranks(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), err);
-    if (status == DDP_OK)
-        status = plan_prefix(plan, err);
-    if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
-        status = DDP_ERR_NOMEM;
-    if (status == DDP_OK)
-        status = plan_each(plan, err);
-    if (status == DDP_OK)
-        status = plan_environment(plan);
-    plan_note_idle(plan);
-    return status == DDP_ERR_NOMEM ? ddp_fail(err, status, "out of memory for %d workers", plan->nproc)
-                                   : status;
-}
-
-ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
-                     struct ddp_err *err)
-{
-    *plan = (struct plan){ .cli = cli, .facts = facts };
-    ddp_status status = decide(plan, err);
-    if (status != DDP_OK)
-        plan_free(plan);
-    return status;
+    free(w->log_dir);
+    free(w->out.file);
+    free(w->err.file);
+    free(w->error_file);
+    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
 }
 
 void plan_free(struct plan *plan)
@@ -226,10 +57,29 @@ void plan_free(struct plan *plan)
     *plan = (struct plan){ 0 };
 }
 
-ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err)
+/* --- questions ------------------------------------------------------------------------------------------ */
+
+/* By rank in the job, unlike the options about output, which are torchrun's and count on this node. */
+bool plan_gets_input(const struct plan *plan, int local_rank)
 {
-    struct env_facts facts = facts_of(plan, local_rank);
-    if (worker_env_init(env, &facts, &plan->env))
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the environment of local rank %d", local_rank);
+    const struct cli_input *input = &plan->cli->input;
+    return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
+}
+
+/* no-color.org's rule: the variable counts when it is not empty, whatever it says. */
+bool plan_wants_colour(const struct plan *plan)
+{
+    const char *term = env_find(plan->facts->environ_block, "TERM");
+    const char *no_color = env_find(plan->facts->environ_block, "NO_COLOR");
+    return (term == NULL || strcmp(term, "dumb") != 0) && (no_color == NULL || *no_color == '\0');
+}
+
+struct plan_round plan_same_round(const struct plan *plan, int attempt)
+{
+    return (struct plan_round){ .attempt = attempt,
+                                .restarts = attempt,
+                                .node_rank = plan->node_rank,
+                                .nnodes = plan->nnodes,
+                                .first_rank = plan->node_rank * plan->nproc,
+                                .world_size = plan->world_size };
 }

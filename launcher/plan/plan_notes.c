@@ -2,34 +2,7 @@
  * from what was not said. None of them stops the job. */
 #include "plan/plan_parts.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-char *plan_text_of(const char *fmt, ...)
-{
-    char *text = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&text, fmt, ap);
-    va_end(ap);
-    return n < 0 ? NULL : text;
-}
-
-void plan_note(struct plan *plan, const char *fmt, ...)
-{
-    va_list ap;
-    int i = 0;
-    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
-        i++;
-    if (i == PLAN_NOTES_MAX)
-        return;
-    va_start(ap, fmt);
-    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
-        plan->notes[i] = NULL;
-    va_end(ap);
-}
 
 /* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)

@@ -134,15 +134,6 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-void plan_output_free(struct plan_worker *w)
-{
-    free(w->log_dir);
-    free(w->out.file);
-    free(w->err.file);
-    free(w->error_file);
-    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
-}
-
 /* One stream that has a file, to find those with the same one. */
 struct named {
     struct plan_stream *stream;
@@ -222,14 +213,4 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
                             plan->nproc);
     }
     return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
-}
-
-struct plan_round plan_same_round(const struct plan *plan, int attempt)
-{
-    return (struct plan_round){ .attempt = attempt,
-                                .restarts = attempt,
-                                .node_rank = plan->node_rank,
-                                .nnodes = plan->nnodes,
-                                .first_rank = plan->node_rank * plan->nproc,
-                                .world_size = plan->world_size };
 }

@@ -1,20 +1,29 @@
-/* plan_parts.h -- private to the files of the plan: what they do for each other. */
+/* plan_parts.h -- private to the files of the plan.
+ *
+ * They are the rungs of a ladder: each calls only those below it.
+ *
+ *     plan_make.c      decides, in order
+ *     plan_notes.c     what does nothing here, and what follows from what was not said
+ *     plan_meeting.c   where, when and how the nodes meet
+ *     plan_output.c    what a round brings, and where output goes
+ *     plan_env.c       the environment of a worker
+ *     plan.c           the plan itself */
 #ifndef LAUNCHER_PLAN_PARTS_H
 #define LAUNCHER_PLAN_PARTS_H
 
 #include "plan/plan.h"
 
-/* New text; NULL when memory is short. */
-char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-/* A sentence for the user, left out when memory is short. */
-void plan_note(struct plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* --- plan_notes.c --- */
 
 /* Sentences about options that do nothing here. */
 void plan_note_idle(struct plan *plan);
 
+/* --- plan_meeting.c --- */
+
 /* Where the nodes meet, what the job is called, and a guess at the first round. False when memory is short. */
 bool plan_meet(struct plan *plan);
+
+/* --- plan_output.c --- */
 
 /* Does any worker need a file? */
 bool plan_any_file(const struct plan *plan);
@@ -22,6 +31,20 @@ bool plan_any_file(const struct plan *plan);
 /* The job's own directory for logs. False when memory is short. */
 bool plan_log_root(struct plan *plan);
 
+/* --- plan_env.c --- */
+
+/* What the environments of all workers have in common. */
+ddp_status plan_environment(struct plan *plan);
+
+/* --- plan.c --- */
+
+/* New text; NULL when memory is short. */
+char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* A sentence for the user, left out when memory is short. */
+void plan_note(struct plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a round has given the worker; the next one gives it anew. */
 void plan_output_free(struct plan_worker *w);
 
 #endif

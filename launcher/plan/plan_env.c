@@ -1,0 +1,61 @@
+/* plan_env.c -- the environments of the workers: what all of them have is put together once, what differs is added when
+ * one is started. */
+#include "plan/plan_parts.h"
+
+/* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
+static void tell_task(struct env_facts *facts, const struct cli_task *task)
+{
+    facts->local_rank = task->local_rank;
+    facts->local_world_size = task->local_world_size;
+    facts->node_rank = task->node_rank;
+    facts->nnodes = task->nnodes;
+}
+
+/* Made anew for each block, because the port becomes known only after the plan is made. */
+static struct env_facts facts_of(const struct plan *plan, int local_rank)
+{
+    const struct plan_worker *w = &plan->workers[local_rank];
+    struct env_facts facts = { .rank = w->rank,
+                               .local_rank = w->local_rank,
+                               .world_size = plan->world_size,
+                               .local_world_size = plan->nproc,
+                               .node_rank = plan->node_rank,
+                               .nnodes = plan->nnodes,
+                               .restart_count = plan->restarts,
+                               .max_restarts = plan->cli->max_restarts,
+                               .master_addr = plan->master_addr,
+                               .master_port = plan->master_port,
+                               .job = plan->job,
+                               .cookie = plan->facts->cookie,
+                               .error_file = w->error_file,
+                               .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
+                               .timeout_ms = plan->cli->timeout_ms };
+    if (plan->cli->per_task)
+        tell_task(&facts, &plan->cli->task);
+    env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
+    return facts;
+}
+
+/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
+ddp_status plan_environment(struct plan *plan)
+{
+    char *const *inherited = plan->facts->environ_block;
+    struct env_facts facts = facts_of(plan, 0);
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
+        plan_note(
+            plan,
+            "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
+            "them use more threads",
+            facts.local_world_size);
+    return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
+               ? DDP_OK
+               : DDP_ERR_NOMEM;
+}
+
+ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err)
+{
+    struct env_facts facts = facts_of(plan, local_rank);
+    if (worker_env_init(env, &facts, &plan->env))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the environment of local rank %d", local_rank);
+}

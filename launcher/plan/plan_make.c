@@ -1,0 +1,143 @@
+/* plan_make.c -- see plan.h. The order of decisions: how many workers, what the job is called, where it meets,
+ * where output goes, and last each worker's command. What cannot be is refused here, before anything is
+ * started. */
+#include "plan/plan_parts.h"
+
+#include "plan/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- workers and the place to meet ---------------------------------------------------------------------- */
+
+/* The number of workers comes first, everything else depends on it. */
+static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
+{
+    const struct plan_facts *facts = plan->facts;
+    plan->gpus = malloc(sizeof(*plan->gpus));
+    if (plan->gpus == NULL)
+        return DDP_ERR_NOMEM;
+    gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
+    if (plan->gpus->note[0] != '\0')
+        plan_note(plan, "%s", plan->gpus->note);
+    ddp_status status = gpus_workers(plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
+    if (status != DDP_OK)
+        return status;
+    plan->workers = calloc((size_t)plan->nproc, sizeof(*plan->workers));
+    return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
+}
+
+/* --- output --------------------------------------------------------------------------------------------- */
+
+/* A rank that does not exist is a typing error, and its log would be missed too late. */
+static ddp_status check_ranks(const struct plan *plan, const char *option, int highest, struct ddp_err *err)
+{
+    if (highest < plan->nproc)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_ARG, "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option,
+        highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+}
+
+/* Other tasks of the scheduler's write to the same console, or file. */
+static bool shares_console(const struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    return s != NULL && s->tasks.known && s->tasks.tasks > 1 && !plan->cli->standalone;
+}
+
+/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
+static bool needs_prefix(const struct plan *plan)
+{
+    int writers = 0;
+    for (int r = 0; r < plan->nproc; r++)
+        writers += plan->workers[r].out.console || plan->workers[r].err.console;
+    if (plan->cli->prefix != PREFIX_AUTO)
+        return plan->cli->prefix == PREFIX_ON;
+    return writers > 1 || (writers == 1 && shares_console(plan)) ||
+           plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
+           plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
+}
+
+/* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
+static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
+{
+    const struct cli *cli = plan->cli;
+    struct ddp_err why;
+    const char *from = "--log_line_prefix_template", *template = cli->prefix_template;
+    if (template == NULL) {
+        from = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+        template = env_find(plan->facts->environ_block, from);
+    }
+    if (template == NULL || *template == '\0')
+        template = "[${rank}] ";
+    ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
+    if (status == DDP_OK)
+        status = prefix_add(&plan->line_prefix, template, &why);
+    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.60s: %s", from, template, why.msg);
+}
+
+/* --- all workers ---------------------------------------------------------------------------------------- */
+
+/* LOCAL_RANK is the index, as everywhere. */
+static const char *task_gpu(const struct plan *plan)
+{
+    const int local = plan->cli->task.local_rank;
+    return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
+}
+
+/* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
+ * pattern of file names before anybody waits. */
+static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
+{
+    const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
+    const struct plan_round first = plan_same_round(plan, 0);
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        w->local_rank = r;
+        w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
+        if (plan->cli->per_task)
+            w->gpu = task_gpu(plan);
+        w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
+        if (w->argv == NULL)
+            return DDP_ERR_NOMEM;
+    }
+    ddp_status status = plan_round(plan, &first, err);
+    plan->prefix = needs_prefix(plan);
+    return status;
+}
+
+/* Usage errors come before anything that costs memory per worker. */
+static ddp_status decide(struct plan *plan, struct ddp_err *err)
+{
+    ddp_status status = plan_workers(plan, err);
+    if (status == DDP_OK)
+        status = check_ranks(plan, "tee", std_map_highest(&plan->cli->tee), err);
+    if (status == DDP_OK)
+        status = check_ranks(plan, "redirects", std_map_highest(&plan->cli->redirects), err);
+    if (status == DDP_OK)
+        status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
+    if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
+        status = check_ranks(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), err);
+    if (status == DDP_OK)
+        status = plan_prefix(plan, err);
+    if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
+        status = DDP_ERR_NOMEM;
+    if (status == DDP_OK)
+        status = plan_each(plan, err);
+    if (status == DDP_OK)
+        status = plan_environment(plan);
+    plan_note_idle(plan);
+    return status == DDP_ERR_NOMEM ? ddp_fail(err, status, "out of memory for %d workers", plan->nproc)
+                                   : status;
+}
+
+ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
+                     struct ddp_err *err)
+{
+    *plan = (struct plan){ .cli = cli, .facts = facts };
+    ddp_status status = decide(plan, err);
+    if (status != DDP_OK)
+        plan_free(plan);
+    return status;
+}

@@ -166,13 +166,15 @@ static enum agent_state told_lingering(struct agent *a, const struct agent_event
     return AGENT_DRAINING;
 }
 
-/* The user is told once; when time is up this node has nothing to blame itself for. */
+/* The user is told once; when time is up this node has nothing to blame itself for. Whoever has the store would take it
+ * from nodes that still run: it stays until they are done, or lost, or its user has had enough. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
+    const bool is_up = e->now_ms >= a->linger_until_ms;
     core_wish(a, WISH_SAY_WAITING, -1, 0);
-    if (e->now_ms >= a->linger_until_ms)
+    if (is_up && !a->hosts)
         return finish(a, e);
-    a->deadline_ms = a->linger_until_ms;
+    a->deadline_ms = is_up ? UINT64_MAX : a->linger_until_ms;
     return a->state;
 }
 
@@ -229,7 +231,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 /* Between two rounds, or before the first: there will be none. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
-    a->store_lost = true;
+    core_lose_store(a);
     core_explain(a, NO_RESTART_STORE_LOST);
     return finish(a, e);
 }
@@ -238,18 +240,18 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
-    /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    VERDICT       STORE_LOST      NOT_READY  TICK */
-    [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         judged,       lost_between,   not_ready, ignore         },
-    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       judged_early, run_lose_store, ignore,    ignore         },
-    [AGENT_DOUBTING]    = { ignore,    run_started_in_doubt, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       judged_early, run_lose_store, ignore,    run_doubt_ends },
-    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  judged_early, run_note_lost,  ignore,    run_kill_all   },
-    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  judged_early, run_note_lost,  ignore,    give_up        },
-    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_told_late,  judged_early, run_note_lost,  ignore,    sweep_on       },
-    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_told_late,  judged_early, run_note_lost,  ignore,    ignore         },
-    [AGENT_LINGERING]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_lingering, judged,       lost_between,   ignore,    linger_on      },
-    [AGENT_AWAITING]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  judged,       lost_between,   ignore,    await_on       },
-    [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         judged,       lost_between,   ignore,    join           },
-    [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,       ignore,         ignore,    ignore         },
+    /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    HEARD      VERDICT       STORE_LOST      NOT_READY  TICK */
+    [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   not_ready, ignore         },
+    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    ignore         },
+    [AGENT_DOUBTING]    = { ignore,    run_started_in_doubt, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    run_doubt_ends },
+    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    run_kill_all   },
+    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    give_up        },
+    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    sweep_on       },
+    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
+    [AGENT_LINGERING]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_lingering, ignore,    judged,       lost_between,   ignore,    linger_on      },
+    [AGENT_AWAITING]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
+    [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join           },
+    [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
 };
 /* clang-format on */
 

@@ -53,6 +53,7 @@ enum agent_event_type {
     AGENT_DRAINED,      /* the answer to WISH_DRAIN: the attempt's last output is taken */
     AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: what the job
                            would exit with for that, 0 = nobody failed */
+    AGENT_HEARD,        /* by the store: it knows of the failure here, and the job is stopped for it */
     AGENT_VERDICT,    /* by the store, when all nodes have told: `verdict` */
     AGENT_STORE_LOST, /* there is no store any more; nobody will tell anything */
     AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
@@ -92,6 +93,7 @@ struct agent_event {
     bool unasked; /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
     int error;
     int attempt;
+    bool hosts; /* of AGENT_START: the store is in this process, so others need it as long as they run */
     struct agent_verdict verdict;
 };
 
@@ -204,6 +206,9 @@ int agent_rank0_code(const struct agent *agent);
 /* The store went away before it could tell the end of the job. */
 bool agent_lost_store(const struct agent *agent);
 
+/* It is done and has waited its time, but the store is here, and other nodes still run. */
+bool agent_overstays(const struct agent *agent);
+
 /* Something could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
@@ -211,7 +216,8 @@ bool agent_is_stuck(const struct agent *agent);
  *   124       something could not be killed, whatever else happened
  *   what the verdict says for --exit_code; without one, what is known here:
  *   128 + n   the user stopped it with signal n before anything failed
- *   123       the store was lost before anything failed
+ *   123       the store was lost before it knew of a failure: what fails here without its knowing may be a consequence
+ *             of the loss, and all nodes are to end alike
  *   else by the policy: `first` the code of the first failure; `max` the highest code of all workers that failed
  *   by themselves; `rank0` the code of local rank 0, unless we ended it or it never ran: then the first failure's.
  * The code of a worker is its exit code, 128 + n for a signal, 126/127 for cannot run / not found. */

@@ -15,6 +15,8 @@ struct agent {
     bool judged;                  /* the job is over, by the store's word */
     int told_code;                /* exit code of somebody else's failure; 0 = none was told */
     bool told;                    /* to stop */
+    bool heard;                   /* the store knows of the failure here */
+    bool hosts;                   /* the store is in this process */
     bool left, store_lost, not_ready;
     enum no_restart no_restart;
     int spawning; /* asked for, no answer yet; -1 = none */
@@ -53,6 +55,9 @@ void core_note_stop(struct agent *a, const struct agent_event *e);
 /* This node leaves the job: said once. */
 void core_leave(struct agent *a);
 
+/* There is no store any more. What failed here without its knowing is a consequence of that. */
+void core_lose_store(struct agent *a);
+
 /* Another node's trouble: what our workers do from here on is a consequence of it. */
 void core_hear_told(struct agent *a, const struct agent_event *e);
 
@@ -60,7 +65,7 @@ void core_hear_told(struct agent *a, const struct agent_event *e);
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
 
 agent_cell run_started, run_started_in_doubt, run_started_late, run_not_started, run_ended, run_doubt_ends,
-    run_user_stops, run_user_insists, run_told, run_told_late, run_lose_store, run_note_lost, run_kill_all,
-    run_begin;
+    run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store, run_note_lost,
+    run_kill_all, run_begin;
 
 #endif

@@ -65,6 +65,11 @@ enum exit_policy agent_exit_policy(const struct agent *a)
     return a->options.exit_policy;
 }
 
+bool agent_overstays(const struct agent *a)
+{
+    return a->state == AGENT_LINGERING && a->hosts && a->now_ms >= a->linger_until_ms;
+}
+
 bool agent_lost_store(const struct agent *a)
 {
     return a->store_lost && !a->judged;

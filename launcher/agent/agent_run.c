@@ -20,7 +20,7 @@ void core_forget(struct agent *a)
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
     a->alive = a->signal = a->told_code = 0;
-    a->sweep_hard = a->told = false;
+    a->sweep_hard = a->told = a->heard = false;
     a->no_restart = RESTART_ALLOWED;
 }
 
@@ -152,6 +152,7 @@ enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     core_forget(a);
     a->attempt = e->attempt;
+    a->hosts = e->hosts;
     a->deadline_ms = UINT64_MAX;
     wish_spawn(a, 0);
     return AGENT_RUNNING;
@@ -287,11 +288,33 @@ enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
+/* From here on it is this node's own failure, whatever becomes of the store. */
+enum agent_state run_heard(struct agent *a, const struct agent_event *e)
+{
+    (void)e;
+    a->heard = true;
+    return a->state;
+}
+
+/* Workers talk to the store as well, and some die of its end before this node sees it. A program that could not be
+ * started did not. */
+void core_lose_store(struct agent *a)
+{
+    const int first = a->first_failure;
+    a->store_lost = true;
+    if (a->heard || (first >= 0 && a->workers[first].verdict == WORKER_NOT_STARTED))
+        return;
+    for (int r = 0; r < a->nproc; r++)
+        if (a->workers[r].verdict == WORKER_FAILED || a->workers[r].verdict == WORKER_VICTIM)
+            a->workers[r].verdict = WORKER_CONSEQUENCE;
+    a->first_failure = a->first_victim = -1;
+}
+
 /* Nobody could tell these workers any more whether the others are still there. */
 enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->store_lost = true;
+    core_lose_store(a);
     return core_stop_all(a, SIGTERM);
 }
 
@@ -299,7 +322,7 @@ enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->store_lost = true;
+    core_lose_store(a);
     core_explain(a, NO_RESTART_STORE_LOST);
     return a->state;
 }

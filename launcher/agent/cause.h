@@ -25,7 +25,8 @@ struct cause {
     int pid, exit_code, signal, error;
     uint64_t after_ms; /* since the attempt began, by the store's clock */
     char words[CAUSE_WORDS_MAX], log[CAUSE_WORDS_MAX];
-    int n_lines; /* of its last words */
+    bool from_stdout; /* its last words: it was silent on stderr */
+    int n_lines;
     char lines[CAUSE_LINES_MAX][CAUSE_WORDS_MAX];
 };
 

@@ -192,22 +192,32 @@ void announce_told_to_stop(const struct announce *a, const struct cause *c)
     char code[CAUSE_CODE_MAX + 4] = "";
     if (a->plan->cli->quiet)
         return;
+    char pid[32] = "";
+    if (c->pid > 0)
+        snprintf(pid, sizeof(pid), ", pid %d", c->pid);
     if (c->code[0] != '\0')
         snprintf(code, sizeof(code), "  [%s]", c->code);
     if (c->rank >= 0)
-        output_note(a->output, "rank %d on %s (node %d, pid %d): %s; stopping the workers here%s", c->rank,
-                    c->host, c->node_rank, c->pid, c->words, code);
+        output_note(a->output, "rank %d on %s (node %d%s): %s; stopping the workers here%s", c->rank, c->host,
+                    c->node_rank, pid, c->words, code);
     else
         output_note(a->output, "%s; stopping the workers here%s", c->words, code);
 }
 
-void announce_waiting_for_end(const struct announce *a, const char *nodes, enum agent_state state)
+void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent)
 {
+    const enum agent_state state = agent_state(agent);
     const char *who = nodes[0] != '\0' ? nodes : "the other nodes";
     if (a->plan->cli->quiet)
         return;
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
-    if (state == AGENT_LINGERING)
+    if (agent_overstays(agent))
+        output_note(a->output,
+                    "all workers here ended with 0, those of %s not within %.10g s (--exit_barrier_timeout); "
+                    "this node has the store of the job, so it stays until they have ended; Ctrl-C ends the "
+                    "job for all",
+                    who, limit_s);
+    else if (state == AGENT_LINGERING)
         output_note(a->output,
                     "all workers here ended with 0; waiting for those of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",

@@ -47,7 +47,7 @@ void announce_told_to_stop(const struct announce *a, const struct cause *cause);
 
 /* Nothing runs here any more, and the end of the other `nodes` ("" = not known which) is waited for: by `state` after a
  * good end, which has a limit, after another, or no longer. */
-void announce_waiting_for_end(const struct announce *a, const char *nodes, enum agent_state state);
+void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
 /* The user asks to stop; `first` time or again. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);

@@ -177,6 +177,7 @@ void final_report(const struct final_facts *f)
                         .n_failed = f->n_failed,
                         .best_step = f->best_step,
                         .store_lost = f->store_lost,
+                        .store_node = f->store_node,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,

@@ -18,7 +18,7 @@ struct final_facts {
     const struct failed_attempt *failed;
     size_t n_failed;
     int64_t best_step;
-    const char *store_lost;
+    const char *store_lost, *store_node;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */

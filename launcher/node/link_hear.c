@@ -50,6 +50,7 @@ static void hear_nodes(const cJSON *push, struct heard_round *r)
         node->node_rank = number(item, "node_rank", -1);
         node->nproc = number(item, "nproc", 0);
         copy(node->host, sizeof(node->host), hear_text(item, "host"));
+        copy(node->addr, sizeof(node->addr), hear_text(item, "addr"));
     }
 }
 
@@ -157,6 +158,7 @@ static void hear_cause(const cJSON *json, struct cause *c)
     copy(c->words, sizeof(c->words), hear_text(json, "words"));
     copy(c->code, sizeof(c->code), hear_text(json, "code"));
     copy(c->log, sizeof(c->log), hear_text(json, "log"));
+    c->from_stdout = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "from_stdout"));
     hear_lines(cJSON_GetObjectItemCaseSensitive(json, "stderr"), c);
 }
 

@@ -14,7 +14,7 @@ enum { HEARD_NODES_MAX = 256, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
 
 struct heard_node {
     int node_rank, nproc;
-    char host[HEARD_NAME_MAX]; /* cut when longer */
+    char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* cut when longer */
 };
 
 /* "round": all nodes are there, the key space is empty, start your workers. */

@@ -70,6 +70,7 @@ static void report(struct node *n)
                                         .n_failed = n->failed.len / sizeof(struct failed_attempt),
                                         .best_step = n->best_step,
                                         .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
+                                        .store_node = n->store_node,
                                         .stuck = n->stuck,
                                         .n_stuck = n->n_stuck,
                                         .left_waiting = n->left_waiting,

@@ -49,7 +49,8 @@ static void begin(struct node *n)
         event_log_round(n->announce.events, n->round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
         announce_job(&n->announce, n->port_note);
-    node_feed(n, (struct agent_event){ .type = AGENT_START, .attempt = n->round->attempt });
+    node_feed(n, (struct agent_event){
+                     .type = AGENT_START, .attempt = n->round->attempt, .hosts = n->store != NULL });
     node_pump(n);
 }
 
@@ -110,14 +111,14 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Only a change is news. */
+/* Only a change is news. Spares have been told that they are, and whose job it is that runs. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
     const bool changed =
         strcmp(n->waiting.hosts, waiting->hosts) != 0 || strcmp(n->waiting.missing, waiting->missing) != 0;
     n->waiting = *waiting;
-    if (agent_state(n->agent) != AGENT_GATHERING || (n->waiting_said && !changed))
+    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->waiting_said && !changed))
         return;
     if (!uv_is_active((uv_handle_t *)&n->waiting_timer))
         uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
@@ -191,15 +192,17 @@ static void take_cause(struct node *n, const struct cause *cause)
         describe_timeout(n);
 }
 
-/* Of our own failure, or our own user's stop, we know already. */
+/* Of our own failure, or our own user's stop, we know already; now the store does. */
 static void on_stop(void *user, const struct cause *cause)
 {
     struct node *n = user;
     take_cause(n, cause);
-    if (!node_cause_is_elsewhere(n))
-        return;
-    announce_told_to_stop(&n->announce, cause);
-    node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+    if (node_cause_is_elsewhere(n)) {
+        announce_told_to_stop(&n->announce, cause);
+        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+    } else {
+        node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
+    }
     node_pump(n);
 }
 
@@ -232,6 +235,22 @@ static void on_left_waiting(void *user, int rank, const char *barrier, const cha
     output_note(n->output, "warning: %s", n->left_waiting);
 }
 
+/* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */
+static void name_store_node(const struct node *n, char *out, size_t size)
+{
+    const struct heard_node *found = NULL;
+    int same = 0;
+    for (int i = 0; n->round != NULL && i < n->round->n_nodes; i++) {
+        const bool is_there = strcmp(n->round->nodes[i].addr, n->plan->master_addr) == 0;
+        same += is_there;
+        if (is_there && found == NULL)
+            found = &n->round->nodes[i];
+    }
+    out[0] = '\0';
+    if (found != NULL && (same == 1 || !n->plan->meeting.elastic))
+        snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
+}
+
 /* Who has heard the end of the job does not need it any more. */
 void node_on_lost(void *user, const char *why)
 {
@@ -246,8 +265,9 @@ void node_on_lost(void *user, const char *why)
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    output_note(n->output, "warning: lost the store of the job at %s:%d: %s%s", n->plan->master_addr,
-                n->plan->master_port, why,
+    name_store_node(n, n->store_node, sizeof(n->store_node));
+    output_note(n->output, "warning: lost the store of the job at %s:%d%s: %s%s", n->plan->master_addr,
+                n->plan->master_port, n->store_node, why,
                 state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "");
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     node_pump(n);

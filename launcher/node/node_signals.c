@@ -127,6 +127,16 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
+/* The store goes before our own connection to it: nodes that it told of our loss would end otherwise than those that
+ * only see the loss of the store. */
+static void finish_without_guardian(struct node *n)
+{
+    const int code = guardian_is_gone(n->contain);
+    store_server_stop(n->store);
+    n->store = NULL;
+    node_finish(n, code);
+}
+
 /* Messages of the guardian. At their end it is dead, killed most likely: there is nobody to report to; what matters
  * is that nothing stays behind. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
@@ -138,7 +148,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     while (!n->ended && (got = read(n->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
         hear(n, &heard);
     if (!n->ended && (got == 0 || errno != EAGAIN))
-        node_finish(n, guardian_is_gone(n->contain));
+        finish_without_guardian(n);
     node_pump(n);
 }
 

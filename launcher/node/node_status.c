@@ -55,7 +55,7 @@ void node_on_status(void *user, const struct cJSON *answer)
     if (n->waiting_asked) {
         n->waiting_asked = false;
         hear_unfinished(answer, n->plan->node_rank, n->unfinished);
-        announce_waiting_for_end(&n->announce, n->unfinished, agent_state(n->agent));
+        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
     }
     if (n->status_asked)
         print(n, answer);

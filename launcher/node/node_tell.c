@@ -3,15 +3,40 @@
 
 #include "agent/ending.h"
 #include "report/report_attempts.h"
+#include "report/program_see.h"
 #include "report/report_cause.h"
+#include "report/start_words.h"
 
 #include "base/clock.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- to the store --------------------------------------------------------------------------------------- */
+
+/* With its path, and what is wrong with it here: on the other nodes it may well be there. */
+static bool not_started_words(const struct node *n, const struct agent_worker *w, struct buf *out)
+{
+    static struct program_look look; /* paths make it too large for a stack */
+    const char *failed = n->spawner.failed;
+    const struct start_failure failure = { .error = w->error,
+                                           .program = n->plan->workers[0].argv[0],
+                                           .path = env_find(n->plan->facts->environ_block, "PATH"),
+                                           .look = &look };
+    memset(&look, 0, sizeof(look));
+    if (failed != NULL && strchr(failed, '/') != NULL)
+        program_see(failed, &look);
+    return buf_printf(out, "could not be started: ") && start_cause(&failure, out) && buf_append(out, "", 1);
+}
+
+static bool failure_words(const struct node *n, int local_rank, struct buf *out)
+{
+    const struct agent_worker *w = agent_worker(n->agent, local_rank);
+    return w->verdict == WORKER_NOT_STARTED ? not_started_words(n, w, out)
+                                            : attempt_words(w, evidence_of(n->evidence, local_rank), out);
+}
 
 /* The first failure here, as the other nodes are to read it. */
 static void describe_failure(const struct node *n, struct cause *c)
@@ -26,7 +51,7 @@ static void describe_failure(const struct node *n, struct cause *c)
                          .exit_code = w->exit_code,
                          .signal = w->signal,
                          .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
-    if (attempt_words(w, evidence_of(n->evidence, first), &words))
+    if (failure_words(n, first, &words))
         snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);
     if (who->log_dir != NULL)
         snprintf(c->log, sizeof(c->log), "%s", who->log_dir);
@@ -62,6 +87,7 @@ static void tell_cause(struct node *n)
                               .stderr_tails = output_tails(n->output, STD_ERR) };
     describe_failure(n, &c);
     const size_t got = cause_last_lines(&r, c.local_rank, CAUSE_LINES_MAX, &lines, &from_stdout);
+    c.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(&c, (const char *)lines.data, got);
     store_link_tell(n->link, say_failure("cause", &c, agent_never_again(n->agent)));
@@ -168,7 +194,7 @@ static void say_waiting(struct node *n)
 {
     n->waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->link);
     if (!n->waiting_asked)
-        announce_waiting_for_end(&n->announce, n->unfinished, agent_state(n->agent));
+        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
 }
 
 void node_tell(struct node *n, struct agent_wish wish)

@@ -162,7 +162,7 @@ static void cause_elsewhere(const struct report *r, struct rows *rows)
     if (hint != NULL)
         rows_text(rows, "hint", slice_str(hint), WHY_LINES);
     for (int i = 0; i < c->n_lines; i++)
-        rows_quote(rows, i == 0 ? "stderr" : "", slice_str(c->lines[i]));
+        rows_quote(rows, i > 0 ? "" : c->from_stdout ? "stdout" : "stderr", slice_str(c->lines[i]));
 }
 
 /* The store lives in a launcher or daemon; with that it dies, and with the way there. */

@@ -96,8 +96,8 @@ bool cause_headline(const struct report *r, struct buf *out)
     if (first >= 0)
         return failed_headline(r, first, out);
     if (r->store_lost != NULL)
-        return buf_printf(out, "lost the store of the job at %s:%d: %s", r->plan->master_addr,
-                          r->plan->master_port, r->store_lost);
+        return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
+                          r->plan->master_port, r->store_node != NULL ? r->store_node : "", r->store_lost);
     words_time(after, r->ended_ms - r->started_ms);
     if (stop == 0 && cause_never_began(r))
         return buf_printf(out, "the job ended without this node, which waited for %s", after);

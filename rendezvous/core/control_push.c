@@ -70,6 +70,8 @@ static void add_lines(cJSON *o, const struct rdzv_cause *cause)
     cJSON *lines = cJSON_AddArrayToObject(o, "stderr");
     for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
         json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
+    if (cause->from_stdout)
+        cJSON_AddBoolToObject(o, "from_stdout", true);
 }
 
 /* What the nodes that are told to stop read is a finding as well; a job that grows has none. */

@@ -13,6 +13,7 @@
 #include "core/rdzv_core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { RETURN_MS = 10000 }; /* for a node that was told to join again; it only has to say so */
 
@@ -141,11 +142,14 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* "signal 15 from pid 77 (bash) of bob"; an agent that gives up sends no signal, only words. */
+/* "SIGTERM from pid 77 (bash) of bob"; an agent that gives up sends no signal, only words. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
-    if (e->signal > 0)
-        snprintf(room, size, "signal %d%s%.150s", e->signal, e->words[0] != '\0' ? " from " : "", e->words);
+    const char *abbrev = sigabbrev_np(e->signal), *from = e->words[0] != '\0' ? " from " : "";
+    if (e->signal > 0 && abbrev != NULL)
+        snprintf(room, size, "SIG%s%s%.150s", abbrev, from, e->words);
+    else if (e->signal > 0)
+        snprintf(room, size, "signal %d%s%.150s", e->signal, from, e->words);
     else
         snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "its agent itself");
     return room;

@@ -97,6 +97,7 @@ struct rdzv_failure {
     const char *log;                 /* path of its log file, "" = none */
     const char *const *stderr_lines; /* its last words, oldest first */
     size_t n_stderr_lines;
+    bool from_stdout; /* it was silent on stderr: they are of its stdout */
 };
 
 /* Is the message acted on? */
@@ -120,6 +121,7 @@ struct rdzv_cause {
     bool is_victim;    /* that worker gave up because it lost a peer: there may be a better cause */
     char words[RDZV_WORDS_MAX];
     char log[RDZV_WORDS_MAX];
+    bool from_stdout; /* the lines below */
     uint32_t n_stderr_lines;
     char stderr_lines[RDZV_STDERR_MAX][RDZV_WORDS_MAX];
 };

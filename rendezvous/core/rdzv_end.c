@@ -45,6 +45,7 @@ bool rdzv_is_victim(const struct rdzv_failure *failure)
 static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure *failure)
 {
     size_t n = failure->n_stderr_lines, skip = n > RDZV_STDERR_MAX ? n - RDZV_STDERR_MAX : 0;
+    cause->from_stdout = failure->from_stdout;
     cause->n_stderr_lines = (uint32_t)(n - skip);
     for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
         rdzv_copy_text(cause->stderr_lines[i], RDZV_WORDS_MAX, failure->stderr_lines[skip + i]);

@@ -44,6 +44,11 @@ void asim_told_at(struct asim *sim, uint64_t at_ms, int code)
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = code });
 }
 
+void asim_heard_at(struct asim *sim, uint64_t at_ms)
+{
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_HEARD });
+}
+
 void asim_lost_at(struct asim *sim, uint64_t at_ms)
 {
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_STORE_LOST });
@@ -269,6 +274,7 @@ static void carry_out(struct asim *sim, const struct agent_wish *wish)
 static const char *const plain_events[AGENT_EVENTS] = { [AGENT_START] = "begin",
                                                         [AGENT_ALONE] = "nothing is left",
                                                         [AGENT_DRAINED] = "all output is taken",
+                                                        [AGENT_HEARD] = "the store knows of it",
                                                         [AGENT_VERDICT] = "the verdict",
                                                         [AGENT_STORE_LOST] = "the store is lost",
                                                         [AGENT_NOT_READY] = "it cannot be made ready",

@@ -70,6 +70,7 @@ void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
 /* The store tells of another node's failure at that time, the job would exit with `code`; it is lost; its verdict comes. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
+void asim_heard_at(struct asim *sim, uint64_t at_ms); /* it knows of the failure here */
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 

@@ -179,8 +179,10 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_TOLD_TO_STOP) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.signal == node->node_rank) /* its own doing, it knows */
+        if (e->event.signal == node->node_rank) { /* its own doing, it knows */
+            feed(c, e->node, (struct agent_event){ .type = AGENT_HEARD });
             return;
+        }
     } else if (e->event.type == AGENT_VERDICT) {
         node->judged = !e->event.verdict.restart;
         cluster_say(c, "n%d < %s", e->node, node->judged ? "finish" : "restart");

@@ -230,6 +230,60 @@ Test(agent_nodes, a_store_lost_after_the_failure_changes_no_code, .init = one_wo
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
 }
 
+/* Workers are clients of the store, too: whose end comes with the store's is no cause of anything. */
+Test(agent_nodes, a_failure_that_the_store_never_heard_of_is_a_consequence_of_its_loss, .init = one_worker,
+     .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = 7;
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+    cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_CONSEQUENCE);
+}
+
+Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one_worker, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = 7;
+    asim_heard_at(&sim, 1001);
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 7);
+    cr_assert_eq(agent_first_failure(sim.agent), 0);
+}
+
+Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = one_worker, .fini = done)
+{
+    sim.worker[0].spawn_error = ENOENT;
+    asim_lost_at(&sim, 2);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 127);
+}
+
+/* Others need it. Its user's signal is the only thing that could make it leave before they are done. */
+Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
+{
+    size_t n;
+    struct agent *a = agent_new(&(struct agent_options){ .nproc = 1, .grace_ms = 1000, .linger_ms = 1000 });
+    const struct agent_event story[] = {
+        { .type = AGENT_START, .hosts = true }, { .type = AGENT_SPAWNED, .pid = 100 },
+        { .type = AGENT_EXITED, .now_ms = 10 }, { .type = AGENT_ALONE, .now_ms = 10 },
+        { .type = AGENT_TICK, .now_ms = 1010 },
+    };
+    for (size_t i = 0; i < sizeof(story) / sizeof(story[0]); i++)
+        agent_step(a, &story[i], &n);
+    cr_assert_eq(agent_state(a), AGENT_LINGERING);
+    cr_assert(agent_overstays(a));
+    cr_assert_eq(agent_deadline(a), UINT64_MAX);
+    agent_step(a, &(struct agent_event){ .type = AGENT_VERDICT, .now_ms = 5000 }, &n);
+    cr_assert_eq(agent_state(a), AGENT_DONE);
+    cr_assert_eq(agent_exit_code(a), 0);
+    agent_free(a);
+}
+
 Test(agent_nodes, between_two_rounds_a_lost_store_is_the_end, .init = one_worker, .fini = done)
 {
     asim_told_at(&sim, 1000, 7);

@@ -103,7 +103,7 @@ Test(rdzv_sim, a_node_that_leaves_during_the_last_call_takes_the_job_back, .init
                       "[     0] enough nodes (2 of 2 to 4): last call for 30000 ms\n"
                       "[   250]   n0 < last call: 2 of 4\n"
                       "[   250]   n1 < last call: 2 of 4\n"
-                      "[  2000] node n1 leaves: signal 15 from pid 77 (bash) of bob\n"
+                      "[  2000] node n1 leaves: SIGTERM from pid 77 (bash) of bob\n"
                       "[  2000]   n1 < finish: node_left, exit 143/143/143, stopped\n"
                       "[  2000] too few nodes again\n"
                       "[  2250]   n0 < gathering: 1 of 4\n"
@@ -204,29 +204,28 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
     rsim_rejoin(&sim, 1);
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 3);
-    rsim_expect(&sim,
-                "[  1000] node 0 (n0) leaves its round: signal 15 from pid 77 (bash) of bob\n"
-                "[  1000] round 1 stops: node 0 (n0) was stopped by signal 15 from pid 77 (bash) of bob\n"
-                "[  1000]   n1 < stop round 1: node_left\n"
-                "[  1000]   n2 < stop round 1: node_left\n"
-                "[  1000]   n3 < stop round 1: node_left\n"
-                "[  1000] node 2 (n2) has stopped\n"
-                "[  1000] node 0 (n0) has stopped\n"
-                "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
-                "[  1000] node 1 (n1) has stopped\n"
-                "[  1000] node 3 (n3) has stopped\n"
-                "[  1000] round 1 is over: the next one begins in 0 ms\n"
-                "[  1000]   n1 < restart after node_left, in 0 ms\n"
-                "[  1000]   n2 < restart after node_left, in 0 ms\n"
-                "[  1000]   n3 < restart after node_left, in 0 ms\n"
-                "[  1000] node 1 (n1) is back\n"
-                "[  1000] node 2 (n2) is back\n"
-                "[  1000] node 3 (n3) is back\n"
-                "[  1000]   keys of attempt 1\n"
-                "[  1000] round 2 begins: 3 nodes, 6 ranks\n"
-                "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
-                "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
-                "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
+    rsim_expect(&sim, "[  1000] node 0 (n0) leaves its round: SIGTERM from pid 77 (bash) of bob\n"
+                      "[  1000] round 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                      "[  1000]   n1 < stop round 1: node_left\n"
+                      "[  1000]   n2 < stop round 1: node_left\n"
+                      "[  1000]   n3 < stop round 1: node_left\n"
+                      "[  1000] node 2 (n2) has stopped\n"
+                      "[  1000] node 0 (n0) has stopped\n"
+                      "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
+                      "[  1000] node 1 (n1) has stopped\n"
+                      "[  1000] node 3 (n3) has stopped\n"
+                      "[  1000] round 1 is over: the next one begins in 0 ms\n"
+                      "[  1000]   n1 < restart after node_left, in 0 ms\n"
+                      "[  1000]   n2 < restart after node_left, in 0 ms\n"
+                      "[  1000]   n3 < restart after node_left, in 0 ms\n"
+                      "[  1000] node 1 (n1) is back\n"
+                      "[  1000] node 2 (n2) is back\n"
+                      "[  1000] node 3 (n3) is back\n"
+                      "[  1000]   keys of attempt 1\n"
+                      "[  1000] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
+                      "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
+                      "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
 }
 
 Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .fini = end)
@@ -237,15 +236,14 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
     rsim_leave(&sim, 0, 2);
     rsim_stopped(&sim, 0, 1);
     rsim_stopped(&sim, 1, 1);
-    rsim_expect(&sim,
-                "[     0] node 0 (n0) leaves its round: signal 2 from pid 77 (bash) of bob\n"
-                "[     0] round 1 stops: node 0 (n0) was stopped by signal 2 from pid 77 (bash) of bob\n"
-                "[     0]   n1 < stop round 1: node_left\n"
-                "[     0] node 0 (n0) has stopped\n"
-                "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
-                "[     0] node 1 (n1) has stopped\n"
-                "[     0] the job is over: node_left, no restart: stopped\n"
-                "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
+    rsim_expect(&sim, "[     0] node 0 (n0) leaves its round: SIGINT from pid 77 (bash) of bob\n"
+                      "[     0] round 1 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
+                      "[     0]   n1 < stop round 1: node_left\n"
+                      "[     0] node 0 (n0) has stopped\n"
+                      "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
+                      "[     0] node 1 (n1) has stopped\n"
+                      "[     0] the job is over: node_left, no restart: stopped\n"
+                      "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
 /* n1 is silent from 10.0 s on; its worker's peer on n0 gives up first, and is not the cause. */
@@ -434,19 +432,18 @@ Test(rdzv_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     rsim_at(&sim, 10000);
     for (int i = 1; i < 1000; i++)
         rsim_done(&sim, i, 4);
-    rsim_expect(&sim,
-                "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
-                "[   999] round 1 begins: 1000 nodes, 2000 ranks\n"
-                "[  5000] round 1 stops: node 100 (n100) is lost: its connection was closed\n"
-                "[  5000] round 1 is over: the next one begins in 0 ms\n"
-                "[  5000] round 2 begins: 950 nodes, 1900 ranks\n"
-                "[  5000] round 2 stops: node 0 (n0) was stopped by signal 15 from pid 77 (bash) of bob\n"
-                "[  5000] round 2 is over: the next one begins in 0 ms\n"
-                "[  5000] round 3 begins: 949 nodes, 1898 ranks\n"
-                "[  5000] round 3 stops: rank 77 on n500 was killed by signal 9\n"
-                "[  5000] round 3 is over: the next one begins in 1000 ms\n"
-                "[  6000] round 4 begins: 949 nodes, 1898 ranks\n"
-                "[ 10000] the job is done\n");
+    rsim_expect(&sim, "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
+                      "[   999] round 1 begins: 1000 nodes, 2000 ranks\n"
+                      "[  5000] round 1 stops: node 100 (n100) is lost: its connection was closed\n"
+                      "[  5000] round 1 is over: the next one begins in 0 ms\n"
+                      "[  5000] round 2 begins: 950 nodes, 1900 ranks\n"
+                      "[  5000] round 2 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                      "[  5000] round 2 is over: the next one begins in 0 ms\n"
+                      "[  5000] round 3 begins: 949 nodes, 1898 ranks\n"
+                      "[  5000] round 3 stops: rank 77 on n500 was killed by signal 9\n"
+                      "[  5000] round 3 is over: the next one begins in 1000 ms\n"
+                      "[  6000] round 4 begins: 949 nodes, 1898 ranks\n"
+                      "[ 10000] the job is done\n");
 }
 
 /* What a node costs does not depend on how many there are: a few messages each, in the largest job, too. */

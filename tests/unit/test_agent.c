@@ -84,18 +84,18 @@ Test(agent, every_cell_leads_where_it_should)
     /* The verdict is the end of the job. */
     /* clang-format off */
     static const int next[AGENT_STATES][AGENT_EVENTS] = {
-        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED TOLD VERDICT LOST NOT_READY TICK */
-        [G] = { R,   G,      G,           G,     D,   G,    G,      G,   D,      D,   D,        G },
-        [R] = { R,   R,      R,           S,     S,   R,    R,      S,   S,      S,   R,        R },
-        [U] = { U,   U,      U,           W,     S,   U,    U,      S,   S,      S,   U,        S },
-        [S] = { S,   S,      S,           W,     S,   S,    S,      S,   S,      S,   S,        K },
-        [K] = { K,   K,      K,           W,     K,   K,    K,      K,   K,      K,   K,        A },
-        [W] = { W,   W,      W,           W,     W,   L,    W,      W,   W,      W,   W,        W },
-        [I] = { I,   I,      I,           I,     A,   I,    A,      I,   I,      I,   I,        I },
-        [L] = { L,   L,      L,           L,     A,   L,    L,      I,   D,      D,   L,        D },
-        [A] = { A,   A,      A,           A,     A,   A,    A,      A,   D,      D,   A,        A },
-        [B] = { B,   B,      B,           B,     D,   B,    B,      B,   D,      D,   B,        G },
-        [D] = { D,   D,      D,           D,     D,   D,    D,      D,   D,      D,   D,        D },
+        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED TOLD HEARD VERDICT LOST NOT_READY TICK */
+        [G] = { R,   G,      G,           G,     D,   G,    G,      G,   G,    D,      D,   D,        G },
+        [R] = { R,   R,      R,           S,     S,   R,    R,      S,   R,    S,      S,   R,        R },
+        [U] = { U,   U,      U,           W,     S,   U,    U,      S,   U,    S,      S,   U,        S },
+        [S] = { S,   S,      S,           W,     S,   S,    S,      S,   S,    S,      S,   S,        K },
+        [K] = { K,   K,      K,           W,     K,   K,    K,      K,   K,    K,      K,   K,        A },
+        [W] = { W,   W,      W,           W,     W,   L,    W,      W,   W,    W,      W,   W,        W },
+        [I] = { I,   I,      I,           I,     A,   I,    A,      I,   I,    I,      I,   I,        I },
+        [L] = { L,   L,      L,           L,     A,   L,    L,      I,   L,    D,      D,   L,        D },
+        [A] = { A,   A,      A,           A,     A,   A,    A,      A,   A,    D,      D,   A,        A },
+        [B] = { B,   B,      B,           B,     D,   B,    B,      B,   B,    D,      D,   B,        G },
+        [D] = { D,   D,      D,           D,     D,   D,    D,      D,   D,    D,      D,   D,        D },
     };
     /* clang-format on */
     for (int state = 0; state < AGENT_STATES; state++) {

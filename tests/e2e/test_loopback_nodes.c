@@ -1,0 +1,282 @@
+/* test_loopback_nodes.c -- several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
+ * tests/sim/test_job_sim.c. */
+#include "job.h"
+#include "schema.h"
+
+#include <arpa/inet.h>
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(loopback_nodes, .timeout = 60);
+
+enum { NODES = 2, ARGS_MAX = 24, LONG_MS = 20000 };
+
+static struct run_process *node[NODES];
+static struct run_result end[NODES];
+static char port_option[40];
+
+/* A port that was free a moment ago. */
+static void choose_port(void)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(port_option, sizeof(port_option), "--master_port=%d", ntohs(at.sin_port));
+    close(fd);
+}
+
+static void start(int node_rank, const char *const args[])
+{
+    char rank_option[24];
+    const char *argv[ARGS_MAX] = { bin("ddprun"), "--nnodes=2", rank_option, "--master_addr=127.0.0.1",
+                                   port_option,   "--grace=5s" };
+    int n = 6;
+    snprintf(rank_option, sizeof(rank_option), "--node_rank=%d", node_rank);
+    for (int i = 0; args[i] != NULL; i++)
+        argv[n++] = args[i];
+    argv[n] = NULL;
+    node[node_rank] = run_start(argv, NULL);
+    cr_assert_not_null(node[node_rank]);
+}
+
+/* Both nodes with the same arguments, as a user types them. */
+#define START(...) start_both((const char *const[]){ __VA_ARGS__, NULL })
+static void start_both(const char *const args[])
+{
+    choose_port();
+    start(1, args); /* it looks for the store before there is one */
+    start(0, args);
+}
+
+static void finish(void)
+{
+    for (int i = 0; i < NODES; i++)
+        end[i] = run_wait(node[i]);
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < NODES; i++)
+        run_free(&end[i]);
+}
+
+static void expect_codes(int code0, int code1)
+{
+    cr_expect_eq(end[0].exit_code, code0, "node 0: exit %d, signal %d:\n%s", end[0].exit_code, end[0].signal,
+                 end[0].err);
+    cr_expect_eq(end[1].exit_code, code1, "node 1: exit %d, signal %d:\n%s", end[1].exit_code, end[1].signal,
+                 end[1].err);
+}
+
+static void says(int i, const char *words)
+{
+    cr_expect_not_null(strstr(end[i].err, words), "'%s' is not in what node %d says:\n%s", words, i,
+                       end[i].err);
+}
+
+static void prints(int i, const char *line)
+{
+    cr_expect_eq(job_count(end[i].out, line), 1, "'%s' is not what node %d prints:\n%s%s", line, i,
+                 end[i].out, end[i].err);
+}
+
+#define SH "--no_python", "--", "/bin/sh", "-c"
+
+Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings, .fini = tear_down)
+{
+    static const char script[] =
+        "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE";
+    choose_port();
+    start(1, (const char *const[]){ "--nproc_per_node=3", SH, script, NULL });
+    start(0, (const char *const[]){ "--nproc_per_node=2", SH, script, NULL });
+    finish();
+    expect_codes(0, 0);
+    prints(0, "[0] 0/5 0/2 0/2");
+    prints(0, "[1] 1/5 1/2 0/2");
+    prints(1, "[2] 2/5 0/3 1/2");
+    prints(1, "[4] 4/5 2/3 1/2");
+}
+
+/* The words of the node where it happened are in the report of the other. */
+Test(loopback_nodes, the_first_failure_is_named_on_every_node, .fini = tear_down)
+{
+    START("--nproc_per_node=2", SH,
+          "if [ $RANK = 3 ]; then sleep 0.3; echo 'no such file' >&2; exit 9; fi; exec sleep 30");
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "ddprun: rank 3 on ");
+        says(i, "failed first: exit 9, ");
+        says(i, "stderr   | no such file");
+        says(i, "  exit     9, because of rank 3 on ");
+    }
+    says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
+    says(0, "node 1; more is said there");
+}
+
+/* The report in the last event: of the same shape on the node where it happened and on the other. */
+static void expect_schema(int i)
+{
+    char why[512] = "";
+    char *text = job_file("launcher", "report.schema.json");
+    const char *last = strstr(end[i].out, "{\"event\":\"finished\"");
+    cr_assert_not_null(text, "tests run in the root of the tree");
+    cr_assert_not_null(last, "node %d: %s%s", i, end[i].out, end[i].err);
+    cJSON *schema = cJSON_Parse(text), *event = cJSON_Parse(last);
+    const cJSON *report = cJSON_GetObjectItemCaseSensitive(event, "report");
+    const cJSON *failure = cJSON_GetObjectItemCaseSensitive(report, "first_failure");
+    cr_expect(schema_fits(schema, report, why, sizeof(why)), "node %d: %s\n%s", i, why, last);
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(failure, "rank");
+    cr_expect(cJSON_IsNumber(rank) && rank->valueint == 1, "%s", last);
+    cJSON_Delete(schema);
+    cJSON_Delete(event);
+    free(text);
+}
+
+Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node, .fini = tear_down)
+{
+    START("--json", SH, "if [ $RANK = 1 ]; then echo oops >&2; exit 9; fi; exec sleep 30");
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++)
+        expect_schema(i);
+}
+
+Test(loopback_nodes, a_failure_starts_all_nodes_again, .fini = tear_down)
+{
+    START("--max_restarts=1", "--restart_backoff=10ms", SH,
+          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit; sleep 0.3; "
+          "[ $RANK = 1 ] && exit 1; exec sleep 30");
+    finish();
+    expect_codes(0, 0);
+    for (int i = 0; i < NODES; i++) {
+        cr_expect_not_null(strstr(end[i].out, "attempt 0"), "%s", end[i].out);
+        cr_expect_not_null(strstr(end[i].out, "attempt 1"), "%s", end[i].out);
+        says(i, "attempt 1 failed: rank 1 on ");
+        says(i, "starting attempt 2 of 2 in 0.01 s");
+    }
+}
+
+static void until_both_run(void)
+{
+    for (int i = 0; i < NODES; i++)
+        cr_assert(run_until_output(node[i], "ready", LONG_MS), "node %d: %s", i, run_output(node[i]));
+}
+
+Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job, .fini = tear_down)
+{
+    START(SH, "echo ready; exec sleep 30");
+    until_both_run();
+    run_signal(node[1], SIGTERM);
+    finish();
+    expect_codes(128 + SIGTERM, 128 + SIGTERM);
+    says(0, "node 1 (");
+    says(0, "was stopped by SIGTERM from ");
+    says(1, "stopped by SIGTERM from ");
+}
+
+Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job, .fini = tear_down)
+{
+    START(SH, "echo ready; exec sleep 30");
+    until_both_run();
+    run_signal(node[1], SIGKILL);
+    finish();
+    cr_expect_eq(end[0].exit_code, 125, "%s", end[0].err);
+    says(0, "node 1 (");
+    says(0, ") is lost");
+}
+
+/* With it the store is gone. */
+Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others, .fini = tear_down)
+{
+    START(SH, "echo ready; exec sleep 30");
+    until_both_run();
+    run_signal(node[0], SIGKILL);
+    finish();
+    cr_expect_eq(end[1].exit_code, 123, "exit %d: %s", end[1].exit_code, end[1].err);
+    says(1, "lost the store of the job at 127.0.0.1:");
+    says(1, " on node 0 (");
+}
+
+/* They notice the end of the store themselves, and are not what the job has died of. */
+Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it, .fini = tear_down)
+{
+    START("--no_python", "--", "/bin/bash", "-c",
+          "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
+    until_both_run();
+    run_signal(node[0], SIGKILL);
+    finish();
+    cr_expect_eq(end[1].exit_code, 123, "exit %d: %s", end[1].exit_code, end[1].err);
+    says(1, "lost the store of the job at 127.0.0.1:");
+}
+
+/* What is missing on one node is told on the other with its path. */
+Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both, .fini = tear_down)
+{
+    choose_port();
+    start(1, (const char *const[]){ "--no_python", "--uneven", "--", "./not/here", NULL });
+    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 30", NULL });
+    finish();
+    expect_codes(127, 127);
+    for (int i = 0; i < NODES; i++)
+        says(i, "could not be started: ./not/here: no such file");
+    cr_expect_null(strstr(end[0].err, "pid 0"), "%s", end[0].err);
+}
+
+Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node, .fini = tear_down)
+{
+    START("--nproc_per_node=2", SH,
+          "echo up; if [ $RANK = 3 ]; then sleep 0.3; kill -9 $$; fi; exec sleep 30");
+    finish();
+    expect_codes(128 + SIGKILL, 128 + SIGKILL);
+    for (int i = 0; i < NODES; i++)
+        says(i, "stdout   | up");
+}
+
+/* Its workers are done long before those of node 0, which is not disturbed by its leaving. */
+Test(loopback_nodes, who_is_done_waits_only_so_long, .fini = tear_down)
+{
+    START("--exit_barrier_timeout=300ms", SH, "[ $RANK = 1 ] || sleep 1.5; echo done");
+    finish();
+    expect_codes(0, 0);
+    says(1, "not within 0.3 s (--exit_barrier_timeout): leaving the job");
+    prints(0, "done");
+}
+
+/* It must not take the store away from who still runs. */
+Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done, .fini = tear_down)
+{
+    START("--exit_barrier_timeout=300ms", SH, "[ $RANK = 0 ] || sleep 1.5; echo done");
+    finish();
+    expect_codes(0, 0);
+    says(0, "not within 0.3 s (--exit_barrier_timeout); this node has the store of the job, so it stays");
+    prints(1, "done");
+}
+
+Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values, .fini = tear_down)
+{
+    choose_port();
+    start(0, (const char *const[]){ "--timeout=3s", SH, "exit 0", NULL });
+    start(1, (const char *const[]){ "--timeout=3s", "--nnodes=3", SH, "exit 0", NULL });
+    finish();
+    expect_codes(125, 125);
+    says(1, "NNODES_DIFFERS");
+    says(0, "only 1 of 2 nodes came together within 3 s (--timeout); missing: node rank 1");
+}
+
+Test(loopback_nodes, the_status_can_be_asked_on_each_node, .fini = tear_down)
+{
+    START(SH, "echo ready; sleep 1.5");
+    until_both_run();
+    run_signal(node[1], SIGQUIT);
+    finish();
+    expect_codes(0, 0);
+    says(1, "rank 1 (pid ");
+}

@@ -60,6 +60,7 @@ struct node {
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
     bool waiting_said;
+    bool refused; /* by the store */
 
     uv_loop_t loop;
     uv_timer_t timer;     /* the core's deadline, or the store's */

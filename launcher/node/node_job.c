@@ -158,6 +158,7 @@ static void on_refused(void *user, const char *code, const char *why, const char
 {
     struct node *n = user;
     const char *semicolon = advice[0] != '\0' ? "; " : "";
+    n->refused = true;
     node_expect_nothing(n);
     if (n->round == NULL) {
         log_error("this node may not join the job: %s%s%s [%s]", why, semicolon, advice, code);

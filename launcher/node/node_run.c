@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000 };
+enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 1000 };
 
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
@@ -124,6 +124,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
  * the end. */
 static void linger(struct node *n)
 {
+    if (n->store != NULL && n->refused) /* by the rules of one who came before: that one is to hear of it */
+        store_server_linger(n->store, LINGER_REFUSED_MS);
     const bool others = n->round != NULL && n->round->nnodes > 1;
     if (n->store != NULL && (others || n->waiting.joined > 1))
         store_server_linger(n->store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);

@@ -71,7 +71,7 @@ struct node {
     uv_poll_t lifeline, signals; /* of the two descriptors that follow */
     int lifeline_fd, signal_fd;
     pid_t guardian;
-    struct stop_memory stop_memory;
+    struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
     bool resting;                   /* the whole job is stopped for a while */
     uv_timer_t status_timer;

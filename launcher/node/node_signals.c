@@ -49,6 +49,8 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
+    if (!signals_is_new_stop(&n->pass_memory, heard, clock_ms()))
+        return;
     for (int i = 0; i < n->plan->nproc; i++)
         passed += n->pids[i] != 0 && kill(n->pids[i], heard->signal) == 0;
     announce_passed(&n->announce, heard, passed);

@@ -111,7 +111,7 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 
 /* --- once or twice? ----------------------------------------------------------------------------------------- */
 
-/* The last request to stop. Zeroed = none yet. */
+/* The last request to stop, or the last signal that was passed on. Zeroed = none yet. */
 struct stop_memory {
     struct signal_heard last;
     uint64_t at_ms;

@@ -90,30 +90,48 @@ check "the same with a worker for each task" ended 9
 check "each of the four names the cause" said err "rank 1 on n0 failed first: exit 9" 4
 
 # --- scancel ----------------------------------------------------------------------------------------------------------
-# Workers that have left their session and ignore SIGTERM, besides those that hear it.
-cancel() {
-    local srun job
-    timeout 60 srun --nodes=2 --ntasks-per-node=1 --job-name="$1" "$ddprun" --grace=2s "${@:2}" >out 2>err &
+# began NAME SRUN_OPTION COMMAND... -- a job of two nodes that runs: both have said "ready". Its number in job, srun's pid in srun.
+began() {
+    timeout 60 srun --nodes=2 "$2" --job-name="$1" "${@:3}" >out 2>err &
     srun=$!
     until [ "$(grep -c ready out)" -ge 2 ]; do
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
     job=$(squeue -h -o %A --name="$1")
-    scancel "$job"
+}
+# All of it is over when the allocation is gone.
+over() {
     rc=0
     wait "$srun" || rc=$?
-    # The allocation is gone with the last process.
     timeout 30 bash -c 'until [ -z "$(squeue -h)" ]; do sleep 0.05; done'
 }
 left() {
     pgrep -f 'sleep 4321' && return 1
     return 0
 }
-cancel polite sh -c 'trap "echo saved; exit 0" TERM; echo ready; while :; do sleep 0.1; done'
-check "scancel reaches the workers as SIGTERM" said out saved 2
+saves='trap "echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
+began polite --ntasks-per-node=1 "$ddprun" sh -c "$saves"
+scancel --signal=USR1 "$job"
+timeout 20 bash -c 'until [ "$(grep -c heard out)" -ge 2 ]; do sleep 0.05; done'
+scancel "$job"
+over
+check "a signal of scancel's reaches the workers" said out heard
+check "and is passed on once, though guardian and agent both get it" said err "SIGUSR1 from slurmstepd" 2
+check "scancel itself reaches them as SIGTERM" said out saved 2
 check "and the report says who has sent it" said err "SIGTERM from slurmstepd"
-cancel deaf sh -c 'trap "" TERM; setsid sleep 4321 & echo ready; sleep 4321; sleep 4321'
+
+began tasks --ntasks-per-node=2 "$ddprun" --per_task sh -c "$saves"
+until [ "$(grep -c ready out)" -eq 4 ]; do sleep 0.05; done
+scancel --signal=TERM "$job"
+over
+check "a SIGTERM before a preemption lets all tasks save" said out saved 4
+check "and ends the job with its code" ended 143
+
+# Workers that have left their session and ignore SIGTERM.
+began deaf --ntasks-per-node=1 "$ddprun" --grace=2s sh -c 'trap "" TERM; setsid sleep 4321 & echo ready; sleep 4321; sleep 4321'
+scancel "$job"
+over
 check "workers that are deaf to it are gone all the same" left
 
 # --- layouts that cannot be meant -------------------------------------------------------------------------------------

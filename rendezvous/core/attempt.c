@@ -4,7 +4,7 @@
  * workers are dead, so what still looks like one of them is let go: identified workers are closed at
  * once, plain c10d connections at their next request (a silent one may be the callback connection of
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
-#include "core/session.h"
+#include "core/arrivals.h"
 
 /* Their waits are over already. The successor is fetched before a session may be freed. */
 static void let_everybody_go(struct job *job)
@@ -13,6 +13,7 @@ static void let_everybody_go(struct job *job)
         struct session *s = LIST_ENTRY(node, struct session, in_job);
         next = node->next;
         s->waits_in = NULL;
+        arrivals_leave(s);
         session_detach(s);
         if (s->role == ROLE_WORKER)
             session_drop(job->hub, s, "it belongs to an earlier attempt, a new one begins");

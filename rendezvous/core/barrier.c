@@ -181,7 +181,7 @@ static enum barrier_state comes_first(struct barriers *b, struct barrier *barrie
 {
     barrier_take_members(barrier, event->call);
     open_barrier(b, barrier, event->call);
-    barrier_sit_down(barrier, event->seat, event->call->rank);
+    barrier_sit_down(barrier, event->seat, event->call);
     if (b->env.opened != NULL)
         b->env.opened(b->env.user, barrier);
     for (uint32_t rank = 0; rank < barrier->world_size; rank++)
@@ -196,13 +196,14 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     const char *why = NULL;
     if (!barrier_has_same_members(barrier, call))
         why = "is misused: other ranks have joined it with other members";
-    else if (barrier_has(barrier, call->rank))
-        why = "is misused: this rank is in it already, on another connection";
+    else if (barrier_has_any(barrier, call))
+        why = call->more == 0 ? "is misused: this rank is in it already, on another connection"
+                              : "is misused: one of these ranks is in it already";
     if (why != NULL) {
         answer_misuse(b, event->seat, call->name, why);
         return BARRIER_OPEN;
     }
-    barrier_sit_down(barrier, event->seat, call->rank);
+    barrier_sit_down(barrier, event->seat, call);
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
@@ -216,12 +217,11 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
 /* Once only: who has had the answer and asks again uses the name twice. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    uint32_t rank = event->call->rank;
-    if (!barrier_needs(barrier, rank) || barrier_has(barrier, rank)) {
+    if (!barrier_needs_all(barrier, event->call) || barrier_has_any(barrier, event->call)) {
         answer_misuse(b, event->seat, event->call->name,
                       "is misused: it has failed before, and a name is good for one use");
     } else {
-        barrier_tick_off(barrier, rank);
+        barrier_tick_off_call(barrier, event->call);
         b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
     }
     return barrier->state;
@@ -229,7 +229,7 @@ static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier
 
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    barrier_strike_out(barrier, event->seat->rank);
+    barrier_strike_out_seat(barrier, event->seat);
     barrier_stand_up(event->seat);
     if (!list_is_empty(&barrier->seats))
         return BARRIER_OPEN;
@@ -277,6 +277,8 @@ static const char *find_misuse(const struct barrier_call *call)
         return "is misused: the time-out is negative";
     if (call->members.len % 4 != 0)
         return "is misused: the list of members is cut off";
+    if (call->rank >= call->world_size || call->more >= call->world_size - call->rank)
+        return "is misused: a rank is outside the world";
     for (size_t i = 0; i < call->members.len / 4; i++) {
         if (barrier_member_at(call, i) >= call->world_size)
             return "is misused: a member is outside the world";

@@ -123,12 +123,41 @@ void barrier_stand_up(struct barrier_seat *seat)
     seat->barrier = NULL;
 }
 
-void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, uint32_t rank)
+void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, const struct barrier_call *call)
 {
     seat->barrier = barrier;
-    seat->rank = rank;
+    seat->rank = call->rank;
+    seat->more = call->more;
     list_insert(&barrier->seats, &seat->node);
-    barrier_tick_off(barrier, rank);
+    barrier_tick_off_call(barrier, call);
+}
+
+void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call)
+{
+    for (uint32_t i = 0; i <= call->more; i++)
+        barrier_tick_off(barrier, call->rank + i);
+}
+
+void barrier_strike_out_seat(struct barrier *barrier, const struct barrier_seat *seat)
+{
+    for (uint32_t i = 0; i <= seat->more; i++)
+        barrier_strike_out(barrier, seat->rank + i);
+}
+
+bool barrier_has_any(const struct barrier *barrier, const struct barrier_call *call)
+{
+    bool any = false;
+    for (uint32_t i = 0; i <= call->more && !any; i++)
+        any = barrier_has(barrier, call->rank + i);
+    return any;
+}
+
+bool barrier_needs_all(const struct barrier *barrier, const struct barrier_call *call)
+{
+    bool all = true;
+    for (uint32_t i = 0; i <= call->more && all; i++)
+        all = barrier_needs(barrier, call->rank + i);
+    return all;
 }
 
 uint32_t barrier_member_at(const struct barrier_call *call, size_t i)

@@ -5,6 +5,7 @@
  * commonest stranger here is an agent of the same job's past. */
 #include "core/control.h"
 
+#include "core/encode.h"
 #include "core/json.h"
 
 #include <inttypes.h>
@@ -180,6 +181,7 @@ static const struct {
     { "leave", true, control_leave },
     { "vouch", true, control_vouch },
     { "notice", true, control_notice },
+    { "arrive", true, control_arrive },
     { "barrier_cancel", false, call_barrier_cancel },
     { "jobs", false, control_jobs },
     { "rejects", false, control_rejects },
@@ -208,9 +210,11 @@ static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, c
     return false;
 }
 
-/* One object back for whatever came, so that a caller never waits for an answer that will not come. */
-char *control_answer(struct hub *hub, struct session *s, struct slice text)
+/* One object back for whatever came, so that a caller never waits for an answer that will not come; or a push, later,
+ * where the call is known for that. */
+bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
+    hub->answer_is_pushed = false;
     cJSON *request = json_object(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
     bool ok = request != NULL && dispatch(hub, s, request, answer);
@@ -218,7 +222,10 @@ char *control_answer(struct hub *hub, struct session *s, struct slice text)
     if (!ok)
         cJSON_AddStringToObject(answer, "error", hub->err.msg[0] ? hub->err.msg : "out of memory");
     char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
+    const bool put =
+        (ok && hub->answer_is_pushed) || (printed != NULL && put_blob(&hub->out, slice_str(printed)));
+    cJSON_free(printed);
     cJSON_Delete(request);
     cJSON_Delete(answer);
-    return printed;
+    return put;
 }

@@ -7,8 +7,8 @@
 
 #include <cjson/cJSON.h>
 
-/* The answer to one call, as JSON text that is yours (cJSON_free). NULL when memory is short. */
-char *control_answer(struct hub *hub, struct session *s, struct slice request);
+/* The answer to one call goes into hub->out. False when memory is short. */
+bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
 /* A call fills `answer`, or returns false and hub->err says why not. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
@@ -24,6 +24,9 @@ bool control_vouch(struct hub *hub, struct session *s, const cJSON *request, cJS
 bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 /* It names a round that is over; the answer says so already. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);
+
+/* Ranks of the agent's node have come to a barrier; the answer is a push, see control_arrive.c. */
+bool control_arrive(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
 struct rdzv_round;
 struct rdzv_cause;

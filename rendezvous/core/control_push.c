@@ -25,10 +25,12 @@ static void add_ms(cJSON *o, const char *name, uint64_t ms)
         add_number(o, name, ms);
 }
 
+/* A list that cannot be whole need not be long: every one of thousands gets it, and shows a few to its user. */
 char *control_round_nodes(const struct rdzv_round *world)
 {
+    const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
     cJSON *array = cJSON_CreateArray();
-    for (uint32_t i = 0; i < world->nnodes && i < RDZV_LIST_MAX; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const struct rdzv_seat *seat = &world->seats[i];
         cJSON *row = cJSON_CreateObject();
         add_number(row, "node_rank", seat->node_rank);

@@ -3,6 +3,7 @@
  *
  * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
+#include "core/arrivals.h"
 #include "core/job_rdzv.h"
 
 #include <stdio.h>
@@ -196,5 +197,6 @@ void hub_free(struct hub *hub)
     table_free(&hub->sessions);
     table_free(&hub->jobs);
     buf_free(&hub->out);
+    arrivals_forget_push(hub);
     free(hub);
 }

@@ -4,6 +4,7 @@
 #include "core/job_look.h"
 
 #include "base/text.h"
+#include "core/arrivals.h"
 #include "core/rdzv.h"
 
 #include <stdio.h>
@@ -276,14 +277,35 @@ static void add_waiter(struct job_look *l, const struct session *s, uint64_t now
         wait->members = s->seat.barrier->members;
 }
 
+/* Each of its ranks is one that waits. */
+static void add_arrivals(struct job_look *l, const struct session *agent, uint64_t now_ms)
+{
+    LIST_EACH(node, &agent->arrivals)
+    {
+        const struct arrival *a = LIST_ENTRY(node, struct arrival, in_session);
+        struct snapshot_wait *wait = wait_named(l, slice_of(a->name, a->name_len), true);
+        if (wait == NULL)
+            return;
+        if (wait->waiting == 0)
+            wait->rank = a->seat.rank;
+        wait->waiting += a->seat.more + 1;
+        wait->members = a->seat.barrier->members;
+        if (now_ms - a->since_ms > wait->for_ms)
+            wait->for_ms = now_ms - a->since_ms;
+    }
+}
+
 static bool look_at_waits(const struct job *job, struct job_look *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
     l->snapshot.waits = l->waits;
     LIST_EACH(node, &job->sessions)
     {
-        if (l->waits != NULL)
-            add_waiter(l, LIST_ENTRY(node, struct session, in_job), job->hub->now_ms);
+        const struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (l->waits == NULL)
+            break;
+        add_waiter(l, s, job->hub->now_ms);
+        add_arrivals(l, s, job->hub->now_ms);
     }
     return l->waits != NULL;
 }

@@ -5,6 +5,7 @@
  * and the caller is our own code, whose user should read what to do. */
 #include "core/job_rdzv.h"
 
+#include "core/arrivals.h"
 #include "core/barrier_report.h"
 #include "core/control.h"
 #include "core/encode.h"
@@ -188,6 +189,10 @@ static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_o
     struct session *s = TABLE_ENTRY(seat, struct session, seat);
     uint8_t head[1 + 8] = { (uint8_t)outcome };
     struct hub *hub = ((struct job *)user)->hub;
+    if (seat->of_node) {
+        arrivals_answer(user, seat, outcome, json);
+        return;
+    }
     write_le(head + 1, json.len, 8);
     s->waits_in = NULL;
     hub_send(hub, s, slice_of(head, sizeof(head)));
@@ -266,9 +271,7 @@ struct barrier_env ours_barrier_env(struct job *job)
  * told behind the answer to it. */
 bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
-    char *answer = control_answer(hub, s, req->blob[0]);
-    bool ok = answer != NULL && put_blob(&hub->out, slice_str(answer));
-    cJSON_free(answer);
+    bool ok = control_answer(hub, s, req->blob[0]);
     if (ok && s->is_node)
         rdzv_settle(s->job->rdzv, hub->now_ms);
     return ok;

@@ -29,8 +29,8 @@ enum {
     RDZV_TEXT_MAX = 256,       /* bytes of a name, with the NUL */
     RDZV_WORDS_MAX = 512,      /* bytes of a sentence or a line of a worker's last words, with the NUL */
     RDZV_STDERR_MAX = 12,      /* lines of them */
-    RDZV_LIST_MAX = 256,       /* nodes in `round` */
-    RDZV_SHORT_LIST_MAX = 32,  /* nodes, or missing ranks, in `waiting` */
+    RDZV_LIST_MAX = 256,       /* nodes in `round`, when it has no more than that; else */
+    RDZV_SHORT_LIST_MAX = 32,  /* ... so many; and nodes, or missing ranks, in `waiting` */
     RDZV_GONE_MAX = 32,        /* nodes that have gone and are remembered for a diagnosis */
     RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never came: no worker has one to offer */
     RDZV_STOP_EXTRA_MS = 10000 /* beyond its own grace time, for a node to say `stopped` */
@@ -140,7 +140,7 @@ struct rdzv_round {
     uint32_t restarts; /* those that --max_restarts counts, so far */
     uint32_t nnodes, world_size;
     const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
-    uint32_t n_seats;              /* ... and at most RDZV_LIST_MAX when it is told to nodes */
+    uint32_t n_seats;              /* ... and the first few of a large job's when it is told to nodes */
 };
 
 /* What is waited for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are whole. */

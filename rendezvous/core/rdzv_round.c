@@ -81,7 +81,7 @@ static void forget_last_end(struct rdzv *r)
 
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
-    world->n_seats = r->nnodes < RDZV_LIST_MAX ? r->nnodes : RDZV_LIST_MAX;
+    world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
     for (uint32_t i = 0; i < r->nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
                                   .world = world,

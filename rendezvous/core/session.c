@@ -5,6 +5,7 @@
  * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
  * has to ask whether a session that it holds still lives. Who calls these is above: hub.c for connections
  * that come and go, the handlers for waits and ranks. */
+#include "core/arrivals.h"
 #include "core/job_rdzv.h"
 
 #include <stdio.h>
@@ -72,6 +73,7 @@ static void leave_job(struct session *s, const char *how)
     struct job *job = s->job;
     if (job == NULL)
         return;
+    arrivals_leave(s);
     job_node_gone(s, how);
     session_leave_wait(s);
     store_acted(job->store, &s->waiter);
@@ -114,6 +116,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     list_init(&s->in_job);
     list_init(&s->in_agents);
     list_init(&s->seat.node);
+    list_init(&s->arrivals);
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);
     return true;

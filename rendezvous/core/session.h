@@ -8,6 +8,7 @@
  *     attempt.c           attempts begin and end
  *     facts.c             what is known of a rank
  *     vouch.c             whose process a plain connection is
+ *     arrivals.c          barriers that an agent waits in for ranks of its node
  *     job.c               jobs are made, found, forgotten
  *     session.c           a session is made, enters a job, waits, speaks for a rank, is freed
  *     hub_out.c           what goes out
@@ -67,7 +68,14 @@ struct session {
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
     struct barrier_seat seat; /* its place in a named barrier */
+    struct list arrivals;     /* of an agent: arrival.in_session, owned */
     uint32_t era;             /* the hub's when it was accepted */
+};
+
+/* What agents were told last about the end of a barrier: see arrivals.c. */
+struct barrier_push {
+    enum barrier_outcome outcome;
+    struct buf name, json, text; /* owned; no text = nothing */
 };
 
 struct hub {
@@ -86,7 +94,9 @@ struct hub {
     struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
-    struct ddp_err err; /* why a handler gave up; no words = memory is short */
+    struct barrier_push barrier_push;
+    bool answer_is_pushed; /* to the call that is being worked off, now or later: it has no other */
+    struct ddp_err err;    /* why a handler gave up; no words = memory is short */
     struct rejects rejects;
     struct refusals refusals;
     char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */

@@ -198,16 +198,45 @@ void bench_stop(struct bench_server *server)
     waitpid(server->pid, NULL, 0);
 }
 
-long bench_resident_kib(const struct bench_server *server)
+static long status_kib(const struct bench_server *server, const char *name)
 {
     char path[64], line[256];
     long kib = 0;
     snprintf(path, sizeof(path), "/proc/%d/status", (int)server->pid);
     FILE *in = fopen(path, "r");
     while (in != NULL && fgets(line, sizeof(line), in) != NULL)
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+        if (strncmp(line, name, strlen(name)) == 0) {
+            kib = strtol(line + strlen(name), NULL, 10);
             break;
+        }
     if (in != NULL)
         fclose(in);
     return kib;
+}
+
+long bench_resident_kib(const struct bench_server *server)
+{
+    return status_kib(server, "VmRSS:");
+}
+
+long bench_peak_kib(const struct bench_server *server)
+{
+    return status_kib(server, "VmHWM:");
+}
+
+/* CONTROL status, of which one number is wanted. */
+long bench_requests(int fd)
+{
+    static const char question[] = "{\"op\":\"status\"}", field[] = "\"requests\":";
+    const uint8_t head[9] = { 0x82, sizeof(question) - 1 };
+    uint64_t len = 0;
+    long requests = -1;
+    if (!bench_write(fd, head, sizeof(head)) || !bench_write(fd, question, sizeof(question) - 1) ||
+        !bench_read(fd, &len, sizeof(len)) || len > 2 << 20)
+        return -1;
+    char *answer = calloc(1, (size_t)len + 1);
+    if (answer != NULL && bench_read(fd, answer, (size_t)len) && strstr(answer, field) != NULL)
+        requests = strtol(strstr(answer, field) + strlen(field), NULL, 10);
+    free(answer);
+    return requests;
 }

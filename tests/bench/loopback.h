@@ -22,8 +22,12 @@ bool bench_start_echo(struct bench_server *out);
 
 void bench_stop(struct bench_server *server);
 
-/* Resident memory in KiB. */
+/* Resident memory in KiB, now and at most. */
 long bench_resident_kib(const struct bench_server *server);
+long bench_peak_kib(const struct bench_server *server);
+
+/* How many requests the store has served, this question included; -1: it cannot be asked. `fd` is greeted. */
+long bench_requests(int fd);
 
 /* A blocking connection with TCP_NODELAY; -1: failed. */
 int bench_connect(int port);

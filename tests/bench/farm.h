@@ -1,0 +1,68 @@
+/* farm.h -- thousands of agents, or of workers, of one process against a real store. For bench_agents only.
+ *
+ * They are sockets, each from an address of its own in 127.0.0.0/8, on one epoll, and speak the protocol as launchers and
+ * libddp do. What the store sends is counted by its kind; the first bytes of each message are looked at, the rest is
+ * read and dropped. */
+#ifndef TESTS_BENCH_FARM_H
+#define TESTS_BENCH_FARM_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum farm_kind {
+    FARM_OK,
+    FARM_REFUSED,
+    FARM_ROUND,
+    FARM_STOP,
+    FARM_VERDICT,
+    FARM_BARRIER,
+    FARM_OTHER,
+    FARM_KINDS
+};
+
+struct farm_member {
+    int fd;
+    bool connected, identified;
+    uint8_t have; /* bytes of `head` */
+    uint8_t head[16];
+    uint64_t left; /* bytes of the message that are still to come */
+    uint16_t n_text;
+    char text[240]; /* its first bytes */
+    uint32_t rank;  /* an agent's first, as its round says; a worker's own */
+};
+
+struct farm {
+    int epoll, port;
+    bool of_workers; /* answers to BARRIER_NAMED have an outcome in front */
+    uint32_t n, connected;
+    struct farm_member *member;
+    uint32_t count[FARM_KINDS]; /* of messages that have come */
+    double last_ms[FARM_KINDS]; /* when the last of them came */
+    char trouble[256];          /* the first; "" = none */
+};
+
+/* `n` members, numbered from `first` on for their addresses; nobody is connected yet. */
+bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
+void farm_close(struct farm *f);
+
+/* Connect all of them, at most `at_once` on their way at a time; each says `hello(i)` as soon as it is connected. */
+typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
+bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
+
+/* Member `i` says these bytes; false, with `trouble`, when the socket does not take them. */
+bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
+
+/* Read until so many messages of the kind have come; false: not within `limit_ms`, or trouble. */
+bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit_ms);
+/* All counts are 0 again. */
+void farm_forget(struct farm *f);
+
+/* Requests, for `hello` and farm_say. */
+void farm_put_greeting(struct buf *out);
+void farm_put_identify(struct buf *out, const char *json);
+void farm_put_control(struct buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void farm_put_barrier(struct buf *out, const char *name, int64_t timeout_ms);
+
+#endif

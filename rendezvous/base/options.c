@@ -25,12 +25,14 @@ static const struct option_row *find(const struct option_row *table, const char 
 static ddp_status parse_one(const struct option_row *table, int argc, char *const argv[], int *i, void *into,
                             struct ddp_err *err)
 {
-    const char *name = argv[*i] + 2;
+    const bool is_short = argv[*i][1] != '-';
+    const char *name = argv[*i] + (is_short ? 1 : 2);
     size_t len = strcspn(name, "=");
     const char *value = name[len] == '=' ? name + len + 1 : NULL;
     const struct option_row *row = find(table, name, len);
-    if (row == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option '--%.*s'; see --help", (int)len, name);
+    if (row == NULL || (is_short && len != 1))
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%s%.*s'; see --help", is_short ? "-" : "--",
+                        (int)len, name);
     if (row->value == NULL && value != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--%s takes no value, but '%s' was given", row->name, value);
     if (row->value != NULL && value == NULL) {
@@ -53,8 +55,6 @@ ddp_status options_parse(const struct option_row *table, int argc, char *const a
             i++;
             break;
         }
-        if (argv[i][1] != '-')
-            return ddp_fail(err, DDP_ERR_ARG, "unknown option '%s'; see --help", argv[i]);
         ddp_status status = parse_one(table, argc, argv, &i, into, err);
         if (status != DDP_OK)
             return status;

@@ -9,7 +9,7 @@
 #include "ddp/error.h"
 
 struct option_row {
-    const char *name;  /* without dashes */
+    const char *name;  /* without dashes; one of a single letter has one dash, or two */
     const char *value; /* what stands for the value in the help; NULL = the option takes none */
     const char *help;  /* one line or more, separated by '\n' */
     /* Store the value ("" when the option takes none). On an error `err` says what is wrong with the value;

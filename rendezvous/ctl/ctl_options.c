@@ -29,6 +29,8 @@ static const struct ctl_command commands[] = {
       "barriers", ctl_format_barriers },
     { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel",
       ctl_format_cancelled },
+    { "timeline", "EVENTS...", "draw event logs (ddprun --events): who joined when, who waited for whom",
+      NULL, NULL },
     { 0 },
 };
 
@@ -71,6 +73,13 @@ static ddp_status set_job(void *into, const char *value, struct ddp_err *err)
 {
     (void)err;
     ((struct ctl_options *)into)->job = value;
+    return DDP_OK;
+}
+
+static ddp_status set_output(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->output = value;
     return DDP_OK;
 }
 
@@ -117,6 +126,11 @@ static const struct option_row table[] = {
     { "watch", NULL, "ask again every second, until q or Ctrl-C", set_watch },
     { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
     { "limit", "N", "keys: at most N of them", set_limit },
+    { "output", "FILE",
+      "timeline, also -o: FILE.html is a page for browsers, FILE.json a trace for\n"
+      "Perfetto and chrome://tracing",
+      set_output },
+    { "o", "FILE", NULL, set_output },
     { "timeout", "S", "give up after S seconds (5)", set_timeout },
     { "help", NULL, "print this and exit", set_help },
     { "version", NULL, "print the version and exit", set_version },
@@ -126,9 +140,30 @@ static const struct option_row table[] = {
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
+/* They are as many as the job has nodes. */
+static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
+{
+    if (o->n_files == CTL_FILES_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d files: put them together with cat", CTL_FILES_MAX);
+    o->files[o->n_files++] = o->argument = name;
+    return DDP_OK;
+}
+
+/* A picture on a terminal helps nobody. */
+static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
+{
+    const size_t len = o->output != NULL ? strlen(o->output) : 0;
+    if (len > 5 && (strcmp(o->output + len - 5, ".html") == 0 || strcmp(o->output + len - 5, ".json") == 0))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, with a name that ends in .html or .json",
+                    o->command->name);
+}
+
 /* The first word is the command, the second its argument. */
 static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
+    if (o->command != NULL && o->command->op == NULL)
+        return take_file(o, word, err);
     if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
         return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much behind '%s'; see --help", word, o->command->name);
     if (o->command != NULL) {
@@ -175,6 +210,8 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
         return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
     if (out->command->argument != NULL && out->argument == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs a %s", out->command->name, out->command->argument);
+    if (out->command->op == NULL)
+        return check_output(out, err);
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 

@@ -13,17 +13,22 @@ struct ctl_command {
     const char *name;     /* NULL ends the table */
     const char *argument; /* what stands for it in the help; NULL = the command takes none */
     const char *help;     /* one line */
-    const char *op;       /* of the CONTROL request */
+    const char *op;       /* of the CONTROL request; NULL = no store is asked, the arguments are files */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 
 enum ctl_action { CTL_ASK, CTL_HELP, CTL_HELP_MAN, CTL_VERSION };
+
+enum { CTL_FILES_MAX = 4096 };
 
 struct ctl_options {
     enum ctl_action action;
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv, like prefix; NULL = none */
     const char *prefix, *job;
+    const char *output; /* NULL = none given */
+    const char *files[CTL_FILES_MAX];
+    size_t n_files;
     int limit; /* 0 = the store's own */
     struct endpoint addr;
     uint32_t timeout_ms;

@@ -4,6 +4,7 @@
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "ctl/ctl_options.h"
+#include "ctl/ctl_timeline.h"
 #include "ctl/ctl_watch.h"
 #include "ddp/store.h"
 
@@ -147,5 +148,7 @@ int main(int argc, char **argv)
     }
     if (options.action != CTL_ASK)
         return print_text(&text, ctl_options_text(options.action, &text));
+    if (options.command->op == NULL)
+        return ctl_timeline(&options) ? EXIT_OK : EXIT_FAILED;
     return options.watch ? watch(&options) : ask_once(&options);
 }

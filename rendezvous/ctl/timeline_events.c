@@ -1,0 +1,306 @@
+/* timeline_events.c -- see timeline_events.h. Pure: text in, a list out. */
+#include "ctl/timeline_events.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *timeline_text(const struct timeline_event *event, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(event->o, name));
+    return text != NULL ? text : "";
+}
+
+/* A log may hold any number; what is larger than a date in microseconds has been made up. */
+static int64_t number_of(const cJSON *item)
+{
+    return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
+               ? (int64_t)item->valuedouble
+               : -1;
+}
+
+int64_t timeline_number(const struct timeline_event *event, const char *name)
+{
+    return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+static void *grow(void *list, size_t *room, size_t n, size_t size)
+{
+    if (n < *room)
+        return list;
+    const size_t more = *room > 0 ? 2 * *room : 64;
+    void *larger = realloc(list, more * size);
+    if (larger != NULL)
+        *room = more;
+    return larger;
+}
+
+/* The same process; made when it is new. SIZE_MAX when memory is short. Runs have few of them, in runs of lines. */
+static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
+{
+    for (size_t i = e->n_agents; i-- > 0;)
+        if (e->agents[i].pid == (int)pid && strcmp(e->agents[i].host, host) == 0)
+            return i;
+    struct timeline_agent *list = grow(e->agents, &e->agents_room, e->n_agents, sizeof(*list));
+    e->agents = list != NULL ? list : e->agents;
+    char *copy = list != NULL ? strdup(host) : NULL;
+    e->no_memory = e->no_memory || copy == NULL;
+    if (copy == NULL)
+        return SIZE_MAX;
+    e->agents[e->n_agents] = (struct timeline_agent){ .host = copy, .pid = (int)pid };
+    return e->n_agents++;
+}
+
+static void complain(const struct timeline_events *e, const char *file, size_t line, const char *what)
+{
+    if (e->complain != NULL)
+        e->complain(e->user, file, line, what);
+}
+
+/* NULL, or why it is no event that can be drawn. */
+static const char *look_at(struct timeline_event *event)
+{
+    if (!cJSON_IsObject(event->o))
+        return "this is no JSON object; was the line cut off?";
+    if (timeline_text(event, "event")[0] == '\0')
+        return "it has no \"event\"";
+    event->kind = event_kind_of(timeline_text(event, "event"));
+    if (event->kind == EVENT_N_KINDS)
+        return "this kind of event is not known";
+    event->by_store = event->kind < EVENT_LAUNCHED;
+    event->n = (double)timeline_number(event, "n");
+    if (event->by_store && (event->n < 0 || timeline_number(event, "store_ms") < 0))
+        return "an event of the store needs \"n\" and \"store_ms\"";
+    if (!event->by_store && (timeline_number(event, "ms") < 0 || timeline_number(event, "agent_pid") < 0))
+        return "an event of a node needs \"ms\" and \"agent_pid\"";
+    return NULL;
+}
+
+static void find_agent(struct timeline_events *e, struct timeline_event *event)
+{
+    const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
+    event->agent = SIZE_MAX;
+    if (timeline_number(event, pid) >= 0)
+        event->agent = agent_of(e, timeline_text(event, host), timeline_number(event, pid));
+}
+
+static void add_line(struct timeline_events *e, const char *file, size_t number, struct slice line)
+{
+    struct timeline_event *list = grow(e->list, &e->room, e->n, sizeof(*list));
+    if (list == NULL) {
+        e->no_memory = true;
+        return;
+    }
+    e->list = list;
+    struct timeline_event *event = &list[e->n];
+    *event = (struct timeline_event){ .order = e->n, .o = cJSON_ParseWithLength(line.data, line.len) };
+    const char *why = line.len > TIMELINE_LINE_MAX ? "the line is too long" : look_at(event);
+    if (why != NULL) {
+        complain(e, file, number, why);
+        cJSON_Delete(event->o);
+        return;
+    }
+    find_agent(e, event);
+    e->n++;
+}
+
+void timeline_read(struct timeline_events *e, const char *file, struct slice text)
+{
+    const char *at = text.data, *end = at + text.len;
+    for (size_t number = 1; at < end && !e->no_memory; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *stop = newline != NULL ? newline : end;
+        if (e->n >= TIMELINE_EVENTS_MAX) {
+            if (!e->is_full)
+                complain(e, file, number, "there are too many events; the rest is left out");
+            e->is_full = true;
+            return;
+        }
+        if (stop > at)
+            add_line(e, file, number, slice_of(at, (size_t)(stop - at)));
+        at = stop + 1;
+    }
+}
+
+/* --- which life of which job ---------------------------------------------------------------------------- */
+
+/* The last that was read: who appends to one file wants the latest run. */
+static void choose_life(struct timeline_events *e, const char *job)
+{
+    const char *latest_job = "", *latest_life = "";
+    for (size_t i = 0; i < e->n; i++) {
+        const char *name = timeline_text(&e->list[i], "job"), *life = timeline_text(&e->list[i], "instance");
+        if ((job != NULL && strcmp(job, name) != 0) || (life[0] == '\0' && latest_life[0] != '\0'))
+            continue;
+        latest_job = name;
+        latest_life = life;
+    }
+    e->job = strdup(latest_job);
+    e->instance = strdup(latest_life);
+    e->no_memory = e->no_memory || e->job == NULL || e->instance == NULL;
+}
+
+static bool is_of_life(const struct timeline_events *e, const struct timeline_event *event)
+{
+    return strcmp(timeline_text(event, "job"), e->job) == 0 &&
+           strcmp(timeline_text(event, "instance"), e->instance) == 0;
+}
+
+/* A line that names no life belongs to that of its process; one that has none at all, to the job of its name. */
+static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
+{
+    if (is_of_life(e, event))
+        return true;
+    return timeline_text(event, "instance")[0] == '\0' && strcmp(timeline_text(event, "job"), e->job) == 0 &&
+           event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
+}
+
+static void choose(struct timeline_events *e)
+{
+    bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
+    e->no_memory = e->no_memory || of_another == NULL;
+    for (size_t i = 0; i < e->n && of_another != NULL; i++) {
+        const struct timeline_event *event = &e->list[i];
+        if (event->agent == SIZE_MAX)
+            continue;
+        if (is_of_life(e, event))
+            e->agents[event->agent].is_chosen = true;
+        else if (timeline_text(event, "instance")[0] != '\0')
+            of_another[event->agent] = true;
+    }
+    for (size_t i = 0; i < e->n_agents && of_another != NULL; i++)
+        e->agents[i].is_chosen = e->agents[i].is_chosen || !of_another[i];
+    free(of_another);
+    for (size_t i = 0; i < e->n; i++) {
+        e->list[i].is_chosen = is_chosen(e, &e->list[i]);
+        e->other_lives += !e->list[i].is_chosen;
+    }
+}
+
+/* --- where each stands ---------------------------------------------------------------------------------- */
+
+/* Days since 1970 of a date in the Gregorian calendar. */
+static int64_t day_of(int year, int month, int day)
+{
+    const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
+    return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
+}
+
+/* Milliseconds since 1970 of "2026-11-21T16:24:00.123456Z", -1 when it is no such text. */
+static int64_t wall_ms(const struct timeline_event *event)
+{
+    int year, month, day, hour, minute, second, us;
+    if (sscanf(timeline_text(event, "time"), "%4d-%2d-%2dT%2d:%2d:%2d.%6dZ", &year, &month, &day, &hour,
+               &minute, &second, &us) != 7 ||
+        year < 1970 || month < 1 || month > 12 || day < 0 || hour < 0 || minute < 0 || second < 0 || us < 0)
+        return -1;
+    return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
+}
+
+/* What the store's clock is ahead of the wall's, by the first line that has both. 0 when there is none. */
+static int64_t ahead_of_wall(const struct timeline_events *e)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        const int64_t store = timeline_number(&e->list[i], "store_ms"), wall = wall_ms(&e->list[i]);
+        if (e->list[i].is_chosen && store >= 0 && wall >= 0)
+            return store - wall;
+    }
+    return 0;
+}
+
+static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
+{
+    struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
+    const int64_t ms = timeline_number(event, "ms");
+    if (agent == NULL || agent->has_offset || ms < 0 || store_ms < 0)
+        return;
+    agent->ahead_ms = store_ms - ms;
+    agent->has_offset = true;
+}
+
+static void place_all(struct timeline_events *e)
+{
+    const int64_t ahead_ms = ahead_of_wall(e);
+    for (size_t i = 0; i < e->n; i++)
+        if (e->list[i].is_chosen)
+            learn_offset(e, &e->list[i], timeline_number(&e->list[i], "store_ms"));
+    for (size_t i = 0; i < e->n; i++) /* who never reached the store */
+        if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
+            learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
+    for (size_t i = 0; i < e->n; i++) {
+        struct timeline_event *event = &e->list[i];
+        const int64_t store_ms = timeline_number(event, "store_ms");
+        event->at_ms = store_ms >= 0 ? store_ms : timeline_number(event, "ms");
+        if (store_ms < 0 && event->agent != SIZE_MAX)
+            event->at_ms += e->agents[event->agent].ahead_ms;
+    }
+}
+
+static int sign(double x)
+{
+    return (x > 0) - (x < 0);
+}
+
+/* Chosen ones first; the store's by its number, which is the order in which it did things. */
+static int by_number(const void *a, const void *b)
+{
+    const struct timeline_event *x = a, *y = b;
+    int order = y->is_chosen - x->is_chosen;
+    if (order == 0)
+        order = y->by_store - x->by_store;
+    if (order == 0 && x->by_store)
+        order = sign(x->n - y->n);
+    return order != 0 ? order : sign((double)x->order - (double)y->order);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct timeline_event *x = a, *y = b;
+    int order = y->is_chosen - x->is_chosen;
+    if (order == 0)
+        order = sign((double)x->at_ms - (double)y->at_ms);
+    if (order == 0 && x->by_store && y->by_store)
+        order = sign(x->n - y->n);
+    return order != 0 ? order : sign((double)x->order - (double)y->order);
+}
+
+static void drop_twins(struct timeline_events *e)
+{
+    qsort(e->list, e->n, sizeof(*e->list), by_number);
+    for (size_t i = 1; i < e->n; i++)
+        if (e->list[i].is_chosen && e->list[i].by_store && e->list[i].n == e->list[i - 1].n)
+            e->list[i - 1].is_chosen = false;
+}
+
+bool timeline_settle(struct timeline_events *e, const char *job)
+{
+    if (e->n == 0 || e->no_memory)
+        return false;
+    choose_life(e, job);
+    if (!e->no_memory)
+        choose(e);
+    if (e->no_memory)
+        return false;
+    place_all(e);
+    drop_twins(e);
+    qsort(e->list, e->n, sizeof(*e->list), by_time);
+    while (e->n > 0 && !e->list[e->n - 1].is_chosen)
+        cJSON_Delete(e->list[--e->n].o);
+    return e->n > 0;
+}
+
+void timeline_events_free(struct timeline_events *e)
+{
+    for (size_t i = 0; i < e->n; i++)
+        cJSON_Delete(e->list[i].o);
+    for (size_t i = 0; i < e->n_agents; i++)
+        free(e->agents[i].host);
+    free(e->list);
+    free(e->agents);
+    free(e->job);
+    free(e->instance);
+    e->list = NULL;
+    e->agents = NULL;
+    e->n = e->n_agents = 0;
+}

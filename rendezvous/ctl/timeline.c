@@ -190,7 +190,7 @@ static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
     const cJSON *arrived = cJSON_GetObjectItemCaseSensitive(event->o, "arrived"), *pair;
-    const int64_t began_ms = timeline_number(event, "began_ms") - m->zero_ms;
+    const int64_t began_ms = timeline_time(event, "began_ms") - m->zero_ms;
     const size_t awaited = awaited_rank(m, event);
     char text[512];
     snprintf(text, sizeof(text), "barrier '%.200s', %.20s", timeline_text(event, "barrier"),

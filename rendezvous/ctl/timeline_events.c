@@ -10,7 +10,7 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* A log may hold any number; what is larger than a date in microseconds has been made up. */
+/* A log may hold any number; a double tells larger ones not apart. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -21,6 +21,13 @@ static int64_t number_of(const cJSON *item)
 int64_t timeline_number(const struct timeline_event *event, const char *name)
 {
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
+}
+
+/* A century: sums and microseconds of such stay far from where integers end. */
+int64_t timeline_time(const struct timeline_event *event, const char *name)
+{
+    const int64_t ms = timeline_number(event, name);
+    return ms <= 100ll * 366 * 86400 * 1000 ? ms : -1;
 }
 
 /* --- reading -------------------------------------------------------------------------------------------- */
@@ -70,9 +77,9 @@ static const char *look_at(struct timeline_event *event)
         return "this kind of event is not known";
     event->by_store = event->kind < EVENT_LAUNCHED;
     event->n = (double)timeline_number(event, "n");
-    if (event->by_store && (event->n < 0 || timeline_number(event, "store_ms") < 0))
+    if (event->by_store && (event->n < 0 || timeline_time(event, "store_ms") < 0))
         return "an event of the store needs \"n\" and \"store_ms\"";
-    if (!event->by_store && (timeline_number(event, "ms") < 0 || timeline_number(event, "agent_pid") < 0))
+    if (!event->by_store && (timeline_time(event, "ms") < 0 || timeline_number(event, "agent_pid") < 0))
         return "an event of a node needs \"ms\" and \"agent_pid\"";
     return NULL;
 }
@@ -202,7 +209,7 @@ static int64_t wall_ms(const struct timeline_event *event)
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
-        const int64_t store = timeline_number(&e->list[i], "store_ms"), wall = wall_ms(&e->list[i]);
+        const int64_t store = timeline_time(&e->list[i], "store_ms"), wall = wall_ms(&e->list[i]);
         if (e->list[i].is_chosen && store >= 0 && wall >= 0)
             return store - wall;
     }
@@ -212,7 +219,7 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
-    const int64_t ms = timeline_number(event, "ms");
+    const int64_t ms = timeline_time(event, "ms");
     if (agent == NULL || agent->has_offset || ms < 0 || store_ms < 0)
         return;
     agent->ahead_ms = store_ms - ms;
@@ -224,14 +231,14 @@ static void place_all(struct timeline_events *e)
     const int64_t ahead_ms = ahead_of_wall(e);
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
-            learn_offset(e, &e->list[i], timeline_number(&e->list[i], "store_ms"));
+            learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
     for (size_t i = 0; i < e->n; i++) /* who never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
         struct timeline_event *event = &e->list[i];
-        const int64_t store_ms = timeline_number(event, "store_ms");
-        event->at_ms = store_ms >= 0 ? store_ms : timeline_number(event, "ms");
+        const int64_t store_ms = timeline_time(event, "store_ms");
+        event->at_ms = store_ms >= 0 ? store_ms : timeline_time(event, "ms");
         if (store_ms < 0 && event->agent != SIZE_MAX)
             event->at_ms += e->agents[event->agent].ahead_ms;
     }
@@ -242,15 +249,26 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Chosen ones first; the store's by its number, which is the order in which it did things. */
-static int by_number(const void *a, const void *b)
+/* Two lines about the same: the store numbers its events, a node's have a time and a subject. */
+static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
-    const struct timeline_event *x = a, *y = b;
     int order = y->is_chosen - x->is_chosen;
     if (order == 0)
         order = y->by_store - x->by_store;
-    if (order == 0 && x->by_store)
-        order = sign(x->n - y->n);
+    if (order != 0 || x->by_store)
+        return order != 0 ? order : sign(x->n - y->n);
+    order = sign((double)x->agent - (double)y->agent);
+    if (order == 0)
+        order = sign((double)timeline_time(x, "ms") - (double)timeline_time(y, "ms"));
+    if (order == 0)
+        order = (int)x->kind - (int)y->kind;
+    return order != 0 ? order : sign((double)timeline_number(x, "rank") - (double)timeline_number(y, "rank"));
+}
+
+static int by_twins(const void *a, const void *b)
+{
+    const struct timeline_event *x = a, *y = b;
+    const int order = twins(x, y);
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
@@ -265,12 +283,14 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
+/* The first that was read stays: of a log that was given twice, too. From the end, so that all are compared while they
+ * are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
-    qsort(e->list, e->n, sizeof(*e->list), by_number);
-    for (size_t i = 1; i < e->n; i++)
-        if (e->list[i].is_chosen && e->list[i].by_store && e->list[i].n == e->list[i - 1].n)
-            e->list[i - 1].is_chosen = false;
+    qsort(e->list, e->n, sizeof(*e->list), by_twins);
+    for (size_t i = e->n; i-- > 1;)
+        if (e->list[i].is_chosen && twins(&e->list[i - 1], &e->list[i]) == 0)
+            e->list[i].is_chosen = false;
 }
 
 bool timeline_settle(struct timeline_events *e, const char *job)

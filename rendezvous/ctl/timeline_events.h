@@ -56,5 +56,7 @@ void timeline_events_free(struct timeline_events *events);
 /* A member of an event: "" and -1 when it is missing, or of another type. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
+/* The same for milliseconds, with a limit that leaves room to calculate. */
+int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 #endif

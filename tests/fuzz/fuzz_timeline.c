@@ -1,0 +1,32 @@
+/* Any event log: read, drawn and folded; what is drawn must be a trace that a parser takes. */
+#include "ctl/timeline.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void draw(const struct timeline_events *events)
+{
+    struct timeline t;
+    struct buf page = { 0 }, trace = { 0 };
+    if (!timeline_make(&t, events) || !timeline_trace(&t, &trace) || !timeline_fold(&t, 2) ||
+        !timeline_html(&t, &page))
+        abort();
+    cJSON *parsed = cJSON_ParseWithLength((const char *)trace.data, trace.len);
+    if (parsed == NULL)
+        abort();
+    cJSON_Delete(parsed);
+    timeline_free(&t);
+    buf_free(&page);
+    buf_free(&trace);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct timeline_events events = { 0 };
+    timeline_read(&events, "log", slice_of(data, size));
+    if (timeline_settle(&events, NULL))
+        draw(&events);
+    timeline_events_free(&events);
+    return 0;
+}

@@ -1,0 +1,262 @@
+/* Event logs to bars: two nodes' logs from tests/data, and what a log may hold that is wrong. */
+#include "ctl/timeline.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct timeline_events events;
+static struct timeline t;
+static char complaints[4096];
+
+static void note(void *user, const char *file, size_t line, const char *what)
+{
+    const size_t len = strlen(complaints);
+    (void)user;
+    snprintf(complaints + len, sizeof(complaints) - len, "%s:%zu: %s\n", file, line, what);
+}
+
+static void set_up(void)
+{
+    events = (struct timeline_events){ .complain = note };
+    complaints[0] = '\0';
+}
+
+static void tear_down(void)
+{
+    timeline_free(&t);
+    timeline_events_free(&events);
+}
+
+TestSuite(timeline, .init = set_up, .fini = tear_down);
+
+static void read_log(const char *name)
+{
+    static char text[65536];
+    char path[128];
+    snprintf(path, sizeof(path), "tests/data/%s", name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        cr_skip_test("skipped, because the test does not run in the top folder of the sources");
+    const size_t len = fread(text, 1, sizeof(text), file);
+    fclose(file);
+    timeline_read(&events, name, slice_of(text, len));
+}
+
+static void two_nodes(void)
+{
+    read_log("events-n0.jsonl");
+    read_log("events-n1.jsonl");
+    cr_assert(timeline_settle(&events, "demo"));
+    cr_assert(timeline_make(&t, &events));
+}
+
+static void lines(const char *text)
+{
+    timeline_read(&events, "log", slice_str(text));
+}
+
+/* The first bar of that kind in that row. */
+static const struct timeline_bar *bar_of(size_t row, enum timeline_bar_kind kind)
+{
+    for (size_t i = 0; i < t.n_bars; i++)
+        if (t.bars[i].row == row && t.bars[i].kind == kind)
+            return &t.bars[i];
+    cr_assert_fail("row %zu has no bar '%s'", row, timeline_bar_word(kind));
+    return NULL;
+}
+
+static void expect_bar(size_t row, enum timeline_bar_kind kind, int64_t from_ms, int64_t to_ms,
+                       size_t waited_for)
+{
+    const struct timeline_bar *bar = bar_of(row, kind);
+    cr_expect_eq(bar->from_ms, from_ms, "row %zu, %s: from %lld", row, timeline_bar_word(kind),
+                 (long long)bar->from_ms);
+    cr_expect_eq(bar->to_ms, to_ms, "row %zu, %s: to %lld", row, timeline_bar_word(kind),
+                 (long long)bar->to_ms);
+    cr_expect_eq(bar->waited_for, waited_for, "row %zu, %s: for %zu", row, timeline_bar_word(kind),
+                 bar->waited_for);
+}
+
+enum { NODE0, NODE1, RANK0, RANK1 };
+
+Test(timeline, nodes_stand_before_ranks_by_number)
+{
+    two_nodes();
+    cr_assert_eq(t.n_rows, 4);
+    cr_expect_str_eq(t.rows[NODE0].name, "node 0 (n0)");
+    cr_expect_str_eq(t.rows[NODE1].name, "node 1 (n1<script>alert(1)</script>)");
+    cr_expect_str_eq(t.rows[RANK0].name, "rank 0");
+    cr_expect_eq(t.rows[RANK1].node, NODE1);
+}
+
+/* Node 1's clock is 1,000 s ahead: its first line is placed by what later ones tell. */
+Test(timeline, all_stand_by_the_store_s_clock)
+{
+    two_nodes();
+    expect_bar(NODE0, TIMELINE_LOOKING, 0, 500, TIMELINE_JOB);
+    expect_bar(NODE1, TIMELINE_LOOKING, 2500, 3500, TIMELINE_JOB);
+    expect_bar(RANK1, TIMELINE_RUNNING, 3700, 7500, TIMELINE_JOB);
+    cr_expect_eq(t.end_ms, 7900);
+}
+
+Test(timeline, who_waits_is_shown_with_the_one_who_came_last)
+{
+    two_nodes();
+    expect_bar(NODE0, TIMELINE_WAITING, 500, 3500, NODE1);
+    expect_bar(RANK0, TIMELINE_BARRIER, 4500, 7000, RANK1);
+    for (size_t i = 0; i < t.n_bars; i++)
+        cr_expect(t.bars[i].kind != TIMELINE_BARRIER || t.bars[i].row == RANK0,
+                  "the last one has not waited");
+}
+
+Test(timeline, a_round_is_a_band_and_its_end_is_marked)
+{
+    two_nodes();
+    cr_assert_eq(t.n_bands, 1);
+    cr_expect_eq(t.bands[0].from_ms, 3500);
+    cr_expect_eq(t.bands[0].to_ms, 7700);
+    expect_bar(NODE0, TIMELINE_RUNNING, 3500, 7500, TIMELINE_JOB);
+    expect_bar(NODE0, TIMELINE_STOPPING, 7500, 7700, TIMELINE_JOB);
+    expect_bar(NODE1, TIMELINE_STOPPED, 7600, 7700, TIMELINE_JOB);
+    int failed = 0;
+    for (size_t i = 0; i < t.n_marks; i++)
+        failed += t.marks[i].kind == TIMELINE_MARK_FAILED && t.marks[i].row == RANK1;
+    cr_expect_eq(failed, 1);
+}
+
+/* One event of the store stands in both logs, one line is about another job, one is not known, one is cut off. */
+Test(timeline, what_is_wrong_is_named_with_its_line)
+{
+    two_nodes();
+    cr_expect_str_eq(complaints, "events-n1.jsonl:3: this kind of event is not known\n"
+                                 "events-n1.jsonl:7: this is no JSON object; was the line cut off?\n");
+    cr_expect_eq(events.other_lives, 1);
+    int joins = 0;
+    for (size_t i = 0; i < events.n; i++)
+        joins += events.list[i].kind == EVENT_JOIN;
+    cr_expect_eq(joins, 2);
+}
+
+Test(timeline, the_latest_life_of_the_job_is_drawn)
+{
+    lines("{\"event\":\"round\",\"store_ms\":1,\"job\":\"a\",\"instance\":\"x-1\",\"n\":1,\"round\":1}\n"
+          "{\"event\":\"round\",\"store_ms\":5,\"job\":\"a\",\"instance\":\"y-1\",\"n\":1,\"round\":1}\n"
+          "{\"event\":\"verdict\",\"store_ms\":9,\"job\":\"a\",\"instance\":\"y-1\",\"n\":2,\"round\":1}\n");
+    cr_assert(timeline_settle(&events, NULL));
+    cr_expect_str_eq(events.instance, "y-1");
+    cr_expect_eq(events.n, 2);
+    cr_assert(timeline_make(&t, &events));
+    cr_expect_eq(t.bands[0].to_ms, 4);
+}
+
+/* It never reached a store: the wall clock has to do. */
+Test(timeline, a_node_that_never_joined_is_drawn_too)
+{
+    lines("{\"event\":\"launched\",\"ms\":5000,\"time\":\"2026-11-21T20:00:01.000000Z\",\"job\":\"a\","
+          "\"agent_host\":\"n0\",\"agent_pid\":7}\n"
+          "{\"event\":\"finished\",\"ms\":8000,\"time\":\"2026-11-21T20:00:04.000000Z\",\"job\":\"a\","
+          "\"agent_host\":\"n0\",\"agent_pid\":7,\"exit_code\":125}\n");
+    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+    cr_expect_str_eq(t.rows[0].name, "n0 (pid 7)");
+    expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
+}
+
+Test(timeline, nothing_to_draw_is_no_timeline)
+{
+    cr_expect_not(timeline_settle(&events, NULL));
+    lines("\n\n[]\n{}\nnonsense\n{\"event\":\"join\"}\n{\"event\":\"launched\"}\n");
+    cr_expect_not(timeline_settle(&events, NULL));
+    cr_expect_not_null(strstr(complaints, "log:6: an event of the store needs"));
+    cr_expect_not_null(strstr(complaints, "log:7: an event of a node needs"));
+}
+
+/* --- folding ---------------------------------------------------------------------------------------------- */
+
+static void many_ranks(int n, int odd)
+{
+    char line[256];
+    for (int rank = 0; rank < n; rank++) {
+        for (int end = 0; end < 2; end++) {
+            snprintf(line, sizeof(line),
+                     "{\"event\":\"%s\",\"ms\":%d,\"store_ms\":%d,\"job\":\"a\",\"instance\":\"i\",\"agent_"
+                     "host\":\"n\","
+                     "\"agent_pid\":1,\"rank\":%d,\"verdict\":\"ok\",\"ending\":\"exit 0\"}\n",
+                     end ? "worker_ended" : "worker_started", end * 1000 + (rank == odd && end ? 500 : 0),
+                     end * 1000 + (rank == odd && end ? 500 : 0), rank);
+            lines(line);
+        }
+    }
+    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+}
+
+Test(timeline, many_rows_that_are_alike_become_one)
+{
+    many_ranks(200, 77);
+    cr_assert(timeline_fold(&t, 64));
+    int drawn = 0;
+    for (size_t i = 0; i < t.n_rows; i++)
+        drawn += t.rows[i].drawn_with == i;
+    cr_expect_eq(drawn, 3); /* the node, the odd one, the others */
+    cr_expect_str_eq(t.rows[1].name, "rank 0 and 198 like it");
+    cr_expect_str_eq(t.rows[1 + 77].name, "rank 77");
+}
+
+Test(timeline, few_rows_are_left_as_they_are)
+{
+    many_ranks(64, -1);
+    cr_assert(timeline_fold(&t, 64));
+    for (size_t i = 0; i < t.n_rows; i++)
+        cr_expect_eq(t.rows[i].drawn_with, i);
+}
+
+/* --- printing --------------------------------------------------------------------------------------------- */
+
+Test(timeline, the_page_takes_nothing_from_a_log_for_markup)
+{
+    struct buf out = { 0 };
+    two_nodes();
+    cr_assert(timeline_html(&t, &out) && buf_append(&out, "", 1));
+    const char *page = (const char *)out.data;
+    cr_expect_null(strstr(page, "<script>alert"));
+    cr_expect_null(strstr(page, "</title><b>"));
+    cr_expect_not_null(strstr(page, "n1&#60;script&#62;alert(1)"));
+    cr_expect_null(strstr(page, "http://"));
+    cr_expect_null(strstr(page, "src="));
+    buf_free(&out);
+}
+
+static const cJSON *event_of(const cJSON *list, const char *category, int pid, int tid)
+{
+    const cJSON *o;
+    cJSON_ArrayForEach(o, list)
+    {
+        const char *cat = cJSON_GetStringValue(cJSON_GetObjectItem(o, "cat"));
+        if (cat != NULL && strcmp(cat, category) == 0 && cJSON_GetObjectItem(o, "pid")->valueint == pid &&
+            cJSON_GetObjectItem(o, "tid")->valueint == tid)
+            return o;
+    }
+    cr_assert_fail("no '%s'", category);
+    return NULL;
+}
+
+Test(timeline, the_trace_has_microseconds_and_a_process_for_each_node)
+{
+    struct buf out = { 0 };
+    two_nodes();
+    cr_assert(timeline_trace(&t, &out) && buf_append(&out, "", 1));
+    cJSON *trace = cJSON_Parse((const char *)out.data);
+    cr_assert_not_null(trace);
+    const cJSON *list = cJSON_GetObjectItem(trace, "traceEvents");
+    const cJSON *barrier = event_of(list, "barrier", 1, 1);
+    cr_expect_eq(cJSON_GetObjectItem(barrier, "ts")->valuedouble, 4500000);
+    cr_expect_eq(cJSON_GetObjectItem(barrier, "dur")->valuedouble, 2500000);
+    cr_expect_str_eq(cJSON_GetObjectItem(cJSON_GetObjectItem(barrier, "args"), "waited_for")->valuestring,
+                     "rank 1");
+    cr_expect_str_eq(cJSON_GetObjectItem(event_of(list, "failed", 2, 2), "ph")->valuestring, "i");
+    cJSON_Delete(trace);
+    buf_free(&out);
+}

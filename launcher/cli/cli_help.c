@@ -3,7 +3,7 @@
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
- *     core/findings.h -> what ddprun finds out about a job
+ *     core/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
  *
  * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
  * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
@@ -11,6 +11,7 @@
  * Each option is shown with underscores, as torchrun's users type it. */
 #include "cli/cli_table.h"
 
+#include "base/events.h"
 #include "core/findings.h"
 #include "ddp/context.h"
 #include "tables/exit_codes.h"
@@ -249,6 +250,24 @@ static bool man_schedulers(struct buf *out)
     return ok;
 }
 
+/* What stands in each line says the schema. */
+static bool man_events(struct buf *out)
+{
+    bool ok = buf_printf(
+        out,
+        ".SH EVENTS\n\\-\\-events writes one JSON object per line: event, time (UTC), job, store_ms (the "
+        "store's monotonic clock, the same on all nodes), ms (this host's), and what belongs to the event; "
+        "share/ddprun/events.schema.json has it all. A log that cannot be written costs one warning, not the "
+        "job. One of the nodes that keep a log writes what the store tells: ");
+#define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
+    EVENTS_OF_RENDEZVOUS(X)
+    EVENTS_OF_STORE(X)
+    ok = ok && buf_printf(out, "and each what it knows itself: ");
+    EVENTS_OF_AGENT(X)
+#undef X
+    return ok && buf_printf(out, "all with the job's round. 'ddpctl timeline' draws them.\n");
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -274,6 +293,7 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_prefix_fields(out) && man_schedulers(out) && man_findings(out) && man_examples(out) &&
+           man_prefix_fields(out) && man_events(out) && man_schedulers(out) && man_findings(out) &&
+           man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

@@ -123,22 +123,6 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-uint64_t rdzv_state_deadline(const struct rdzv *r)
-{
-    switch (r->state) {
-    case RDZV_GATHERING:
-        return r->rules.known ? r->gather_until_ms : UINT64_MAX;
-    case RDZV_LAST_CALL:
-        return r->call_until_ms;
-    case RDZV_STOPPING:
-        return r->stop_until_ms;
-    case RDZV_BACKING_OFF:
-        return r->back_off_until_ms;
-    default:
-        return UINT64_MAX;
-    }
-}
-
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

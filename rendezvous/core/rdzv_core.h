@@ -1,15 +1,18 @@
 /* rdzv_core.h -- private to rdzv*.c: the rendezvous itself, and who does what.
  *
- *     rdzv.c        the machine: states x events, and what each cell does
+ * The files are the rungs of a ladder: each calls only those below it.
+ *
  *     rdzv_calls.c  messages and time become events
+ *     rdzv.c        the machine: states x events, and what each cell does
  *     rdzv_join.c   who may join; refusals name both values and both hosts
- *     rdzv_nodes.c  nodes come, move between lists, go; the one place that frees one
  *     rdzv_round.c  when a round is complete, and its beginning
- *     rdzv_order.c  which node gets which rank
  *     rdzv_end.c    stop, verdict, the end
- *     rdzv_watch.c  signs of life
+ *     rdzv_view.c   for those who only look
  *     rdzv_say.c    the log, the event log, what is waited for
- *     rdzv_view.c   for those who only look */
+ *     rdzv_order.c  which node gets which rank
+ *     rdzv_nodes.c  nodes come, move between lists, go; the one place that frees one
+ *     rdzv_watch.c  signs of life
+ *     rdzv_words.c  states and reasons as words */
 #ifndef RENDEZVOUS_RDZV_CORE_H
 #define RENDEZVOUS_RDZV_CORE_H
 
@@ -129,10 +132,6 @@ struct rdzv_event {
 /* `node` is the one the event is about; NULL for GROW, SETTLE, TIME_UP. */
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
-/* --- rdzv_calls.c --- */
-/* When the state ends by itself; UINT64_MAX = never. */
-uint64_t rdzv_state_deadline(const struct rdzv *r);
-
 /* --- rdzv_nodes.c --- */
 struct node *rdzv_find(const struct rdzv *r, uint64_t id);
 /* In no list but `nodes` and `watched`. NULL when memory or budget is short. */
@@ -194,6 +193,10 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r);
 void rdzv_check_own_pulse(struct rdzv *r);
 /* The one that has been silent too long, or NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
+
+/* --- rdzv_view.c --- */
+/* When the state ends by itself; UINT64_MAX = never. */
+uint64_t rdzv_state_deadline(const struct rdzv *r);
 
 /* --- rdzv_say.c --- */
 /* One line for the log and the event log. `node` NULL = about the job. */

@@ -351,10 +351,3 @@ enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join 
     }
     return refused;
 }
-
-bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
-{
-    const struct node *node = rdzv_find(r, id);
-    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
-    return node != NULL && node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
-}

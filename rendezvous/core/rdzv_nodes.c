@@ -89,6 +89,12 @@ struct node *rdzv_find(const struct rdzv *r, uint64_t id)
     return found ? TABLE_ENTRY(found, struct node, by_id) : NULL;
 }
 
+bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
+{
+    return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
+           r->place[node_rank]->state != RDZV_NODE_RESTING;
+}
+
 /* --- room for all of them ------------------------------------------------------------------------------- */
 
 /* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On

@@ -1,6 +1,22 @@
 /* rdzv_view.c -- for those who only look: status, diagnosis, and the hub that finds a rank's node. */
 #include "core/rdzv_core.h"
 
+uint64_t rdzv_state_deadline(const struct rdzv *r)
+{
+    switch (r->state) {
+    case RDZV_GATHERING:
+        return r->rules.known ? r->gather_until_ms : UINT64_MAX;
+    case RDZV_LAST_CALL:
+        return r->call_until_ms;
+    case RDZV_STOPPING:
+        return r->stop_until_ms;
+    case RDZV_BACKING_OFF:
+        return r->back_off_until_ms;
+    default:
+        return UINT64_MAX;
+    }
+}
+
 /* The failure that ends a job is followed by none. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
@@ -36,6 +52,13 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
                              .cause = r->has_cause ? &r->cause : NULL,
                              .gone = r->gone,
                              .n_gone = r->n_gone };
+}
+
+bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
+{
+    const struct node *node = rdzv_find(r, id);
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    return node != NULL && node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
 }
 
 bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *facts)
@@ -85,12 +108,6 @@ uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
             high = middle;
     }
     return r->seats[low].node;
-}
-
-bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
-{
-    return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
-           r->place[node_rank]->state != RDZV_NODE_RESTING;
 }
 
 bool rdzv_is_over(const struct rdzv *r)

@@ -49,6 +49,7 @@ TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 # Jobs on several hosts of their own (network namespaces), which take minutes: `make nodes`.
 NODES_SRC  := $(wildcard tests/nodes/test_*.c)
+SOAK_SRC   := tests/nodes/soak.c
 PROG_SRC   := $(wildcard tests/prog/*.c)
 # Programs that start thousands of jobs.
 HARNESS_MAIN := $(addprefix tests/survivors/,survivors.c launches.c reuse.c)
@@ -56,7 +57,7 @@ HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) te
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
-ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(PROG_SRC) $(BENCH_SRC) \
+ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC) $(PROG_SRC) $(BENCH_SRC) \
               $(BENCH_LIB) $(HARNESS_MAIN) $(HARNESS_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -103,7 +104,7 @@ OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(BUILD)/obj/worker/reduce.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(BUILD)/obj/worker/optim.o: private ALL_CFLAGS += $(OPTIM_FLAGS)
-$(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC)): | $(BUILD)/deps-test
+$(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
@@ -224,6 +225,9 @@ launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: ha
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
+soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
+	@BUILD=$(BUILD) N='$(N)' SEED='$(SEED)' JOBS='$(JOBS)' scripts/soak.sh
+
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) scripts/bench.sh
 
@@ -300,7 +304,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes bench probes format \
+.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes soak bench probes format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -71,6 +71,12 @@ static ddp_status find_backend(const char *name, const struct comm_ops **out, st
                     "there is no backend \"%.40s\" in this build; \"cpu\" is always there", name);
 }
 
+/* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
+static int attempt_of(const struct worker_env *env)
+{
+    return env->attempt >= 0 ? env->attempt : env->restart_count;
+}
+
 /* We only say who we are to a store of ours: a genuine TCPStore hangs up on an opcode that it does not
  * know. */
 ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
@@ -83,7 +89,7 @@ ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct
     options.job = ctx->env.run_id;
     options.rank = ctx->env.rank;
     options.world_size = ctx->env.world_size;
-    options.attempt = ctx->env.restart_count;
+    options.attempt = attempt_of(&ctx->env);
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
@@ -146,7 +152,7 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const s
         options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
     ctx->step_timeout_ms =
         options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
-    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, ctx->env.restart_count);
+    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, attempt_of(&ctx->env));
     return DDP_OK;
 }
 

@@ -23,6 +23,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(local_rank, "LOCAL_RANK", 0, WORKER_WORLD_MAX - 1, -1, false)         \
     X(local_world_size, "LOCAL_WORLD_SIZE", 1, WORKER_WORLD_MAX, -1, false) \
     X(restart_count, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, 0, false)    \
+    X(attempt, "DDPRUN_ATTEMPT", 0, INT_MAX, -1, false)                     \
     X(ddprun_store, "DDPRUN_STORE", 0, 1, 0, false)                         \
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)

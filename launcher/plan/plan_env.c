@@ -22,6 +22,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .node_rank = plan->node_rank,
                                .nnodes = plan->nnodes,
                                .restart_count = plan->restarts,
+                               .attempt = plan->attempt,
                                .max_restarts = plan->cli->max_restarts,
                                .master_addr = plan->master_addr,
                                .master_port = plan->master_port,

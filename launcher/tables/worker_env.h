@@ -34,6 +34,7 @@
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
     X(DDPRUN_STORE, "%s", "1", true, "the store understands ddprun's own requests")                      \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "how often workers were started before, for any reason")   \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
       "how long workers wait for each other at the start (--timeout)")                                   \
     X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text, by which ddprun knows its own")   \
@@ -55,7 +56,8 @@ enum { COOKIE_CHARS = 32 };
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
-    int restart_count, max_restarts;
+    int restart_count, max_restarts; /* failures alone are counted; */
+    int attempt;                     /* here also nodes that came or went */
     const char *master_addr;
     int master_port;
     const char *job;

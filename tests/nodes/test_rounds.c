@@ -111,6 +111,20 @@ SCENE(rounds, the_others_go_on_without_a_lost_node, .hosts = 3, ELASTIC,
       .says = "node 1 (node1) is lost", .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
+/* Ranks of libddp meet again, in smaller numbers. */
+static void lose_1_of_3_members(struct play *play)
+{
+    fault_kill_launcher(play);
+    cr_expect(run_until_output(play->node[0], "again", 30000));
+    cr_expect(run_until_output(play->node[2], "again", 30000));
+    after_stop_all(play);
+}
+
+SCENE(rounds, ranks_meet_again_without_a_lost_node, .hosts = 3, ELASTIC,
+      .program = "member sum say:met attempt:1 say:again all forever", .until = "met",
+      .fault = lose_1_of_3_members, .victim = 1, .says = "node 1 (node1) is lost", .within_ms = 60000,
+      .never = "failed first", .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
+
 /* --- a store of its own ----------------------------------------------------------------------------------- */
 
 /* ddp-rendezvous on the last host; no node runs there. */
@@ -166,9 +180,10 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
+/* It has the store, so it stays for the other's sake. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
-      .program = "worker only:3 forever", .within_ms = CONNECTIONS,
-      .node = { { .exit = 0, .says = "--exit_barrier_timeout" }, { .exit = ENDED } })
+      .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
+      .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
 /* F19: rank 0 leaves; those that wait for it hear that and no broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .program = "member only:0 exit:0 all barrier:epoch-3",

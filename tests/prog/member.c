@@ -3,7 +3,7 @@
  *     member only:3 key:answer all barrier:epoch-1
  *
  * An argument is NAME or NAME:VALUE, see `actions` below. "only:RANK" skips what follows on all other ranks, "but:RANK" on
- * that one, until "all". A call that fails prints why and exits as libddp advises; at the end it finalizes and exits
+ * that one, "attempt:N" in all attempts but that, until "all". A call that fails prints why and exits as libddp advises; at the end it finalizes and exits
  * with 0. */
 #include "ddp/ddp.h"
 
@@ -36,6 +36,13 @@ static void do_only(const char *rank)
 static void do_but(const char *rank)
 {
     skipping = atoi(rank) == ddp_rank(ctx);
+}
+
+/* How often workers were started before, as the launcher tells. */
+static void do_attempt(const char *number)
+{
+    const char *attempt = getenv("DDPRUN_ATTEMPT");
+    skipping = attempt == NULL || strcmp(attempt, number) != 0;
 }
 
 static void do_all(const char *unused)
@@ -115,10 +122,10 @@ static const struct {
     const char *name;
     void (*run)(const char *value);
 } actions[] = {
-    { "only", do_only },       { "but", do_but },   { "all", do_all },   { "say", do_say },
-    { "err", do_err },         { "sum", do_sum },   { "key", do_key },   { "barrier", do_barrier },
-    { "forever", do_forever }, { "spin", do_spin }, { "stop", do_stop }, { "sleep", do_sleep },
-    { "exit", do_exit },
+    { "only", do_only },       { "but", do_but },         { "all", do_all },   { "attempt", do_attempt },
+    { "say", do_say },         { "err", do_err },         { "sum", do_sum },   { "key", do_key },
+    { "barrier", do_barrier }, { "forever", do_forever }, { "spin", do_spin }, { "stop", do_stop },
+    { "sleep", do_sleep },     { "exit", do_exit },
 };
 
 static int act(const char *arg)

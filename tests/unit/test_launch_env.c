@@ -73,6 +73,7 @@ Test(launch_env, has_torchruns_variables_and_ours, .fini = tear_down)
         { "OMP_NUM_THREADS", "1" },
         { "DDPRUN_STORE", "1" },
         { "DDPRUN_JOB", "job7" },
+        { "DDPRUN_ATTEMPT", "0" },
     };
     char *inherited[] = { "HOME=/root", NULL };
     build(inherited, NULL, 0);

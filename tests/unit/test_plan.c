@@ -224,6 +224,7 @@ Test(plan, is_printed_so_that_it_can_be_pasted, .fini = tear_down)
                      "        NCCL_ASYNC_ERROR_HANDLING=1\n"
                      "        DDPRUN_STORE=1\n"
                      "        DDPRUN_JOB=j\n"
+                     "        DDPRUN_ATTEMPT=0\n"
                      "        'A=b c'\n");
     buf_free(&out);
 }

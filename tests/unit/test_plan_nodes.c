@@ -118,6 +118,7 @@ Test(plan_nodes, a_round_brings_ranks_and_the_place, .fini = tear_down)
     expect_variable(1, "MASTER_ADDR", "10.0.0.7");
     expect_variable(1, "MASTER_PORT", "29401");
     expect_variable(1, "TORCHELASTIC_RESTART_COUNT", "1");
+    expect_variable(1, "DDPRUN_ATTEMPT", "2");
     expect_variable(1, "TORCHELASTIC_MAX_RESTARTS", "3");
     expect_variable(1, "TORCHELASTIC_RUN_ID", "none");
     cr_assert_str_eq(plan.workers[1].out.file, "1/9.2");

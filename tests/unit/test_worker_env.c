@@ -58,6 +58,7 @@ Test(worker_env, the_launcher_sets_everything)
     cr_assert_eq(env.local_rank, 1);
     cr_assert_eq(env.local_world_size, 2);
     cr_assert_eq(env.restart_count, 3);
+    cr_assert_eq(env.attempt, -1, "not known");
     cr_assert_str_eq(env.run_id, "job-7");
     cr_assert_eq(env.ddprun_store, 1);
     cr_assert_eq(env.init_timeout_ms, 5000);

@@ -45,6 +45,7 @@ static void enter(struct making *m, size_t row, enum timeline_bar_kind kind, siz
     m->t->rows[row].open = true;
     m->t->rows[row].kind = kind;
     m->t->rows[row].since_ms = m->now_ms;
+    m->t->rows[row].round = m->round;
 }
 
 static size_t node_of(struct making *m, const struct timeline_event *event)
@@ -126,12 +127,21 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_all(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
+/* Nobody is left there who could write how they ended. */
+static void lose(struct making *m, size_t node, const char *words)
+{
+    making_close(m, node, TIMELINE_JOB, words);
+    for (size_t i = 0; i < m->t->n_rows; i++)
+        if (m->t->rows[i].is_rank && m->t->rows[i].node == node)
+            making_close(m, i, TIMELINE_JOB, words);
+}
+
 static void on_node_goes(struct making *m, const struct timeline_event *event)
 {
     const size_t row = event->agent != SIZE_MAX ? node_of(m, event) : TIMELINE_JOB;
     making_mark(m, TIMELINE_MARK_NODE, row, timeline_text(event, "words"));
     if (event->kind == EVENT_LOST && row != TIMELINE_JOB)
-        making_close(m, row, TIMELINE_JOB, timeline_text(event, "words"));
+        lose(m, row, timeline_text(event, "words"));
 }
 
 /* A wait for a next round that never came is none. */
@@ -203,6 +213,7 @@ static void on_barrier_end(struct making *m, const struct timeline_event *event)
         struct timeline_bar bar = { .kind = TIMELINE_BARRIER,
                                     .row = making_rank(m, rank->valueint),
                                     .waited_for = awaited,
+                                    .round = m->round,
                                     .from_ms = began_ms + after->valueint,
                                     .to_ms = m->now_ms };
         if (bar.row != awaited)

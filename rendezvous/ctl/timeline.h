@@ -78,6 +78,7 @@ struct timeline_row {
     bool open;
     enum timeline_bar_kind kind;
     int64_t since_ms;
+    uint32_t round; /* that it began in */
     uint64_t store_id;
     size_t agent;
 };

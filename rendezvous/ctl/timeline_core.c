@@ -86,7 +86,6 @@ void making_bar(struct making *m, const struct timeline_bar *bar, const char *te
     if (added == NULL)
         return;
     *added = *bar;
-    added->round = m->round;
     added->text = strdup(text);
     m->no_memory = added->text == NULL;
 }
@@ -94,9 +93,12 @@ void making_bar(struct making *m, const struct timeline_bar *bar, const char *te
 void making_close(struct making *m, size_t row, size_t waited_for, const char *text)
 {
     struct timeline_row *r = &m->t->rows[row];
-    const struct timeline_bar bar = {
-        .kind = r->kind, .row = row, .waited_for = waited_for, .from_ms = r->since_ms, .to_ms = m->now_ms
-    };
+    const struct timeline_bar bar = { .kind = r->kind,
+                                      .row = row,
+                                      .waited_for = waited_for,
+                                      .round = r->round,
+                                      .from_ms = r->since_ms,
+                                      .to_ms = m->now_ms };
     if (r->open)
         making_bar(m, &bar, text);
     r->open = false;

@@ -126,3 +126,56 @@ Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
     run_free(&d);
     job_dir_remove(dir);
 }
+
+static struct run_process *node(const char *at, const char *events)
+{
+    static const struct run_options patience = { .timeout_ms = 50000 };
+    const char *argv[] = { bin("ddprun"),
+                           "--nnodes=1:2",
+                           "--rdzv_id=j",
+                           "--rdzv_backend=c10d",
+                           at,
+                           "--host_store=no",
+                           "--rdzv_conf=last_call_timeout=30",
+                           "--nproc_per_node=1",
+                           events,
+                           "sh",
+                           "-c",
+                           "echo up; [ $WORLD_SIZE = 1 ] || sleep 30",
+                           NULL };
+    return run_start(argv, &patience);
+}
+
+/* The first to ask is told; when it is killed the other one's log has everything, also what was before. */
+Test(ddprun_events, the_log_of_who_survives_is_complete)
+{
+    char *dir = job_dir(), at[128], first[512], second[512];
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", NULL };
+    struct run_process *daemon = run_start(argv, NULL);
+    cr_assert(run_until_output(daemon, "\n", 10000));
+    snprintf(at, sizeof(at), "--rdzv_endpoint=%.*s", (int)strcspn(strstr(run_output(daemon), "127."), "\n"),
+             strstr(run_output(daemon), "127."));
+    snprintf(first, sizeof(first), "%s", in(dir, "first"));
+    snprintf(second, sizeof(second), "%s", in(dir, "second"));
+    struct run_process *a = node(at, first);
+    struct run_process *b = node(at, second);
+    cr_assert(run_until_output(a, "up", 20000) && run_until_output(b, "up", 20000));
+    char *log = job_file(dir, "first");
+    const bool a_writes = log != NULL && strstr(log, "\"event\":\"round\"") != NULL;
+    free(log);
+    run_signal(a_writes ? a : b, 9);
+    struct run_result ra = run_wait(a), rb = run_wait(b);
+    log = job_file(dir, a_writes ? "second" : "first");
+    cr_assert_not_null(log);
+    EXPECT(a_writes ? rb : ra, 0);
+    cr_expect_eq(count(log, "lost"), 1, "%s", log);
+    cr_expect_eq(count(log, "join"), 3, "%s", log);
+    cr_expect_eq(count(log, "round"), 2, "%s", log);
+    free(log);
+    run_free(&ra);
+    run_free(&rb);
+    run_signal(daemon, 15);
+    struct run_result d = run_wait(daemon);
+    run_free(&d);
+    job_dir_remove(dir);
+}

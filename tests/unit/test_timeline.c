@@ -164,6 +164,27 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
 }
 
+/* Its agent is gone: nobody writes how its worker ended. */
+Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
+{
+    lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"
+          "\"n0\",\"pid\":7}\n"
+          "{\"event\":\"round\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":2,\"round\":1,"
+          "\"members\":[[1,0,0,1]]}\n"
+          "{\"event\":\"worker_started\",\"ms\":20,\"store_ms\":20,\"job\":\"a\",\"instance\":\"i\",\"agent_"
+          "host\":\"n0\","
+          "\"agent_pid\":7,\"rank\":0,\"node_rank\":0}\n"
+          "{\"event\":\"lost\",\"store_ms\":500,\"job\":\"a\",\"instance\":\"i\",\"n\":3,\"node\":1,\"host\":"
+          "\"n0\",\"pid\":7,"
+          "\"words\":\"node 0 (n0) is lost\"}\n"
+          "{\"event\":\"verdict\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":4}\n");
+    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+    expect_bar(1, TIMELINE_RUNNING, 20, 500, TIMELINE_JOB);
+    cr_expect_eq(bar_of(1, TIMELINE_RUNNING)->round, 1);
+    cr_expect_str_eq(bar_of(1, TIMELINE_RUNNING)->text, "node 0 (n0) is lost");
+}
+
 Test(timeline, nothing_to_draw_is_no_timeline)
 {
     cr_expect_not(timeline_settle(&events, NULL));

@@ -76,3 +76,33 @@ SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .before = hide_prog
       .program = "worker say:up forever", .victim = 1,
       .says = "rank 2 on node1|could not be started|exit     127, because of rank 2 on node1",
       .within_ms = EXITS, .node = { { .exit = 127 }, { .exit = 127 } })
+
+/* One direction alone: the two ends must not go on with different ideas of the job. */
+static void drop_in(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in iifname eth0 drop");
+}
+
+static void drop_out(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
+}
+
+SCENE(losses, a_node_that_hears_nothing, .until = "up", .fault = drop_in, .within_ms = BEATS,
+      .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
+                { .exit = ENDED, .says = "lost the store" } })
+
+SCENE(losses, a_node_that_is_not_heard, .until = "up", .fault = drop_out, .within_ms = BEATS,
+      .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
+                { .exit = ENDED, .says = "lost the store" } })
+
+/* A tenth of all packets is lost: slow, and nobody is dead. */
+static void lose_packets(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");
+    poll(NULL, 0, 8000);
+    after_stop_all(play);
+}
+
+SCENE(losses, lost_packets_harm_nobody, .until = "up", .fault = lose_packets, .never = "is lost|lost the",
+      .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })

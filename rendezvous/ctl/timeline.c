@@ -196,9 +196,16 @@ static size_t awaited_rank(struct making *m, const struct timeline_event *event)
     return cJSON_IsNumber(missing) ? making_rank(m, missing->valueint) : TIMELINE_JOB;
 }
 
+static void on_barrier_open(struct making *m, const struct timeline_event *event)
+{
+    making_open_barrier(m, making_rank(m, timeline_number(event, "opened_by")),
+                        timeline_text(event, "barrier"));
+}
+
 /* "arrived": [[rank, ms after the first], ...] */
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
+    making_end_barrier(m, timeline_text(event, "barrier"));
     const cJSON *arrived = cJSON_GetObjectItemCaseSensitive(event->o, "arrived"), *pair;
     const int64_t began_ms = timeline_time(event, "began_ms") - m->zero_ms;
     const size_t awaited = awaited_rank(m, event);
@@ -257,6 +264,7 @@ static void (*const handlers[EVENT_N_KINDS])(struct making *m, const struct time
     [EVENT_NODE_STOPPED] = on_node_done,
     [EVENT_STOP] = on_stop,
     [EVENT_VERDICT] = on_verdict,
+    [EVENT_BARRIER_OPEN] = on_barrier_open,
     [EVENT_BARRIER_END] = on_barrier_end,
     [EVENT_FINDING] = on_finding,
     [EVENT_WORKER_STARTED] = on_worker_started,

@@ -120,8 +120,43 @@ void making_band(struct making *m)
         *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
 }
 
+void making_open_barrier(struct making *m, size_t row, const char *name)
+{
+    struct making_open *open = one_more(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));
+    if (open != NULL)
+        *open = (struct making_open){ .name = name, .row = row, .since_ms = m->now_ms };
+}
+
+/* The latest of that name: few are open at a time. */
+void making_end_barrier(struct making *m, const char *name)
+{
+    for (size_t i = m->n_open; i-- > 0;)
+        if (strcmp(m->open[i].name, name) == 0) {
+            m->open[i] = m->open[--m->n_open];
+            return;
+        }
+}
+
+static void give_up_barriers(struct making *m)
+{
+    char text[256];
+    for (size_t i = 0; i < m->n_open; i++) {
+        const struct making_open *open = &m->open[i];
+        const struct timeline_bar bar = { .kind = TIMELINE_BARRIER,
+                                          .row = open->row,
+                                          .waited_for = TIMELINE_JOB,
+                                          .round = m->round,
+                                          .from_ms = open->since_ms,
+                                          .to_ms = m->now_ms };
+        snprintf(text, sizeof(text), "barrier '%.200s', which never opened", open->name);
+        making_bar(m, &bar, text);
+    }
+    m->n_open = 0;
+}
+
 void making_end_band(struct making *m)
 {
+    give_up_barriers(m);
     struct timeline_band *last = m->t->n_bands > 0 ? &m->t->bands[m->t->n_bands - 1] : NULL;
     if (last != NULL && last->to_ms < 0)
         last->to_ms = m->now_ms;
@@ -198,6 +233,7 @@ void making_finish(struct making *m)
         m->no_memory = m->no_memory || t->rows[i].name == NULL;
     }
     sort_rows(m);
+    free(m->open);
     free(m->row_of_agent);
     free(m->row_of_rank);
 }

@@ -185,6 +185,18 @@ Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
     cr_expect_str_eq(bar_of(1, TIMELINE_RUNNING)->text, "node 0 (n0) is lost");
 }
 
+/* The job was killed, or the log ends. */
+Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
+{
+    lines("{\"event\":\"barrier_open\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"barrier\":"
+          "\"x\",\"opened_by\":3}\n"
+          "{\"event\":\"verdict\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":2}\n");
+    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_make(&t, &events));
+    expect_bar(0, TIMELINE_BARRIER, 0, 890, TIMELINE_JOB);
+    cr_expect_str_eq(bar_of(0, TIMELINE_BARRIER)->text, "barrier 'x', which never opened");
+}
+
 Test(timeline, nothing_to_draw_is_no_timeline)
 {
     cr_expect_not(timeline_settle(&events, NULL));

@@ -162,7 +162,7 @@ static void ctx_free(struct ddp_ctx *ctx)
     if (ctx->world.comm != NULL)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
-    ddp_store_close(ctx->progress_store);
+    ddp_store_close(ctx->late_store);
     free(ctx);
 }
 
@@ -264,6 +264,17 @@ int ddp_local_world_size(const ddp_ctx *ctx)
 int ddp_restart_count(const ddp_ctx *ctx)
 {
     return ctx->env.restart_count;
+}
+
+ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (ctx->store == NULL && !ctx->late_tried) {
+        ctx->late_tried = true;
+        status = ctx_connect(ctx, &ctx->late_store, err);
+    }
+    *out = ctx->store != NULL ? ctx->store : ctx->late_store;
+    return status;
 }
 
 struct ddp_store *ddp_context_store(ddp_ctx *ctx)

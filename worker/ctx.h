@@ -17,8 +17,8 @@ struct ddp_ctx {
     struct worker_env env;
     uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
-    struct ddp_store *progress_store;          /* owned; what ddp_progress needs in a world of one */
-    bool progress_tried;                       /* ... to connect it; once is enough */
+    struct ddp_store *late_store;              /* owned; for ctx_any_store in a world of one */
+    bool late_tried;                           /* ... to connect it; once is enough */
     uint64_t progress_told_ms;                 /* 0 = not yet */
     struct ddp_group world;
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
@@ -27,6 +27,10 @@ struct ddp_ctx {
 
 /* Connect to the store that the environment names; *out is the caller's. */
 ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
+
+/* The connection of this context. A world of one has none of its own: it is made when there is something to tell. A store
+ * that cannot be reached is not asked again, since each step would wait for it: then *out is NULL. */
+ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);

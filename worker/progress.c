@@ -16,24 +16,11 @@
 
 enum { TELL_EVERY_MS = 200 };
 
-/* A world of one has no store of its own: it is connected when there is something to tell. A store that
- * cannot be reached is not asked again: each step would wait for it. NULL: there is none. */
-static ddp_status find_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
-{
-    ddp_status status = DDP_OK;
-    if (ctx->store == NULL && !ctx->progress_tried) {
-        ctx->progress_tried = true;
-        status = ctx_connect(ctx, &ctx->progress_store, err);
-    }
-    *store = ctx->store != NULL ? ctx->store : ctx->progress_store;
-    return status;
-}
-
 static ddp_status tell(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 {
     char key[64], digits[32];
     struct ddp_store *store;
-    ddp_status status = find_store(ctx, &store, err);
+    ddp_status status = ctx_any_store(ctx, &store, err);
     if (status != DDP_OK || store == NULL)
         return status;
     snprintf(key, sizeof(key), PROGRESS_KEY "%d", ctx->env.rank);

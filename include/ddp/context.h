@@ -75,6 +75,21 @@ DDP_API int ddp_restart_count(const ddp_ctx *ctx);
  * without. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
+/* A larger world. Nodes that come late to an elastic job (--nnodes=MIN:MAX) wait; with ddprun's --grow=agreed, the default,
+ * they are taken in once every rank has agreed: then the launcher stops all workers (SIGTERM) and starts them again, more
+ * of them, with an empty store; --max_restarts is not charged. A program agrees where a restart costs nothing, right after
+ * a checkpoint, and goes on meanwhile:
+ *
+ *     uint32_t nodes = 0;                                  // rank 0 asks, all do the same
+ *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
+ *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
+ *     if (nodes > 0) ddp_grow_agree(ctx);
+ *
+ * ddp_grow_waiting: *nodes = how many nodes could be taken in now; one short call to the store. Without ddprun both are
+ * DDP_ERR_UNSUPPORTED, and *nodes is 0. */
+DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
+DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
+
 /* The words of the last failed call on this thread: rank, operation, sequence number, what was expected. "" if none.
  * Valid until the next failing call on this thread. */
 DDP_API const char *ddp_last_error(void);

@@ -1,6 +1,7 @@
 /* job_rdzv.c -- see job_rdzv.h. */
 #include "core/job_rdzv.h"
 
+#include "base/grow_keys.h"
 #include "base/progress_key.h"
 #include "core/control.h"
 #include "core/decimal.h"
@@ -9,10 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Keys by which workers and the rendezvous speak of growth: how many nodes could be taken in, and one for each rank
- * that agrees to be restarted for it. */
-#define WAITING_KEY "/ddprun/waiting_nodes"
-#define AGREED_KEY  "/ddprun/grow/"
+/* Clients of c10d put the stroke in front. */
+#define WAITING_KEY "/" GROW_WAITING_KEY
+#define AGREED_KEY  "/" GROW_AGREED_KEY
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 

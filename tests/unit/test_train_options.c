@@ -57,6 +57,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--quiet=1" }, "--quiet takes no value" },
         { { "--batch=1", "--global_batch=2" }, "give one of them" },
         { { "--resume" }, "--resume needs --checkpoint" },
+        { { "--grow" }, "--grow needs --checkpoint DIR and --resume" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         cr_expect_eq(PARSE(cases[i].word[0], cases[i].word[1], cases[i].word[2]), DDP_ERR_ARG, "%s",

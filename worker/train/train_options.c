@@ -26,6 +26,8 @@ static const struct arg_row rows[] = {
     { "checkpoint", "DIR", ARG_TEXT, AT(checkpoint), NULL, 0, 0, NULL,
       "save DIR/train.ckpt after each epoch" },
     { "resume", NULL, ARG_FLAG, AT(resume), NULL, 0, 0, NULL, "go on from that checkpoint, if there is one" },
+    { "grow", NULL, ARG_FLAG, AT(grow), NULL, 0, 0, NULL,
+      "agree after each epoch's checkpoint to go on with nodes that have come late" },
     { "metrics", "FILE", ARG_TEXT, AT(metrics), NULL, 0, 0, NULL,
       "write a JSON line for each step and epoch" },
     { "summary", "FILE", ARG_TEXT, AT(summary), NULL, 0, 0, NULL, "write one JSON object at the end" },
@@ -50,6 +52,11 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
         return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch: give one of them, not both");
     if (o->resume && o->checkpoint == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--resume needs --checkpoint DIR: where to go on from");
+    if (o->grow && (!o->resume || o->global_batch == 0))
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--grow needs --checkpoint DIR and --resume, to go on from, and --global_batch N: with "
+            "--batch it would change with the number of workers");
     if (o->batch == 0 && o->global_batch == 0)
         o->batch = 100;
     return DDP_OK;

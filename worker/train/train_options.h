@@ -16,7 +16,7 @@ struct train_options {
     uint64_t threads;                                            /* 0 = not said */
     uint64_t limit_steps;                                        /* 0 = no limit */
     const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = no */
-    bool resume, quiet, help, version;
+    bool resume, grow, quiet, help, version;
 };
 
 /* Texts are borrowed from argv. DDP_ERR_ARG says which word is wrong. */

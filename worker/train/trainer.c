@@ -207,6 +207,25 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     return journal_epoch(&t->journal, &line, err);
 }
 
+/* Only behind a checkpoint that rank 0 has written: it asks after that, and the others hear its answer. Until the
+ * launcher stops this world, training goes on. */
+static ddp_status let_in(struct trainer *t, struct ddp_err *err)
+{
+    int32_t nodes = 0;
+    uint32_t waiting = 0;
+    if (!t->options->grow || t->epochs_done == t->options->epochs)
+        return DDP_OK;
+    if (trainer_is_first(t) && ddp_grow_waiting(t->ctx, &waiting) == DDP_OK)
+        nodes = (int32_t)waiting;
+    ddp_status status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
+    if (status != DDP_OK || nodes == 0)
+        return status;
+    journal_line(&t->journal, "%d node%s could join; ready to go on with them from epoch %" PRIu64,
+                 (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
+    ddp_grow_agree(t->ctx); /* a store that does not hear it leaves the world as it is */
+    return DDP_OK;
+}
+
 /* Train, test, tell, save. An epoch that a limit has cut short is told, but not saved: there is no way to go
  * on in the middle of one. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
@@ -223,7 +242,8 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
     if (status != DDP_OK || steps < t->split.steps)
         return status;
     t->epochs_done++;
-    return save(t, err);
+    status = save(t, err);
+    return status == DDP_OK ? let_in(t, err) : status;
 }
 
 /* --- the end ----------------------------------------------------------------------------------------- */

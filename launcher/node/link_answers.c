@@ -65,13 +65,23 @@ static void take_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
+/* Only who has joined since the last one is in a round, their numbers rise, and a given node rank stays. */
+static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
+{
+    const struct plan *plan = link->options.plan;
+    const bool keeps_rank = !plan->meeting.elastic && plan->meeting.node_rank >= 0;
+    return hear_round(push, plan->nproc, round) && link->asked_join != link->begun_join &&
+           round->round > link->round && (!keeps_rank || round->node_rank == plan->meeting.node_rank);
+}
+
 static void push_round(struct store_link *link, const cJSON *push)
 {
     struct heard_round *round = malloc(sizeof(*round)); /* too large for a stack */
-    if (round == NULL || !hear_round(push, round)) {
+    if (round == NULL || !is_sane_round(link, push, round)) {
         link_lose(link, round == NULL ? "out of memory" : "it announces a round that makes no sense");
     } else {
         link->round = round->round;
+        link->begun_join = link->asked_join;
         link->options.calls.round(link->options.user, round);
     }
     free(round);
@@ -88,13 +98,18 @@ static void push_waiting(struct store_link *link, const cJSON *push)
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct cause cause;
+    if (hear_whose_round(push) != link->round)
+        return;
     hear_stop(push, &cause);
     link->options.calls.stop(link->options.user, &cause);
 }
 
+/* One about a later round ends the wait of a node that is in none. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
+    if (hear_whose_round(push) < link->round)
+        return;
     if (hear_verdict(push, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else

@@ -30,6 +30,7 @@ struct store_link {
     char chunk[LINK_READ_BYTES];
     uint64_t asked, answered; /* requests but IDENTIFY, and answers to them */
     uint64_t asked_join;      /* number of the latest join */
+    uint64_t begun_join;      /* and of the one that the latest round has answered */
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = none yet */
     uint64_t heard_ms, beat_at_ms;

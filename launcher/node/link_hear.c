@@ -1,6 +1,8 @@
 /* link_hear.c -- see link_hear.h. */
 #include "node/link_hear.h"
 
+#include "tables/exit_codes.h"
+
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <stdio.h>
@@ -32,6 +34,13 @@ static uint64_t millis(const cJSON *object, const char *name)
     return value < 0 ? 0 : (uint64_t)value;
 }
 
+/* A process ends with 0 to 255; what is cut to that by exit() could turn a failure into a success. */
+static int exit_code(const cJSON *object, const char *name)
+{
+    const int code = number(object, name, 0);
+    return code >= 0 && code <= 255 ? code : EXIT_CODE_DDPRUN;
+}
+
 static void copy(char *to, size_t size, const char *text)
 {
     snprintf(to, size, "%.*s", (int)size - 1, text);
@@ -54,7 +63,7 @@ static void hear_nodes(const cJSON *push, struct heard_round *r)
     }
 }
 
-bool hear_round(const cJSON *push, struct heard_round *r)
+bool hear_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     memset(r, 0, sizeof(*r));
     r->round = number(push, "round", -1);
@@ -66,7 +75,7 @@ bool hear_round(const cJSON *push, struct heard_round *r)
     r->world_size = number(push, "world_size", -1);
     hear_nodes(push, r);
     return r->round > 0 && r->attempt >= 0 && r->node_rank >= 0 && r->node_rank < r->nnodes &&
-           r->first_rank >= 0 && r->first_rank < r->world_size;
+           r->first_rank >= 0 && r->first_rank <= r->world_size - nproc;
 }
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
@@ -151,7 +160,7 @@ static void hear_cause(const cJSON *json, struct cause *c)
     c->rank = number(json, "rank", -1);
     c->local_rank = number(json, "local_rank", -1);
     c->pid = number(json, "pid", 0);
-    c->exit_code = number(json, "exit_code", 0);
+    c->exit_code = exit_code(json, "exit_code");
     c->signal = number(json, "signal", 0);
     c->error = number(json, "error", 0);
     c->after_ms = millis(json, "after_ms");
@@ -160,6 +169,11 @@ static void hear_cause(const cJSON *json, struct cause *c)
     copy(c->log, sizeof(c->log), hear_text(json, "log"));
     c->from_stdout = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "from_stdout"));
     hear_lines(cJSON_GetObjectItemCaseSensitive(json, "stderr"), c);
+}
+
+int hear_whose_round(const cJSON *push)
+{
+    return number(push, "round", -1);
 }
 
 void hear_stop(const cJSON *push, struct cause *c)
@@ -201,9 +215,9 @@ bool hear_verdict(const cJSON *push, struct heard_verdict *v)
     v->what = (struct agent_verdict){ .restart = strcmp(next, "restart") == 0,
                                       .backoff_ms = millis(push, "backoff_ms"),
                                       .no_restart = hear_no_restart(hear_text(push, "no_restart")),
-                                      .exit_first = number(exits, "first", 0),
-                                      .exit_max = number(exits, "max", 0),
-                                      .exit_rank0 = number(exits, "rank0", 0) };
+                                      .exit_first = exit_code(exits, "first"),
+                                      .exit_max = exit_code(exits, "max"),
+                                      .exit_rank0 = exit_code(exits, "rank0") };
     v->attempt = number(push, "attempt", -1);
     v->step = whole(push, "step", -1);
     v->best = whole(push, "best_step", -1);

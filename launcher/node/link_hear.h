@@ -43,9 +43,12 @@ struct heard_verdict {
     struct cause cause;
 };
 
-/* False when it is no sane object of its kind: then it is not a store of ours that talks. */
-bool hear_round(const struct cJSON *push, struct heard_round *round);
+/* False when it is no sane object of its kind: then it is not a store of ours that talks. The round must have room for
+ * the `nproc` workers of this node. */
+bool hear_round(const struct cJSON *push, int nproc, struct heard_round *round);
 void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
+/* Which round a "stop" or "verdict" is about, -1 = it does not say. */
+int hear_whose_round(const struct cJSON *push);
 /* The cause of a "stop". */
 void hear_stop(const struct cJSON *push, struct cause *cause);
 bool hear_verdict(const struct cJSON *push, struct heard_verdict *verdict);

@@ -197,6 +197,10 @@ bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSO
     return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
 }
 
+/* What a process can end with. Every node exits with the job's code, and exit() cuts it to a byte: 256 of one node, or
+ * its signal 128, would make all others succeed. */
+enum { CODE_MAX = 255, SIGNAL_MAX = 64 };
+
 /* --- about a round ---------------------------------------------------------------------------------------- */
 
 /* The round that a node speaks of; NULL when it is none. */
@@ -258,8 +262,8 @@ static bool read_failure(const cJSON *request, struct rdzv_failure *f, const cha
     if (!json_integer(request, "rank", 0, WIRE_MAX_RANKS, &rank, err) ||
         !json_integer_or(request, "local_rank", -1, WIRE_MAX_RANKS, &local_rank, err) ||
         !json_integer_or(request, "pid", 0, INT32_MAX, &pid, err) ||
-        !json_integer_or(request, "exit_code", INT32_MIN, INT32_MAX, &code, err) ||
-        !json_integer_or(request, "signal", 0, 255, &signal, err) ||
+        !json_integer_or(request, "exit_code", 0, CODE_MAX, &code, err) ||
+        !json_integer_or(request, "signal", 0, SIGNAL_MAX, &signal, err) ||
         !json_integer_or(request, "error", 0, 4095, &error, err) ||
         !json_text_or(request, "words", 4096, &f->words, err) ||
         !json_text_or(request, "log", 4096, &f->log, err))
@@ -312,8 +316,8 @@ bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, c
     uint32_t round;
     int64_t max_code = 0, rank0 = INT64_MIN;
     struct rdzv *r = read_round(hub, s, request, &round);
-    if (r == NULL || !json_integer_or(request, "max_code", INT32_MIN, INT32_MAX, &max_code, &hub->err) ||
-        !json_integer_or(request, "rank0_code", INT32_MIN, INT32_MAX, &rank0, &hub->err))
+    if (r == NULL || !json_integer_or(request, "max_code", 0, CODE_MAX, &max_code, &hub->err) ||
+        !json_integer_or(request, "rank0_code", 0, CODE_MAX, &rank0, &hub->err))
         return false;
     struct rdzv_stopped how = {
         .unkillable = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "unkillable")),
@@ -330,7 +334,7 @@ bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJS
     (void)answer;
     int64_t signal = 0;
     const char *by = "";
-    if (!json_integer_or(request, "signal", 0, 255, &signal, &hub->err) ||
+    if (!json_integer_or(request, "signal", 0, SIGNAL_MAX, &signal, &hub->err) ||
         !json_text_or(request, "by", 4096, &by, &hub->err))
         return false;
     if (s->is_node)

@@ -1,6 +1,7 @@
 /* test_store_link.c -- the agent's connection, against a real store on a free port and against worse. */
 #include "node/store_link.h"
 
+#include "core/encode.h"
 #include "ddp/store.h"
 #include "server/store_server.h"
 
@@ -448,6 +449,62 @@ Test(store_link, a_store_that_says_nothing_is_lost_in_time, .init = start_server
 {
     silent_ms = 600;
     expect_lost("", 0, "said nothing for 0.6 s");
+}
+
+/* --- rounds that make no sense -------------------------------------------------------------------------- */
+
+/* Queue what a store would send: the welcome, and then one object after the other. */
+static void put_object(struct buf *out, const char *json)
+{
+    if (out->len == 0)
+        buf_append(out, "\0\0\0\0\0\0\0\0", 9);
+    put_blob(out, slice_str(json));
+}
+
+#define JOINED "{\"ok\":true,\"instance\":\"i\",\"state\":\"waiting\"}"
+#define ROUND_1                                                                                            \
+    "{\"push\":\"round\",\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_" \
+    "size\":2}"
+#define ROUND_2                                                                                            \
+    "{\"push\":\"round\",\"round\":2,\"attempt\":1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_" \
+    "size\":2}"
+#define OTHERS_PLACE                                                                                       \
+    "{\"push\":\"round\",\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":2,\"first_rank\":2,\"world_" \
+    "size\":4}"
+#define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
+#define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
+
+/* Nobody may be started in a place of others or beside workers that run, nor stopped for another round's sake. */
+Test(store_link, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
+{
+    static const struct {
+        const char *say[3];
+        int rounds;
+        bool loses;
+    } cases[] = {
+        { { JOINED, ROUND_1, ROUND_1 }, 1, true },    { { JOINED, ROUND_1, ROUND_2 }, 1, true },
+        { { JOINED, OTHERS_PLACE, NULL }, 0, true },  { { JOINED, ROUND_1, STOP_2 }, 1, false },
+        { { JOINED, ROUND_1, VERDICT_0 }, 1, false },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct buf bytes = { 0 };
+        for (int k = 0; k < 3 && cases[i].say[k] != NULL; k++)
+            put_object(&bytes, cases[i].say[k]);
+        answer = (const char *)bytes.data;
+        answer_len = bytes.len;
+        ready = lost = told = judged = 0;
+        open_link(listen_anywhere());
+        work_ms(100);
+        uv_close((uv_handle_t *)&listener, NULL);
+        uv_close((uv_handle_t *)&peer, NULL);
+        store_link_close(link_);
+        link_ = NULL;
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_expect_eq(ready, cases[i].rounds, "case %zu", i);
+        cr_expect_eq(lost, cases[i].loses, "case %zu: %s", i, why_lost);
+        cr_expect_eq(told + judged, 0, "case %zu", i);
+        buf_free(&bytes);
+    }
 }
 
 /* --- a store that does not take our messages --------------------------------------------------------------------- */

@@ -222,6 +222,23 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
     expect_in(verdict, "\"stderr\":[\"oh\",\"no\"]");
 }
 
+/* All nodes exit with the first failure's code, and exit() cuts it to a byte. */
+Test(control_rdzv, a_code_that_no_process_ends_with_is_refused)
+{
+    static const char *const wrong[] = {
+        "{\"op\":\"failed\",\"round\":1,\"rank\":3,\"exit_code\":256}",
+        "{\"op\":\"failed\",\"round\":1,\"rank\":3,\"exit_code\":-1}",
+        "{\"op\":\"failed\",\"round\":1,\"rank\":3,\"signal\":128}",
+        "{\"op\":\"stopped\",\"round\":1,\"max_code\":256}",
+        "{\"op\":\"stopped\",\"round\":1,\"rank0_code\":256}",
+        "{\"op\":\"leave\",\"signal\":128}",
+    };
+    two_nodes();
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        expect_answer(N1, wrong[i], "must be a whole number from 0 to");
+    expect_answer(OPERATOR, "{\"op\":\"status\"}", "\"state\":\"running\"");
+}
+
 Test(control_rdzv, after_a_restart_the_keys_are_gone_and_the_round_is_another)
 {
     join(N0, 0, 1, "");

@@ -14,7 +14,7 @@ static struct cause cause;
 static bool round_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    const bool ok = hear_round(json, &round_);
+    const bool ok = hear_round(json, 2, &round_);
     cJSON_Delete(json);
     return ok;
 }
@@ -60,16 +60,29 @@ Test(link_hear, a_round)
 
 Test(link_hear, a_round_that_makes_no_sense_is_none)
 {
-    static const char *const wrong[] = {
-        "{}",
-        "[]",
-        "{\"round\":0,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
-        "{\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
-        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":1}",
-        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1e300}",
-        "{\"round\":\"1\",\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
-        "{\"round\":1,\"attempt\":-1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":1}",
-    };
+    static const char
+        *const
+            wrong
+                [] = {
+                    "{}",
+                    "[]",
+                    "{\"round\":0,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+                    "1}",
+                    "{\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+                    "1}",
+                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":"
+                    "1}",
+                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+                    "1}", /* we are 2 */
+                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":2,\"first_rank\":2,\"world_size\":"
+                    "3}",
+                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+                    "1e300}",
+                    "{\"round\":\"1\",\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
+                    "size\":1}",
+                    "{\"round\":1,\"attempt\":-1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
+                    "size\":1}",
+                };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
@@ -163,6 +176,17 @@ Test(link_hear, a_verdict_to_end_says_why_and_with_what)
         cr_expect_eq(verdict.what.exit_max, 9);
         cr_expect_eq(verdict.what.exit_rank0, 0);
     }
+}
+
+/* exit() would cut 256 to 0. */
+Test(link_hear, a_code_that_no_process_ends_with_is_no_success)
+{
+    cr_assert(verdict_of("{\"next\":\"finish\",\"exit\":{\"first\":256,\"max\":512,\"rank0\":-1}}"));
+    cr_expect_eq(verdict.what.exit_first, 125);
+    cr_expect_eq(verdict.what.exit_max, 125);
+    cr_expect_eq(verdict.what.exit_rank0, 125);
+    stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":1024}}");
+    cr_expect_eq(cause_code(&cause), 125);
 }
 
 Test(link_hear, neither_again_nor_the_end_is_no_verdict)

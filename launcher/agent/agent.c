@@ -147,10 +147,10 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* The end of the job while something still lives here: it gave this node up. */
+/* The end of the job while something still lives here: it gave this node up. The first word about that counts. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
-    if (e->verdict.restart)
+    if (e->verdict.restart || a->judged)
         return a->state;
     a->verdict = e->verdict;
     a->judged = a->told = true;

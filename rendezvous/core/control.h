@@ -1,5 +1,5 @@
-/* control.h -- the JSON calls of agents and operators. One row each, in control.c; the questions that
- * only look are answered in control_report.c. */
+/* control.h -- the JSON calls of agents and operators. One row each, in control.c; what they do is in the files
+ * below it, and the questions that only look are answered in control_report.c. */
 #ifndef RENDEZVOUS_CONTROL_H
 #define RENDEZVOUS_CONTROL_H
 
@@ -12,6 +12,14 @@ bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
 /* A call fills `answer`, or returns false and hub->err says why not. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+
+/* control_job.c: the job that a call is about; NULL, with hub->err, when that is not clear. */
+struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
+/* What is declared about a job, its workers and barriers. */
+bool control_declare(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_worker_started(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_barrier_cancel(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
 /* control_rdzv.c, vouch.c: a node joins, and what it says from then on. */
 bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
@@ -28,20 +36,7 @@ bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *req
 /* Ranks of the agent's node have come to a barrier; the answer is a push, see control_arrive.c. */
 bool control_arrive(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
-struct rdzv_round;
-struct rdzv_cause;
-/* control_push.c: the list of a round's nodes as JSON text that is yours (free); NULL when memory is short. */
-char *control_round_nodes(const struct rdzv_round *world);
-/* "cause": what is known of it, or null. */
-void control_add_cause(cJSON *o, const struct rdzv_cause *cause);
-
-/* The job that a call is about; NULL, with hub->err, when that is not clear. */
-struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
-
-struct snapshot;
-struct diagnosis;
-/* control_why.c: "text", the screen, and "findings". False when memory is short. */
-bool control_add_screen(cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+/* control_why.c: what is wrong; what a node has found on itself. */
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 

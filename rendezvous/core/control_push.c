@@ -2,10 +2,10 @@
  *
  * A round is told to thousands of nodes at once, and its list of nodes is the same for all: it is printed once, when
  * the round begins, and put into each node's message as it is. */
-#include "core/control.h"
+#include "core/control_push.h"
 
-#include "core/job_rdzv.h"
 #include "core/json.h"
+#include "core/session.h"
 
 #include <stdlib.h>
 
@@ -92,7 +92,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-void control_add_cause(cJSON *o, const struct rdzv_cause *cause)
+static void add_cause(cJSON *o, const struct rdzv_cause *cause)
 {
     if (cause == NULL) {
         cJSON_AddNullToObject(o, "cause");
@@ -142,7 +142,7 @@ static void fill_stop(const struct job *job, const struct rdzv_tell *tell, cJSON
     (void)job;
     add_number(o, "round", tell->round);
     cJSON_AddStringToObject(o, "why", rdzv_why_word(tell->why));
-    control_add_cause(o, tell->cause);
+    add_cause(o, tell->cause);
 }
 
 static void fill_verdict(const struct job *job, const struct rdzv_tell *tell, cJSON *o)

@@ -6,6 +6,7 @@
 #include "core/control.h"
 
 #include "base/endpoint.h"
+#include "core/job_nodes.h"
 #include "core/job_rdzv.h"
 #include "core/json.h"
 

@@ -7,16 +7,6 @@
 
 #include <stdlib.h>
 
-bool control_add_screen(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
-{
-    struct buf text = { 0 };
-    bool ok = screen_put(s, d, &text) && buf_append(&text, "", 1);
-    if (ok)
-        cJSON_AddStringToObject(o, "text", (const char *)text.data);
-    buf_free(&text);
-    return ok && screen_add_findings(o, d);
-}
-
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct job_look look;
@@ -25,7 +15,7 @@ bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON
     bool ok = job != NULL && d != NULL && job_look(job, &look);
     if (ok) {
         diagnose_job(&look.snapshot, d);
-        ok = control_add_screen(answer, &look.snapshot, d);
+        ok = screen_add(answer, &look.snapshot, d);
         job_look_free(&look);
     }
     free(d);

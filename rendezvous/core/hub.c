@@ -4,6 +4,7 @@
  * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
 #include "core/arrivals.h"
+#include "core/job_nodes.h"
 #include "core/job_rdzv.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* job.c -- see job.h.
+/* job.c -- see job.h: jobs are made, found by name, freed, and know when they want to be looked at.
  *
  * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
  * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
-#include "core/job_rdzv.h"
+#include "core/rdzv.h"
+#include "core/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ struct job *job_new(struct hub *hub)
     job->members.quota = &hub->quota;
     job->left_ms = hub->now_ms;
     list_init(&job->sessions);
-    struct barrier_env env = ours_barrier_env(job);
+    struct barrier_env env = job_barrier_env(job);
     job->store = store_new(&hub->quota, wake, hub);
     bool ok = barriers_init(&job->barriers, &hub->quota, &env) && job->store != NULL;
     put(job);
@@ -125,7 +126,7 @@ static bool is_blank(const struct job *job)
     return job->name[0] == '\0' && store_count(job->store) == 0;
 }
 
-static uint64_t forget_at(const struct job *job)
+uint64_t job_forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
     bool is_over = job->rdzv != NULL && rdzv_is_over(job->rdzv);
@@ -139,7 +140,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t job_deadline(const struct job *job)
 {
-    uint64_t others = earlier(forget_at(job), barriers_deadline(&job->barriers));
+    uint64_t others = earlier(job_forget_at(job), barriers_deadline(&job->barriers));
     return job->rdzv != NULL ? earlier(earlier(others, job_watch_deadline(job)), rdzv_deadline(job->rdzv))
                              : others;
 }
@@ -149,45 +150,4 @@ void job_touch(struct job *job)
     uint64_t at = job_deadline(job);
     if (at < job->hub->jobs_deadline_ms)
         job->hub->jobs_deadline_ms = at;
-}
-
-/* The last one only loses what it holds: there is always a job. */
-static void forget(struct job *job)
-{
-    struct hub *hub = job->hub;
-    hub_log(hub, "job '%s' is forgotten: nobody has been connected for %d s", job->name,
-            (int)((hub->now_ms - job->left_ms) / 1000));
-    if (hub->jobs.count > 1) {
-        job_free(job);
-        return;
-    }
-    attempt_end(job);
-    rdzv_free(job->rdzv);
-    job->rdzv = NULL;
-    notices_free(&job->notices);
-    job_rename(job, "");
-}
-
-static void tick(struct job *job)
-{
-    barriers_tick(&job->barriers, job->hub->now_ms);
-    job_watch_tick(job);
-    if (job->rdzv != NULL && rdzv_deadline(job->rdzv) <= job->hub->now_ms)
-        rdzv_tick(job->rdzv, job->hub->now_ms);
-    if (forget_at(job) <= job->hub->now_ms)
-        forget(job);
-}
-
-/* All of them: that is rare, since requests touch only the job they are for. The successor is fetched before a job
- * may be freed, and the next deadline is looked for when nothing changes any more. */
-void jobs_tick(struct hub *hub)
-{
-    struct table_node *node = table_next(&hub->jobs, NULL);
-    for (struct table_node *next; node != NULL; node = next) {
-        next = table_next(&hub->jobs, node);
-        tick(TABLE_ENTRY(node, struct job, node));
-    }
-    hub->jobs_deadline_ms = UINT64_MAX;
-    EACH_NODE(at, &hub->jobs)
-    job_touch(TABLE_ENTRY(at, struct job, node));
 }

@@ -58,9 +58,11 @@ void job_rename(struct job *job, const char *name);
 /* Is it this attempt, with this world, that runs? */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
+/* When it is forgotten if nothing happens, UINT64_MAX = never. */
+uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
 void job_touch(struct job *job);
-/* When jobs_tick has something to do, for all jobs; it may be too early, never too late. */
+/* jobs.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
 void jobs_tick(struct hub *hub);
 
 #endif

@@ -3,9 +3,10 @@
 
 #include "base/grow_keys.h"
 #include "base/progress_key.h"
-#include "core/control.h"
+#include "core/control_push.h"
 #include "core/decimal.h"
 #include "core/job_events.h"
+#include "core/job_nodes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,14 +67,6 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-static void no_node_any_more(struct session *s)
-{
-    job_events_leave(s->job, s);
-    s->is_node = false;
-    s->job->hub->n_nodes--;
-    list_remove(&s->in_agents);
-}
-
 /* Not a node any more, so that its end is not told to the rendezvous, which wants it. The one being fed is closed by
  * hub_feed. */
 static void drop(void *user, uint64_t node, const char *why)
@@ -82,7 +75,7 @@ static void drop(void *user, uint64_t node, const char *why)
     struct session *s = session_find(hub, node);
     if (s == NULL)
         return;
-    no_node_any_more(s);
+    job_node_ends(s);
     if (s == hub->feeding)
         ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
     else
@@ -127,36 +120,7 @@ struct rdzv *job_rdzv(struct job *job)
     return job->rdzv;
 }
 
-/* --- nodes ------------------------------------------------------------------------------------------------ */
-
-void job_node_joined(struct session *s)
-{
-    s->job->hub->n_nodes += !s->is_node;
-    s->is_node = true;
-    list_remove(&s->in_agents);
-    list_insert(&s->job->hub->agents, &s->in_agents);
-}
-
-void job_node_heard(struct session *s)
-{
-    if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id, s->job->hub->now_ms);
-}
-
-void job_node_gone(struct session *s, const char *how)
-{
-    if (!s->is_node)
-        return;
-    no_node_any_more(s);
-    rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
-    job_watch_hurry(s->job);
-}
-
-void job_pardon(struct job *job)
-{
-    for (uint64_t node = 0; job->rdzv != NULL && (node = rdzv_next_node(job->rdzv, node)) != 0;)
-        rdzv_heard(job->rdzv, node, job->hub->now_ms);
-}
+/* --- growth --------------------------------------------------------------------------------------------- */
 
 /* Looked at with the heartbeats, from the first rank on that had not agreed last time: a request for a key costs
  * nothing, and a world of thousands is walked once. */

@@ -13,20 +13,7 @@
  * memory is short. */
 struct rdzv *job_rdzv(struct job *job);
 
-/* This session is a node from now on. */
-void job_node_joined(struct session *s);
-/* Bytes have come from it. */
-void job_node_heard(struct session *s);
-/* It is none any more: its connection is gone, `how` says what happened to it. */
-void job_node_gone(struct session *s, const char *how);
-
 /* Have all ranks agreed to a bigger world? Then the next round begins. */
 void job_look_at_grow_keys(struct job *job);
-
-/* Everybody gets another full time to be heard of: it was we who stood still. */
-void job_pardon(struct job *job);
-
-/* control_push.c: env.tell. */
-void control_push(void *job, uint64_t node, const struct rdzv_tell *tell);
 
 #endif

@@ -1,115 +1,10 @@
 /* job_watch.c -- see job_watch.h. */
 #include "core/job_watch.h"
 
-#include "core/control.h"
-#include "core/job_look.h"
 #include "core/rdzv.h"
-#include "core/screen.h"
-
-#include <stdlib.h>
+#include "core/session.h"
 
 enum { FIRST_LOOK_MS = 8000, LOOK_MS = 5000, HURRY_MS = 200 };
-
-/* --- what is worth a word ------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t digest, const char *text)
-{
-    for (; *text != '\0'; text++)
-        digest = (digest ^ (unsigned char)*text) * 0x100000001b3ull;
-    return digest;
-}
-
-/* Who comes and who is still missing is told by the counts of `waiting`; a new name in these two is no news. */
-static bool names_count(enum finding_code code)
-{
-    return code != FINDING_NODE_NEVER_CAME && code != FINDING_TOO_FEW_NODES;
-}
-
-/* 0 when nothing is wrong. Notes go along with what is, and are no reason to speak. */
-static uint64_t digest_of(const struct diagnosis *d)
-{
-    uint64_t digest = 0;
-    for (uint32_t i = 0; i < d->n; i++) {
-        const struct finding *f = &d->list[i];
-        if (!finding_is_trouble(f->code))
-            continue;
-        digest = mix(digest + 1, finding_code_name(f->code));
-        if (names_count(f->code))
-            digest = mix(digest, f->subject);
-    }
-    return digest;
-}
-
-/* --- telling -------------------------------------------------------------------------------------------- */
-
-static void push_to_nodes(struct job *job, const cJSON *o)
-{
-    LIST_EACH(node, &job->sessions)
-    {
-        struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->is_node)
-            hub_push(job->hub, s, o);
-    }
-}
-
-static void tell(struct job *job, const struct snapshot *s, const struct diagnosis *d)
-{
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "findings");
-    cJSON_AddBoolToObject(o, "final", s->is_final);
-    if (control_add_screen(o, s, d))
-        push_to_nodes(job, o);
-    for (uint32_t i = 0; i < d->n; i++)
-        job_events_finding(job, &d->list[i]);
-    cJSON_Delete(o);
-}
-
-static void tell_line(struct job *job, const struct diagnosis *d)
-{
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "findings");
-    cJSON_AddFalseToObject(o, "final");
-    cJSON_AddStringToObject(o, "text", d->list[0].sentence);
-    if (screen_add_findings(o, d))
-        push_to_nodes(job, o);
-    cJSON_Delete(o);
-}
-
-/* Memory that is short leaves the user with the verdict alone. */
-static void look(struct job *job, bool is_final)
-{
-    struct job_look l;
-    struct diagnosis *d = malloc(sizeof(*d));
-    if (d == NULL || !job_look(job, &l)) {
-        free(d);
-        return;
-    }
-    l.snapshot.is_final = is_final;
-    diagnose_job(&l.snapshot, d);
-    const uint64_t digest = digest_of(d);
-    if (is_final || (digest != 0 && digest != job->watch.told))
-        tell(job, &l.snapshot, d);
-    job->watch.told = digest;
-    job_look_free(&l);
-    free(d);
-}
-
-/* It is legal, and seldom meant: one line, no screen. */
-static void compare_nodes(struct job *job)
-{
-    struct job_look l;
-    struct diagnosis *d = malloc(sizeof(*d));
-    job->watch.compares = false;
-    if (d != NULL && job_look(job, &l)) {
-        diagnose_job(&l.snapshot, d);
-        if (diagnosis_keep(d, FINDING_NPROC_UNEVEN))
-            tell_line(job, d);
-        job_look_free(&l);
-    }
-    free(d);
-}
-
-/* --- when ----------------------------------------------------------------------------------------------- */
 
 static bool is_gathering(const struct rdzv_facts *facts)
 {
@@ -136,26 +31,26 @@ static void begin_to_wait(struct job_watch *w, const struct rdzv_facts *facts)
         *w = (struct job_watch){ .waits = true, .look_ms = facts->since_ms + FIRST_LOOK_MS };
 }
 
-void job_watch_tick(struct job *job)
+struct job_watch_due job_watch_due(struct job *job)
 {
     struct rdzv_facts facts;
     struct job_watch *w = &job->watch;
     const uint64_t now_ms = job->hub->now_ms;
+    struct job_watch_due due = { .compares = w->compares };
     if (job->rdzv == NULL)
-        return;
-    if (w->compares)
-        compare_nodes(job);
+        return (struct job_watch_due){ 0 };
+    w->compares = false;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts)) {
         w->waits = false;
-        return;
+        return due;
     }
     begin_to_wait(w, &facts);
-    const bool is_final = facts.deadline_ms <= now_ms;
-    if (!is_final && now_ms < w->look_ms)
-        return;
-    w->look_ms = now_ms + LOOK_MS;
-    look(job, is_final);
+    due.is_final = facts.deadline_ms <= now_ms;
+    due.looks = due.is_final || now_ms >= w->look_ms;
+    if (due.looks)
+        w->look_ms = now_ms + LOOK_MS;
+    return due;
 }
 
 void job_watch_round(struct job *job)

@@ -1,4 +1,4 @@
-/* job_watch.h -- tells all nodes of a job why it does not come together, long before its time is up.
+/* job_watch.h -- when all nodes of a job are told why it does not come together, long before its time is up.
  *
  *     after 8 s of waiting     what is missing, and what is known of it
  *     at once                  a node was refused, or said something about itself
@@ -6,7 +6,7 @@
  *     when the time is up      everything, before the verdict
  *     when a round begins      a line, if its nodes bring different numbers of workers
  *
- * All nodes get the same text. The jobs that come together at once hear nothing. */
+ * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
 #define RENDEZVOUS_JOB_WATCH_H
 
@@ -23,10 +23,14 @@ struct job_watch {
     uint64_t told;    /* a digest of what was found when it was told last; 0 = nothing yet */
 };
 
-/* When job_watch_tick has something to do, UINT64_MAX = never. */
+/* When something is due, UINT64_MAX = never. */
 uint64_t job_watch_deadline(const struct job *job);
-/* Before the rendezvous' own tick: it may end the job. */
-void job_watch_tick(struct job *job);
+/* What is due now; it is not due again, then. */
+struct job_watch_due {
+    bool compares;        /* the nodes of the round that has begun */
+    bool looks, is_final; /* at what is missing; for the last time */
+};
+struct job_watch_due job_watch_due(struct job *job);
 /* A round of nodes that are not all alike begins. */
 void job_watch_round(struct job *job);
 /* Something has happened that the others should hear of soon. */

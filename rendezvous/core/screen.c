@@ -198,3 +198,13 @@ bool screen_add_findings(cJSON *o, const struct diagnosis *d)
     }
     return ok;
 }
+
+bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
+{
+    struct buf text = { 0 };
+    bool ok = screen_put(s, d, &text) && buf_append(&text, "", 1);
+    if (ok)
+        cJSON_AddStringToObject(o, "text", (const char *)text.data);
+    buf_free(&text);
+    return ok && screen_add_findings(o, d);
+}

@@ -18,5 +18,7 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
 /* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
  * memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
+/* The same, with the screen as "text". */
+bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 
 #endif

@@ -2,15 +2,27 @@
  * hub.h only. From the top down, and each file uses only those below it:
  *
  *     hub.c               connections come and go; bytes come in; time
+ *     jobs.c              time passes for the jobs
  *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
  *     requests.c, ours.c  the handlers: PyTorch's requests, our own
- *     control*.c          the JSON calls of agents and operators
- *     attempt.c           attempts begin and end
- *     facts.c             what is known of a rank
+ *     control.c           the JSON calls of agents and operators: which there are
+ *     control_*.c         ... and what each does
  *     vouch.c             whose process a plain connection is
+ *     job_rdzv.c          a job's rendezvous: what it decides is done
+ *     control_push.c      ... and told to its nodes
+ *     attempt.c           attempts begin and end
+ *     session_job.c       a session enters a job, leaves it, is freed
+ *     job_nodes.c         sessions of agents as nodes
+ *     job_tell.c          why a job does not come together
+ *     job_look.c          ... as far as the store can see
+ *     control_rejects.c   who did not find what it came for
+ *     job.c               jobs are made, found, freed
+ *     job_watch.c         when a job that waits is looked at
+ *     job_barriers.c      what a job's barriers ask of it
+ *     facts.c             what is known of a rank
  *     arrivals.c          barriers that an agent waits in for ranks of its node
- *     job.c               jobs are made, found, forgotten
- *     session.c           a session is made, enters a job, waits, speaks for a rank, is freed
+ *     job_events.c        what happens in a job, for an event log
+ *     session.c           a session is made, found, waits, speaks for a rank
  *     hub_out.c           what goes out
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
@@ -116,11 +128,13 @@ bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
 extern const request_handler request_handlers[OPS];
 
-/* ours.c: the handlers of our own requests, and the callbacks of the barriers. */
+/* ours.c: the handlers of our own requests. */
 bool on_identify(struct hub *hub, struct session *s, const struct request *req);
 bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
 bool on_control(struct hub *hub, struct session *s, const struct request *req);
-struct barrier_env ours_barrier_env(struct job *job);
+
+/* job_barriers.c: what the barriers of a job ask of it. */
+struct barrier_env job_barrier_env(struct job *job);
 
 /* attempt.c: an attempt of the job begins under `name`, declared by an agent or by its first worker; the sessions of
  * the attempt before are let go. False when memory is short: then nothing has changed. */
@@ -146,16 +160,6 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* NULL: a connection that is not known, or not any more. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* It belongs to this job from now on; whatever it had in another one ends. */
-void session_enter(struct session *s, struct job *job);
-/* The connection is gone already, `how` says why; its waits, its place in barriers and in a rendezvous end. */
-void session_free(struct hub *hub, struct session *s, const char *how);
-/* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
-void session_drop(struct hub *hub, struct session *s, const char *why);
-/* The same for one that did not find what it came for: it is remembered, and told once a minute for each source. */
-void session_reject(struct hub *hub, struct session *s, const char *why);
-/* Only remembered. True when a line in the log is due. */
-bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
 /* Leave whatever it waits in, silently. */
@@ -168,6 +172,17 @@ static inline bool session_is_operator(const struct session *s)
 {
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
+
+/* session_job.c: it belongs to this job from now on; whatever it had in another one ends. */
+void session_enter(struct session *s, struct job *job);
+/* The connection is gone already, `how` says why; its waits, its place in barriers and in a rendezvous end. */
+void session_free(struct hub *hub, struct session *s, const char *how);
+/* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
+void session_drop(struct hub *hub, struct session *s, const char *why);
+/* The same for one that did not find what it came for: it is remembered, and told once a minute for each source. */
+void session_reject(struct hub *hub, struct session *s, const char *why);
+/* Only remembered. True when a line in the log is due. */
+bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
 /* control_rejects.c: the rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub);

@@ -14,10 +14,16 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
+/* On a crowded machine a process that always wants to run may get no more. */
+static bool has_share(int percent)
+{
+    return percent >= BEAT_CPU_SHARE;
+}
+
 static bool is_news(const struct beat_known *k, const struct beat_look *look, int percent)
 {
     return k->state != look->state || strcmp(k->where, look->where) != 0 ||
-           abs(k->cpu_percent - percent) >= BEAT_CPU_STEP;
+           abs(k->cpu_percent - percent) >= BEAT_CPU_STEP || has_share(k->cpu_percent) != has_share(percent);
 }
 
 static void add_row(struct cJSON *workers, int local_rank, const struct beat_known *k)

@@ -10,7 +10,7 @@
 
 struct cJSON;
 
-enum { BEAT_WHERE_MAX = 48, BEAT_CPU_STEP = 20 };
+enum { BEAT_WHERE_MAX = 48, BEAT_CPU_STEP = 20, BEAT_CPU_SHARE = 5 };
 
 /* A look at a process. */
 struct beat_look {

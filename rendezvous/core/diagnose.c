@@ -11,7 +11,7 @@ enum {
     NAME_SHOWN = 120,    /* bytes of a key or barrier name in a sentence */
     STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
     BUSY_PERCENT = 50,   /* of one CPU */
-    SHARE_PERCENT = 10,  /* what it may be left with on a crowded machine, when it would run right now */
+    SHARE_PERCENT = 5,   /* what it may be left with on a crowded machine, when it would run right now */
     RANK_WORD_MAX = 256, /* of one word of a sentence */
 };
 

@@ -68,8 +68,8 @@ void scene_start(struct play *play, int i, const char *more_options)
         add(&w, "--nnodes=%d --node_rank=%d --master_addr=10.9.0.1", host_count(s), i);
     add(&w, "--nproc_per_node=2 --grace=2 %s %s %s", or_none(s->options), or_none(s->node[i].options),
         or_none(more_options));
-    add_program(&w, s->program != NULL ? s->program : "worker say:up forever");
-    add(&w, "%s", or_none(s->node[i].arguments));
+    const char *program = s->node[i].program != NULL ? s->node[i].program : s->program;
+    add_program(&w, program != NULL ? program : "worker say:up forever");
     w.argv[w.n] = NULL;
     play->node[i] = host_start(&play->net->host[i], w.argv,
                                &(struct run_options){ .env = env, .cwd = "/tmp", .timeout_ms = LIFE_MS });

@@ -39,9 +39,9 @@ struct play {
 };
 
 struct scene_node {
-    const char *options;   /* of this node's ddprun alone */
-    const char *arguments; /* more of them for its program */
-    const char *ddprun;    /* in place of ours */
+    const char *options; /* of this node's ddprun alone */
+    const char *program; /* in place of the others' */
+    const char *ddprun;  /* in place of ours */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */

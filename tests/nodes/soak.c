@@ -100,7 +100,7 @@ static void do_drop_out(struct run *r)
 
 static void do_lose_packets(struct run *r)
 {
-    host_rules(victim(r), "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");
+    host_rules(victim(r), "add rule inet f in iifname eth0 numgen random mod 100 < 3 drop");
 }
 
 static void do_freeze_shortly(struct run *r)

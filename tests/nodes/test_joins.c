@@ -69,9 +69,9 @@ SCENE(joins, a_node_that_comes_too_late, .options = "--timeout=9", .fault = come
 
 /* --- refused --------------------------------------------------------------------------------------------- */
 
-SCENE(joins, different_programs, .says = "COMMAND_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
+SCENE(joins, different_programs, .says = "PROGRAM_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 },
-                { .exit = 125, .late_ms = 500, .ends = "node1|node0", .arguments = "say:other" } })
+                { .exit = 125, .late_ms = 500, .ends = "node1|node0", .program = "member say:up" } })
 
 SCENE(joins, different_numbers_of_nodes, .elastic = true, .options = "--master_addr=10.9.0.1",
       .says = "NNODES_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
@@ -140,3 +140,34 @@ static void launch_late_again(struct play *play)
 SCENE(joins, launched_twice_into_a_running_job, .until = "up", .fault = launch_late_again,
       .within_ms = CONNECTIONS, .after = after_stop_all, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" } })
+
+/* The launcher of yesterday's job still tries when today's begins; it is in nobody's way. */
+static void start_todays(struct play *play)
+{
+    cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));
+    play->other = play->node[1];
+    scene_start(play, 0, "--rdzv_id=today");
+    cr_expect(run_until_error(play->other, "JOB_DIFFERS", 20000), "the stale launcher is not refused");
+    scene_start(play, 1, "--rdzv_id=today");
+}
+
+SCENE(joins, a_stale_launcher_of_another_job, .options = "--rdzv_id=yesterday", .program = "worker say:up",
+      .fault = start_todays, .within_ms = CONNECTIONS,
+      .node = { { .by_hand = true, .prints = "up" }, { .prints = "up" } })
+
+/* F29. */
+#define UNEQUAL(more)                                                           \
+    .elastic = true, .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=e " \
+                                "--rdzv_endpoint=10.9.0.1 " more
+
+SCENE(joins, an_elastic_job_with_different_numbers_of_workers, UNEQUAL(""), .says = "NPROC_DIFFERS",
+      .within_ms = CONNECTIONS, .after = after_stop_all,
+      .node = { { .exit = 143 },
+                { .options = "--nproc_per_node=3",
+                  .late_ms = 700,
+                  .exit = 125,
+                  .ends = "node1|3|node0|2|--uneven" } })
+
+SCENE(joins, an_uneven_elastic_job, UNEQUAL("--uneven"), .program = "worker env",
+      .node = { { .prints = "WORLD_SIZE=5" },
+                { .options = "--nproc_per_node=3", .late_ms = 300, .prints = "WORLD_SIZE=5" } })

@@ -25,7 +25,9 @@ static void add_ms(cJSON *o, const char *name, uint64_t ms)
         add_number(o, name, ms);
 }
 
-/* A list that cannot be whole need not be long: every one of thousands gets it, and shows a few to its user. */
+/* A list that cannot be whole need not be long: every one of thousands gets it, so all of it grows with the square of
+ * their number, and each shows a few to its user; its own numbers stand beside the list. Yours (cJSON_free); NULL when
+ * memory is short. */
 char *control_round_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -76,7 +78,8 @@ static void add_lines(cJSON *o, const struct rdzv_cause *cause)
         cJSON_AddBoolToObject(o, "from_stdout", true);
 }
 
-/* What the nodes that are told to stop read is a finding as well; a job that grows has none. */
+/* What the nodes that are told to stop read is a finding as well; a job that grows has none. "silent for"
+ * is how rdzv_calls.c words a node that missed its beats; of one whose connection closed it says so. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -115,6 +118,8 @@ static void add_cause(cJSON *o, const struct rdzv_cause *cause)
 
 /* --- the kinds --------------------------------------------------------------------------------------- */
 
+/* Lists are short and the counts whole, see RDZV_SHORT_LIST_MAX: this goes to every node, again and again
+ * while they wait. */
 static void fill_waiting(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
 {
     (void)job;
@@ -145,6 +150,7 @@ static void fill_stop(const struct job *job, const struct rdzv_tell *tell, cJSON
     add_cause(o, tell->cause);
 }
 
+/* All three exit codes, since --exit_code is a choice of each node's user and not of the job. */
 static void fill_verdict(const struct job *job, const struct rdzv_tell *tell, cJSON *o)
 {
     fill_stop(job, tell, o);
@@ -171,7 +177,8 @@ static const struct {
     [RDZV_TELL_VERDICT] = { "verdict", fill_verdict },
 };
 
-/* Numbers, and a list that is text already: no tree is built for it, since thousands get one at the same moment. */
+/* Numbers, and a list that is text already: no tree is built for it, since thousands get one at the same
+ * moment. Nothing in it needs to be escaped: the format has numbers only. */
 static void push_round(struct job *job, struct session *s, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -195,6 +202,7 @@ static void push_object(struct job *job, struct session *s, const struct rdzv_te
     cJSON_Delete(o);
 }
 
+/* A node whose connection is gone is one that the rendezvous will hear of in a moment. */
 void control_push(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     struct job *job = user;

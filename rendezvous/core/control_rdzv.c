@@ -2,7 +2,10 @@
  *
  * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off
  * for a while speaks of a round that is over, and must hear that before it disturbs the next one. Texts and numbers
- * are compared with their limits here; what they mean together is the rendezvous' business. */
+ * are compared with their limits here; what they mean together is the rendezvous' business.
+ *
+ * A refusal is an answer like any other: "ok" false, the code of the row that refused, and its advice. The
+ * connection stays, since closing it would look like a store that is gone. */
 #include "core/control.h"
 
 #include "base/endpoint.h"
@@ -14,7 +17,9 @@
 
 /* --- join ------------------------------------------------------------------------------------------------- */
 
-/* Fields that are copied as they are. What is missing stays 0 or "". */
+/* Fields that are copied as they are. What is missing stays 0 or "". A field is a row: its name, its place
+ * in struct rdzv_join, and its limits, which are compared before the value is made smaller. Only those
+ * without which no rank can be given are needed; a field that is new may be left out. */
 enum field_kind { TEXT, WHOLE, FLAG };
 
 struct join_field {
@@ -28,6 +33,8 @@ struct join_field {
 /* Milliseconds: a year is as good as for ever, and sums of a few cannot overflow. */
 #define MS_MAX (366ll * 24 * 3600 * 1000)
 
+/* A number in JSON is a double here and whole up to 2^53: `pid_start`, in clock ticks since the boot, ends
+ * well before. */
 #define AT(member) offsetof(struct rdzv_join, member), sizeof(((struct rdzv_join *)0)->member)
 static const struct join_field fields[] = {
     { "job", AT(job), TEXT, true, 0, 0 },
@@ -56,7 +63,8 @@ static const struct join_field fields[] = {
     { "grace_ms", AT(grace_ms), WHOLE, false, 0, MS_MAX },
 };
 
-/* A number of 4 or 8 bytes; -1 is the same in both. */
+/* A number of 4 or 8 bytes; -1 is the same in both. By memcpy, since the members are signed and unsigned,
+ * and through a pointer of another type would be undefined. */
 static void put_whole(void *at, size_t size, int64_t value)
 {
     int32_t small = (int32_t)value;
@@ -96,7 +104,8 @@ static bool read_field(const cJSON *request, const struct join_field *f, struct 
     return true;
 }
 
-/* The index of a word, or the first one's when it is missing. */
+/* The index of a word, or the first one's when it is missing. An unknown word is refused and not passed
+ * over: it would be a rule of the job that one node follows alone. */
 static bool read_word(const cJSON *request, const char *name, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -139,7 +148,9 @@ static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char 
     return false;
 }
 
-/* The job whose rendezvous a node that says `join` means. NULL: refused. */
+/* The job whose rendezvous a node that says `join` means. NULL: refused. Who is a node already stays in its
+ * job, whatever it names: the rendezvous then refuses the name in its own words. A store that nobody has
+ * named yet takes the name of its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     struct job *job = s->is_node ? s->job : job_claim(hub, join->job);
@@ -154,13 +165,15 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* "10.0.0.2" of "10.0.0.2:41234": the address that the store sees is one that others may try. */
+/* "10.0.0.2" of "10.0.0.2:41234": the address that the store sees is one that others may try. `peer` is the
+ * caller's, since the join borrows its text. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
         join->addr = peer->host;
 }
 
+/* The store's clock goes along for those who keep the event log: they put its times beside their own. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
@@ -173,7 +186,9 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
-/* What follows from it is told behind the answer: see on_control. */
+/* What follows from it is told behind the answer: see on_control. Events are asked for before the join,
+ * because the join is itself an event. One that is refused takes none, and tells the others soon: they wait
+ * for it. The job's deadline is then read again, which the hurry has brought forward. */
 bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct rdzv_join join;
@@ -204,7 +219,8 @@ enum { CODE_MAX = 255, SIGNAL_MAX = 64 };
 
 /* --- about a round ---------------------------------------------------------------------------------------- */
 
-/* The round that a node speaks of; NULL when it is none. */
+/* The round that a node speaks of; NULL when it is none. A number that is missing is an error and not "the
+ * one that runs": between two rounds nobody knows which one was meant. */
 static struct rdzv *read_round(struct hub *hub, struct session *s, const cJSON *request, uint32_t *round)
 {
     int64_t value;
@@ -218,7 +234,8 @@ static struct rdzv *read_round(struct hub *hub, struct session *s, const cJSON *
     return s->job->rdzv;
 }
 
-/* True when it was acted on. */
+/* True when it was acted on. What is stale is refused, and the agent goes on: the verdict of that round was
+ * sent before, and is on its way to it. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -255,6 +272,8 @@ static void read_lines(const cJSON *request, struct rdzv_failure *f, const char 
     }
 }
 
+/* Only the rank is needed. Texts stay in the request's tree, which lives until the call is over; the
+ * rendezvous copies. */
 static bool read_failure(const cJSON *request, struct rdzv_failure *f, const char *lines[],
                          struct ddp_err *err)
 {
@@ -281,6 +300,8 @@ static bool read_failure(const cJSON *request, struct rdzv_failure *f, const cha
     return true;
 }
 
+/* `failed` and `cause` carry the same fields: the first at once, so that the others can stop, the second
+ * when the last words of the worker have been read. */
 typedef enum rdzv_answer (*tell_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                          const struct rdzv_failure *failure, uint64_t now_ms);
 
@@ -312,6 +333,8 @@ bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSO
     return r != NULL && answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
+/* Only the node of rank 0 has a rank0_code. INT64_MIN stands for "not sent", for -1 might be what a peer
+ * means by a code. */
 bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     uint32_t round;
@@ -343,6 +366,8 @@ bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJS
     return true;
 }
 
+/* For reports about workers: one that was under way when the next round began would be put down to the
+ * worker that has the same rank now. Without a number it is believed, for agents that know no rounds. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -373,7 +398,8 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
 }
 
-/* That it lives has been noted with its bytes. */
+/* That it lives has been noted with its bytes. A beat also is the moment to see whether all ranks have
+ * agreed to grow, so a job that asks for it waits one beat at most and no SET pays for the question. */
 bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct rdzv_node_facts node;

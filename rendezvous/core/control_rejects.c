@@ -1,4 +1,7 @@
-/* control_rejects.c -- the call `rejects`: connections that came to nothing, and nodes that were not let in. */
+/* control_rejects.c -- the call `rejects`: connections that came to nothing, and nodes that were not let in.
+ *
+ * Every text in it comes from strangers and will be shown on a terminal: first bytes go out as hex, words
+ * escaped. */
 #include "core/control.h"
 
 #include "base/text.h"

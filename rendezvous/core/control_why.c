@@ -1,4 +1,7 @@
-/* control_why.c -- the calls `why` (what is wrong?) and `notice` (a node says what it has found on itself). */
+/* control_why.c -- the calls `why` (what is wrong?) and `notice` (a node says what it has found on itself).
+ *
+ * `why` looks at the job when it is asked, and nothing is kept for it. Anybody may ask: an operator on
+ * another machine, a launcher whose user has pressed a key. */
 #include "core/control.h"
 
 #include "core/job_look.h"
@@ -7,6 +10,7 @@
 
 #include <stdlib.h>
 
+/* The look borrows from the job, so it is let go before anything else is worked off. */
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct job_look look;
@@ -22,7 +26,8 @@ bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON
     return ok;
 }
 
-/* Texts of a peer: cut to what a finding holds, and shown as they are only when they are plain. */
+/* Texts of a peer: cut to what a finding holds, and shown as they are only when they are plain. The others
+ * are told soon: a node that is short of /dev/shm may be the reason they will wait. */
 bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     (void)answer;

@@ -2,7 +2,12 @@
  *
  * Each function below looks for one kind of trouble and says it through add(). They need not be called in any order:
  * add() keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
- * explains something better takes its place: a rank of a lost node is not told when the node is. */
+ * explains something better takes its place: a rank of a lost node is not told when the node is.
+ *
+ * A finding is only made when it has lasted: nodes of one job come seconds apart and ranks reach a barrier
+ * one after the other, so whoever looks early sees "missing" everywhere. A wrong finding costs more than a
+ * late one, since after it nobody believes the right one. `is_final` lifts these limits, for nothing will
+ * be seen later. */
 #include "core/diagnose_words.h"
 
 #include <stdio.h>
@@ -15,6 +20,8 @@ enum {
 
 /* --- the list ------------------------------------------------------------------------------------------- */
 
+/* How often a code is in the list, and where last: there `more` is counted, so that "and 396 more like
+ * this" stands under the last one that is shown. `last` stays as it is when there is none. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -27,7 +34,11 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Behind all that stand above it in the table; when there is no room, the last one has to go. */
+/* Behind all that stand above it in the table; when there is no room, the last one has to go. A full list
+ * still takes a cause: what falls off its end is the least of the consequences. Of one code only the first
+ * DIAGNOSIS_SAME are spelled out, else four hundred nodes that have not come would push the reason off the
+ * screen. Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their
+ * numbers. */
 static struct finding *take_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -47,6 +58,8 @@ static struct finding *take_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
+/* For one who has a single question and takes the whole diagnosis for it: two ways to the same finding
+ * would in time give two answers. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -72,7 +85,9 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* On all nodes it has the code that the refused one was given. */
+/* On all nodes it has the code that the refused one was given. Which ranks nobody has claimed is only known
+ * now, not when it was refused: the others may have come since. A copied --node_rank shows in exactly this
+ * pair, one taken twice and another free. */
 static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -95,6 +110,8 @@ static bool came_in_later(const struct snapshot *s, const struct snapshot_refuse
     return false;
 }
 
+/* The rows outlive what they tell of: the user mends the command and starts it again, while its first try
+ * is still in the table. */
 static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -104,7 +121,8 @@ static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- how they differ ------------------------------------------------------------------------------------ */
 
-/* "world would be 15" while it gathers; then it is so. */
+/* "world would be 15" while it gathers; then it is so. One pair of nodes stands for all: with both hosts
+ * named the user knows where to compare, and a list of 1000 counts would not tell more. */
 static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -123,7 +141,9 @@ static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. */
+/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. The boot id tells
+ * two machines from two containers of one, where the same address is right. One finding is enough, the
+ * mistake is in the network and not in the pair. */
 static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
 {
     enum { ENOUGH = 64 }; /* each with each: who has more nodes has the same mistake among the first */
@@ -142,6 +162,8 @@ static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- who knocked, and whom the store could not serve ---------------------------------------------------- */
 
+/* A node's workers connect from its address, too: what comes from there and does not say who it is belongs
+ * to the job. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -150,12 +172,15 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* The address that a mesh's sidecar puts in place of its client's. */
+/* The address that a mesh's sidecar puts in place of its client's. (Istio's inbound passthrough.) */
 static bool is_sidecar(const char *address)
 {
     return strcmp(address, "127.0.0.6") == 0;
 }
 
+/* The first row that fits is told. The sidecar stands first: behind its address nobody can be told from
+ * anybody, so what it speaks says less than that it is there. PyTorch's protocol is only suspicious from
+ * where no node has joined. */
 static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -176,6 +201,10 @@ static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, cons
             x->bytes);
 }
 
+/* The kernel drops connections beyond the accept queue without a word, and the client asks again after 1 s,
+ * 3 s, 7 s: to the user the store is slow, not full. Advice needs one number: what a whole job needs at
+ * once, or twice what has just proved too little. Room is called short before it is gone (a 64th is left),
+ * since after that the workers tell it themselves. */
 static void look_at_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -195,7 +224,9 @@ static void look_at_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- who is not here ------------------------------------------------------------------------------------ */
 
-/* A node that died before the round, and has not come back. */
+/* A node that died before the round, and has not come back. Without it in the round that runs, one that
+ * never ran is missed by nobody. By its end it is told apart whether its user, its machine or its network
+ * took it away, because these are mended in different places. */
 static void look_at_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -226,6 +257,8 @@ static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
             "endpoint", s->store.endpoint);
 }
 
+/* Elastic jobs have no list of who should come: only a number can be missing, and whom it misses the user
+ * finds by the hosts that are here. */
 static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -236,6 +269,8 @@ static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
         s->store.endpoint);
 }
 
+/* Those that have gone are told at once, they are a fact; those that have not come only when the others
+ * have come. */
 static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -248,6 +283,8 @@ static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         look_at_never_came(d, s);
 }
 
+/* A spare is told while the round runs, for its user sees a node that does nothing. A node that does not
+ * stop is told late: it may take its whole grace time, and that is nothing to worry about. */
 static void look_at_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -281,7 +318,10 @@ static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- who does not come to where others wait ------------------------------------------------------------- */
 
-/* Those that others wait for: they do not wait themselves, or in another place than most. */
+/* Those that others wait for: they do not wait themselves, or in another place than most. Where most ranks
+ * wait is taken for the right place; a vote is all that a store can go by, which sees requests and no
+ * program. The slot is asked for before the words are made: of thousands of late ranks four are told, and
+ * the rest is counted. */
 static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -309,6 +349,8 @@ static void look_at_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
+/* The wait itself, behind its reasons in the table. It stays away while it is short: a checkpoint of a
+ * minute is a wait, too, but nobody asked whether something is wrong. */
 static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -327,6 +369,8 @@ static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
+/* Nodes send sentences that are ready, since what they have seen (limits, drivers) is not in the snapshot.
+ * They take their place in the table's order like our own. */
 static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
@@ -341,6 +385,8 @@ static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
+/* Ranks are only looked at in a round that runs: while it stops they end in any order, and each would be
+ * "missing" for a moment. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

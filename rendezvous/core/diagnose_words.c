@@ -1,4 +1,8 @@
-/* diagnose_words.c -- see diagnose_words.h. */
+/* diagnose_words.c -- see diagnose_words.h.
+ *
+ * Every word is a text of fixed size that the caller has on its stack: a diagnosis is made when things go
+ * wrong, and must not fail because memory is short as well. What does not fit is cut, host names shorter
+ * than the rest, so that pid and rank behind them are always to be read. */
 #include "core/diagnose_words.h"
 
 #include "base/text.h"
@@ -9,7 +13,8 @@ enum { MOMENT_MS = 1000, NAME_SHOWN = 120, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
-/* What has gathered in `text`, which is freed. */
+/* What has gathered in `text`, which is freed. Memory that was short leaves the word shorter, which is
+ * better than no finding. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -48,6 +53,7 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
+/* Names come from workers and may hold any bytes; text_put escapes them, and cuts before the quote is lost. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -57,6 +63,8 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
+/* "node 3 (n3, pid 77)", and less when less is known: "n3 (pid 77)" for one without a rank, "node 3" for
+ * one that was never seen. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -75,6 +83,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
+/* A few are enough to see which hosts of the list are not among them. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -87,7 +96,9 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* "1, 3-7 and more": the numbers 0 .. n-1 for which `is` holds. */
+/* "1, 3-7 and more": the numbers 0 .. n-1 for which `is` holds. Ranges, because nodes are missing in racks:
+ * "64-127" tells of a switch what sixty-four numbers hide. It ends with the eighth range, so a job with
+ * every other node missing costs no more than the line. */
 static void put_ranges(struct buf *out, const struct snapshot *s, uint32_t n,
                        bool (*is)(const struct snapshot *s, uint32_t i))
 {
@@ -112,6 +123,7 @@ static bool never_came(const struct snapshot *s, uint32_t node_rank)
     return node_with_rank(s, (int32_t)node_rank) == NULL && !node_was_here(s, (int32_t)node_rank);
 }
 
+/* Unlike above, a rank whose node was here and has gone counts: it is free for whoever was refused. */
 static bool is_unclaimed(const struct snapshot *s, uint32_t node_rank)
 {
     return node_with_rank(s, (int32_t)node_rank) == NULL;
@@ -137,6 +149,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
+/* A rank is only known of a client that has introduced itself; PyTorch's cannot, and is counted. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -148,7 +161,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* A world may have 16,384 nodes, and each of its ranks is asked for. */
+/* A world may have 16,384 nodes, and each of its ranks is asked for. Hence by halves: job_look.c has sorted
+ * them by their rank. Nodes without a rank (-1) stand in front and are never asked for. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -164,6 +178,7 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
+/* The last 32 that have gone, in a line: a search would save nothing. */
 bool node_was_here(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -180,6 +195,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
+/* Where most of the ranks wait, for longer than a moment: a healthy job is always in some barrier, its
+ * ranks a few milliseconds apart. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;

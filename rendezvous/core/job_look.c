@@ -1,6 +1,10 @@
 /* job_look.c -- see job_look.h.
  *
- * Each part counts first, takes memory for so many, and fills it. An array that stays empty needs none. */
+ * Each part counts first, takes memory for so many, and fills it. An array that stays empty needs none.
+ *
+ * Texts are borrowed from the job, the hub and the rendezvous, so a look is over before the next message is
+ * worked off. Every array has one row more than it needs: calloc(0) may answer NULL, which here means that
+ * memory is short. */
 #include "core/job_look.h"
 
 #include "base/text.h"
@@ -28,6 +32,8 @@ void job_look_free(struct job_look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
+/* diagnose_words.c finds nodes by halves and relies on this order. Comparing and not subtracting: ranks are
+ * signed and a difference may run over. */
 static int by_node_rank(const void *a, const void *b)
 {
     const struct snapshot_node *x = a, *y = b;
@@ -59,6 +65,8 @@ static bool counts(const struct rdzv_node_facts *f)
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
+/* One at a time by id, as rdzv.h offers it, since its nodes are private to it. `n` is compared again: the
+ * count and the list are two answers. */
 static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts, struct job_look *l)
 {
     struct rdzv_node_facts f;
@@ -74,6 +82,7 @@ static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts,
     return l->nodes != NULL;
 }
 
+/* The latest first: of a node that came and went several times its last end is the one to know. */
 static bool look_at_gone(const struct job *job, const struct rdzv_facts *facts, struct job_look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -109,7 +118,10 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* What libddp says when the workers of two hosts cannot reach each other: it has tried, and the store does answer. */
+/* What libddp says when the workers of two hosts cannot reach each other: it has tried, and the store does
+ * answer. It is read from the last lines of the rank that failed first, the only way that these words take:
+ * a worker has told the user and not the store, for the user reads it also where no rendezvous is. The
+ * words here and in worker/cpu must stay the same. */
 static const char *closed_ports(const struct rdzv_cause *cause)
 {
     for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
@@ -135,6 +147,8 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->after_ms };
 }
 
+/* Times become "for how long" here, so that the diagnosis needs no clock, and two looks at the same state
+ * give the same words. */
 static bool look_at_rendezvous(const struct job *job, struct job_look *l)
 {
     struct rdzv_facts facts;
@@ -159,6 +173,8 @@ static bool look_at_rendezvous(const struct job *job, struct job_look *l)
 
 /* --- who was not let in --------------------------------------------------------------------------------- */
 
+/* Where one job is served, a node that asked for another one is shown as well: a mistyped --rdzv_id is just
+ * what keeps it from coming. With many jobs that is somebody else's affair. */
 static bool look_at_refused(const struct job *job, struct job_look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -195,7 +211,8 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* PyTorch's clients are no strangers once workers run. Before that nobody has started any. */
+/* PyTorch's clients are no strangers once workers run. Before that nobody has started any. Then a torchrun
+ * somewhere was given our address. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -209,6 +226,8 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
+/* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet,
+ * and the hub's count of these must not grow because somebody looked. */
 static bool look_at_strangers(const struct job *job, struct job_look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -249,6 +268,7 @@ static bool look_at_notices(const struct job *job, struct job_look *l)
 
 /* --- who waits for what --------------------------------------------------------------------------------- */
 
+/* The ranks of a job wait in one place or two, so the row is found at once, however many ranks there are. */
 static struct snapshot_wait *wait_named(struct job_look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -261,6 +281,8 @@ static struct snapshot_wait *wait_named(struct job_look *l, struct slice name, b
     return &l->waits[s->n_waits++];
 }
 
+/* A session that waits for several keys counts for the first of them: it is one rank that waits. The
+ * longest wait stands for the place, since that is how long the first one has been without an answer. */
 static void add_waiter(struct job_look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
@@ -310,6 +332,7 @@ static bool look_at_waits(const struct job *job, struct job_look *l)
     return l->waits != NULL;
 }
 
+/* Only while a round runs, for nobody else asks for them: there may be 100,000. */
 static bool look_at_ranks(struct job *job, struct job_look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -334,7 +357,8 @@ static void look_at_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Without a rendezvous (workers started by hand, a store on its own) what is known are its ranks. */
+/* Without a rendezvous (workers started by hand, a store on its own) what is known are its ranks. Half a
+ * look is none: what was not seen would be taken for what is not there. */
 bool job_look(struct job *job, struct job_look *l)
 {
     *l = (struct job_look){ .snapshot = { .job = job->name,

@@ -1,4 +1,8 @@
-/* job_watch.c -- see job_watch.h. */
+/* job_watch.c -- see job_watch.h.
+ *
+ * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
+ * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
+ * belong on one screen. */
 #include "core/job_watch.h"
 
 #include "core/rdzv.h"
@@ -24,7 +28,8 @@ uint64_t job_watch_deadline(const struct job *job)
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
-/* A job that waits is looked at from its first moment on, whatever it did before. */
+/* A job that waits is looked at from its first moment on, whatever it did before. The time runs from when
+ * the rendezvous began to gather, not from when we noticed. */
 static void begin_to_wait(struct job_watch *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -53,11 +58,13 @@ struct job_watch_due job_watch_due(struct job *job)
     return due;
 }
 
+/* Not now: the round is being told to its nodes, and a line about it must come behind. */
 void job_watch_round(struct job *job)
 {
     job->watch.compares = true;
 }
 
+/* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
 void job_watch_hurry(struct job *job)
 {
     struct job_watch *w = &job->watch;

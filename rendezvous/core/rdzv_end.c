@@ -7,7 +7,10 @@
  *     a node is lost, static       the same, and it has to come again
  *     a node is lost or left, elastic, or the job grows      always, at once: nobody has failed
  *     a node is left, static       never: its user has stopped the job
- *     something cannot be killed   never: the next attempt would meet it */
+ *     something cannot be killed   never: the next attempt would meet it
+ *
+ * "Once" is kept by states: a member that has been told to stop is STOPPING and is not told again, one that
+ * has its verdict is RESTING or FINISHED, and neither is a member any more. */
 #include "core/rdzv_core.h"
 
 #include "ddp/error.h"
@@ -19,6 +22,8 @@ enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as s
 
 /* --- the cause ------------------------------------------------------------------------------------------ */
 
+/* Everything is written, also what this kind of cause does not have: the struct is used again for each, and
+ * a node that is lost must not end with the signal of the failure before. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal, const char *words)
 {
     struct rdzv_cause *cause = &r->cause;
@@ -37,11 +42,14 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->has_cause = true;
 }
 
+/* A worker that gave up because another one was gone says so with its exit code. It is no cause, only the
+ * first to be heard, and gives way to one that is told later. */
 bool rdzv_is_victim(const struct rdzv_failure *failure)
 {
     return failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST;
 }
 
+/* The last lines are kept when there are too many: an exception's message stands behind its traceback. */
 static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure *failure)
 {
     size_t n = failure->n_stderr_lines, skip = n > RDZV_STDERR_MAX ? n - RDZV_STDERR_MAX : 0;
@@ -52,6 +60,8 @@ static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure 
     rdzv_copy_text(cause->log, sizeof(cause->log), failure->log);
 }
 
+/* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
+ * found to be behind it. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure)
 {
     struct rdzv_cause *cause = &r->cause;
@@ -68,7 +78,9 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv
     copy_last_words(cause, failure);
 }
 
-/* A failure is never 0, whatever a peer says of it. */
+/* A failure is never 0, whatever a peer says of it. Numbers are those of a shell, so that scripts around
+ * ddprun need no table of ours; errno outweighs the exit code, since a program that was never started has
+ * none. */
 static int code_of(const struct rdzv_cause *cause)
 {
     bool by_signal = cause->why == RDZV_WHY_FAILED || cause->why == RDZV_WHY_NODE_LEFT;
@@ -93,7 +105,9 @@ static void log_stop(struct rdzv *r)
         rdzv_note(r, RDZV_RECORD_STOP, NULL, "round %" PRIu32 " stops: %s", r->round, cause->words);
 }
 
-/* One deadline for all, by the longest grace time: whoever has not answered then never will. */
+/* One deadline for all, by the longest grace time: whoever has not answered then never will.
+ * RDZV_STOP_EXTRA_MS is for a node to kill, reap and report, on a machine that may be what made the round
+ * fail. Members that are gone already may leave nothing to wait for, hence the judgement at the end. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -117,6 +131,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
 
+/* Without a word from rank 0's node its code is the first failure's: 0 would say that all went well. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->has_cause ? code_of(&r->cause) : 0;
@@ -140,6 +155,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tel
     r->env.tell(r->env.user, node->id, tell);
 }
 
+/* The reason that there is no restart is said in the same line; it is the first thing a user asks. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -150,7 +166,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   rdzv_no_restart_word(r->no_restart));
 }
 
-/* Too few nodes is nobody's failure, whatever an earlier round ended with. */
+/* Too few nodes is nobody's failure, whatever an earlier round ended with. Nodes that left before have had
+ * their verdict. `say_ms` is put off for ever: nothing is waited for any more. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart)
 {
     r->no_restart = no_restart;
@@ -168,13 +185,15 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_res
     return RDZV_OVER;
 }
 
-/* Somebody has failed, so --max_restarts is asked. */
+/* Somebody has failed, so --max_restarts is asked. An elastic job is made for nodes that come and go:
+ * losing one costs no attempt, else a day of spot machines would use them up. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->cause.why == RDZV_WHY_FAILED || (r->cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* What failed before it left comes before its own user's stop. */
+/* What failed before it left comes before its own user's stop. Its reason is lent to the verdict and taken
+ * back: the others' job may well go on. One that was done when it was stopped has nothing to be blamed for. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->has_cause && node->round == r->round && is_charged(r);
@@ -191,6 +210,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &tell);
 }
 
+/* Members become those who are waited for: n_resting is what the next round holds places for. Each node is
+ * told how long to wait, but the next round begins by our clock and not by theirs. */
 static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->cause.why);
@@ -209,6 +230,7 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->n_members = 0;
 }
 
+/* The time to gather begins behind the pause, which else would eat it. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
@@ -221,6 +243,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
+/* A later reason writes over an earlier one, so the strongest come last: what cannot be killed stands in
+ * the way even of a job that the user wants to go on. Progress is only asked for when another attempt is
+ * still possible: asking counts this one as standing still. `wanted` keeps "no restart because ..." away
+ * from those who have asked for none. */
 static enum rdzv_state judge(struct rdzv *r)
 {
     enum rdzv_no_restart no = RDZV_NO_RESTART_NONE;
@@ -238,6 +264,7 @@ static enum rdzv_state judge(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
+/* With nobody left there is nobody to tell; rdzv.c ends such a job by itself. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
     return r->n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge(r);

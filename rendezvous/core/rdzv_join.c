@@ -5,7 +5,11 @@
  * the mistake may be on the other. The checks are rows of a table, in the order in which they help: what is
  * wrong altogether before what differs in a detail.
  *
- * A member that was told to join again is known already: only its instance is asked. */
+ * A member that was told to join again is known already: only its instance is asked.
+ *
+ * Nothing is taken before all checks have passed, so a refusal leaves no trace but its line in the log. A
+ * check sees the join, the rules and the nodes that are here; it changes nothing, and its sentence is made
+ * only when it objects. */
 #include "core/rdzv_core.h"
 
 #include <stdarg.h>
@@ -14,6 +18,7 @@
 #define TEN_YEARS_MS \
     (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums stay small */
 
+/* What a check works with. Borrowed for the call; only `refusal` is written. */
 struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
@@ -34,6 +39,7 @@ static bool say(const struct check *c, const char *format, ...)
 
 /* --- the checks: true = nothing against it -------------------------------------------------------------- */
 
+/* First, because the rest counts on it: places are indexed by ranks below nnodes_max. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -48,6 +54,7 @@ static bool is_sound(const struct check *c)
     return true;
 }
 
+/* Names are cut at 200 bytes in the sentence, so that a long one cannot push the second name out of it. */
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
@@ -66,12 +73,16 @@ static bool same_instance(const struct check *c)
                c->join->host, c->r->job, c->join->instance, c->r->instance);
 }
 
+/* A late node would wait for a round that never comes. */
 static bool not_over(const struct check *c)
 {
     return c->r->state != RDZV_OVER ||
            say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->join->host);
 }
 
+/* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
+ * in two ways is found out only when something fails. An update that has reached half of a cluster is
+ * common. */
 static bool same_version(const struct check *c)
 {
     return strcmp(c->r->rules.version, c->join->version) == 0 ||
@@ -88,6 +99,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
+/* Two sizes of one job can never both be met: one node would run while the other waits. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -111,7 +123,9 @@ static bool same_nproc(const struct check *c)
                j->nproc, rules->nproc_host, rules->nproc);
 }
 
-/* The commonest stranger is a launcher of another job on the default port, with the default id. */
+/* The commonest stranger is a launcher of another job on the default port, with the default id. Its program
+ * has another name, mostly. Only names are compared: paths differ between machines that mean the same.
+ * --uneven says that the nodes are meant to differ. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -122,6 +136,7 @@ static bool same_program(const struct check *c)
                rules->program);
 }
 
+/* Compared with its own --nnodes, which same_nnodes has found to be the job's. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -150,6 +165,8 @@ static bool one_task_a_node(const struct check *c)
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
+/* By host name, for boot ids are the same in two containers that are two nodes on purpose; their names
+ * differ. */
 static bool launched_once(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -161,6 +178,7 @@ static bool launched_once(const struct check *c)
                j->host, j->pid, j->node_rank, holder->pid);
 }
 
+/* The last of the three: whatever they could have named better is told by now. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -169,7 +187,8 @@ static bool rank_is_free(const struct check *c)
                                  j->host, j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* An elastic job takes more than it needs: they are spares. */
+/* An elastic job takes more than it needs: they are spares. Also those that have finished count for memory,
+ * until their connections end: a node in a loop of joining and leaving would otherwise pile up. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -203,12 +222,16 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
+/* Times come from a peer and are added to the clock: one of 2^64 - 1 ms, "for ever", would wrap to a
+ * deadline in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Before the node itself: it needs the places. */
+/* Before the node itself: it needs the places. Of the rules that are not compared (times, restarts) the
+ * first node's count for all; who they come from is in no hand of ours, since nodes start in any order. The
+ * time to gather runs from here: a rendezvous that nobody has joined has no user who waits. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -251,6 +274,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
+/* It is noted here as well as told, for the user of the node that waits reads this side's log. */
 static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -259,6 +283,8 @@ static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv
     return code;
 }
 
+/* The first that objects is the only one told: the user mends one thing at a time, and the rest often goes
+ * with it. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -267,7 +293,9 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* It answers with its instance; a second `join` of one that waits already changes nothing. */
+/* It answers with its instance; a second `join` of one that waits already changes nothing. Its rules are
+ * not asked again: they were compared when it came, and it is the same process. One that still is in a
+ * round is refused, for its workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -290,6 +318,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
+/* A spare is told apart, since its user would else wonder why the count does not grow. */
 static void log_join(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -316,6 +345,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_host, r->rules.nproc);
 }
 
+/* The rules before the node, and away again when it cannot be kept: rules without a node would bind the
+ * next one to somebody who never was here. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;
@@ -336,6 +367,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
+/* What follows (the round may be complete now) waits for rdzv_settle: the answer to the join has to go out
+ * first. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {

@@ -1,13 +1,19 @@
 /* rdzv_nodes.c -- nodes come, move between lists, go. See rdzv_core.h.
  *
  * Memory is asked for when a node joins, never later: the arrays that a round needs grow with the number of
- * nodes, so completing one, stopping it and ending the job cannot fail for want of it. */
+ * nodes, so completing one, stopping it and ending the job cannot fail for want of it.
+ *
+ * Every move goes through a function of this file, because each changes a count as well (n_live, n_waiting,
+ * n_back, n_resting, n_members, n_open): whether a round is complete is then a comparison of numbers, and
+ * not a walk over 16,384 nodes at every event. */
 #include "core/rdzv_core.h"
 
 #include <stdlib.h>
 
 enum { ROOM_MIN = 8 };
 
+/* What the quota is charged for the three arrays. It must come to the same when it is given back, so it has
+ * one formula. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
@@ -109,7 +115,9 @@ static bool grow(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* An array that has grown alone is no harm: `room` is the least of the three. */
+/* An array that has grown alone is no harm: `room` is the least of the three. Doubling keeps joining cheap
+ * for all together: n nodes copy 2n pointers. The quota is asked before malloc, so that one job cannot take
+ * the memory of the others. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->room)
@@ -127,7 +135,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* As many as --nnodes says, not as many as have come: a free rank must be found in one step. */
+/* As many as --nnodes says, not as many as have come: a free rank must be found in one step. At most 16,384
+ * pointers, see is_sound in rdzv_join.c. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -152,6 +161,7 @@ void rdzv_forget_rules(struct rdzv *r)
 
 /* --- come ----------------------------------------------------------------------------------------------- */
 
+/* Copies: the join's texts end with its message, a node lives as long as its connection. */
 static void fill(struct node *node, const struct rdzv_join *join)
 {
     rdzv_copy_text(node->host, sizeof(node->host), join->host);
@@ -164,6 +174,8 @@ static void fill(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
+/* Room for it is made before it is: from here on nothing can fail. It is charged to the quota, and given
+ * back in rdzv_remove_node. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
@@ -208,6 +220,7 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
+/* At the end of the list: where there are more newcomers than places, an elastic round takes those who came first. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -228,6 +241,7 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
+/* One that is DONE still is open: its word `stopped` has to come before anything of the round is judged. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
@@ -243,6 +257,7 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- go ------------------------------------------------------------------------------------------------- */
 
+/* The seat keeps its numbers: a rank of it that is asked for later must still be known to have been there. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->n_open -= is_open(node->state);
@@ -259,6 +274,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
+/* Counted out of whatever it was in, once; it stays in `nodes` so that its connection, which closes later,
+ * finds it. From here on its silence is no loss. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -284,6 +301,8 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     free(node);
 }
 
+/* Called before it is finished, while its rank and round are known. A ring, because a job of months sees
+ * more come and go than anybody asks about. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const char *how, bool lost)
 {
     struct rdzv_gone *gone = &r->gone[r->n_gone++ % RDZV_GONE_MAX];

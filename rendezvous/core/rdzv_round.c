@@ -6,19 +6,24 @@
  * to be waited for, because too few were left, there is a last call again: newcomers seldom come alone. */
 #include "core/rdzv_core.h"
 
-/* Who is still to come back keeps its place: a spare must not drive a survivor out. */
+/* Who is still to come back keeps its place: a spare must not drive a survivor out. A survivor has its
+ * rank, and perhaps a checkpoint on its disk; a spare starts from nothing. */
 static uint32_t places_for_newcomers(const struct rdzv *r)
 {
     uint32_t held = r->n_back + r->n_resting;
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
+/* How many a round would have if it began now: all survivors that are back, and newcomers as far as there
+ * are places. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
 }
 
+/* Static jobs wait for exactly all, because their ranks are numbered by hand and a gap could be given to
+ * nobody. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -29,13 +34,15 @@ bool rdzv_is_complete(const struct rdzv *r)
     return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
 }
 
+/* Waiting nodes beyond max stay spares: telling the workers of them would end a round for nothing. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r)
 {
     uint32_t places = r->rules.elastic && r->rules.max > r->nnodes ? r->rules.max - r->nnodes : 0;
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* The key space was emptied when the round began, so 0 is what a key that is not there says. */
+/* The key space was emptied when the round began, so 0 is what a key that is not there says. Only a
+ * change is handed on, since behind the callback a key is written. */
 void rdzv_tell_workers_who_waits(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -70,6 +77,7 @@ static void take_seats(struct rdzv *r, uint32_t n)
     r->n_done = 0;
 }
 
+/* By name and not by memset: the counts of restarts and progress live on from round to round. */
 static void forget_last_end(struct rdzv *r)
 {
     r->has_cause = r->unkillable = r->stopped_by_user = r->has_rank0 = false;
@@ -79,6 +87,8 @@ static void forget_last_end(struct rdzv *r)
     r->began_ms = r->now_ms;
 }
 
+/* One struct for all, with what differs beside it: a copy of the list for each node would grow with the
+ * square of their number. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
     world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
@@ -93,7 +103,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
     }
 }
 
-/* No node hears of the round before the key space is empty: a worker's first request may come right after. */
+/* No node hears of the round before the key space is empty: a worker's first request may come right after.
+ * Seats are taken before that, because `begin` is handed the list of them. When there is no memory for
+ * it the job ends here and now: a round over the keys of the last one would find its barriers used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);

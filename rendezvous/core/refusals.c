@@ -1,16 +1,21 @@
-/* refusals.c -- see refusals.h. */
+/* refusals.c -- see refusals.h.
+ *
+ * Thirty-two rows, all looked at each time: refusals are few, and a user who has started 1000 nodes with
+ * the wrong option learns no more from the thousandth. */
 #include "core/refusals.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* An agent that tries again every second is one row. */
+/* An agent that tries again every second is one row. Another code is another mistake of the same process,
+ * and gets a row of its own: the first was mended. */
 static bool is_same(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
+/* A row that is taken from another begins to count anew. */
 static struct refusal *row_for(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -26,6 +31,7 @@ static struct refusal *row_for(struct refusals *r, const struct rdzv_join *join,
     return oldest;
 }
 
+/* The sentence is the last one: the other node that it names may be another by now. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {

@@ -1,4 +1,8 @@
-/* rejects.c -- see rejects.h. */
+/* rejects.c -- see rejects.h.
+ *
+ * What a client speaks is told from its first eight bytes, without parsing: they are all that is kept, and
+ * they are enough, since every protocol that knocks here begins with a constant. A guess that is wrong
+ * costs a word in a diagnosis; the connection is closed anyway. */
 #include "core/rejects.h"
 
 #include "core/encode.h"
@@ -10,6 +14,8 @@ enum { TELL_EVERY_MS = 60000 };
 
 /* --- what it speaks --------------------------------------------------------------------------------------- */
 
+/* Four letters tell HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
+ * version. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -27,7 +33,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* An old dialect begins with an opcode and the length of a key. */
+/* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and
+ * keys are shorter than 65,536, so whatever is kept behind its second byte is 0. Of text or TLS that is
+ * never true. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -37,6 +45,8 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
+/* The old dialect comes last: it has no magic, and would claim whatever begins with a small number and
+ * zeros. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -74,7 +84,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". */
+/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". Every connection has a port of its own;
+ * without it a client that knocks each second is one row. */
 static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -87,7 +98,9 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Its row, or a new one, or the one that was not seen for the longest time. */
+/* Its row, or a new one, or the one that was not seen for the longest time. Each of the 64 is looked at:
+ * somebody who comes only to be rejected is seldom, and a table by name would have to forget its oldest in
+ * the same way. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -103,7 +116,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* The minute is the source's: what it speaks, and for which job, may change from one time to the next. */
+/* The minute is the source's: what it speaks, and for which job, may change from one time to the next. A
+ * health check of a balancer knocks every few seconds and must not fill the log. Times are kept one higher,
+ * so that 0 can mean "never told". */
 static bool tell(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -114,6 +129,7 @@ static bool tell(struct rejects *r, struct reject *row, uint64_t now_ms)
     return true;
 }
 
+/* What is kept of the last time replaces the time before; only the counts go back to the first. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_ours ? REJECT_OURS : reject_kind_of(what->first),

@@ -16,7 +16,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* The reason that helps the user most comes first: the budget is the last to be named. */
+/* The reason that helps the user most comes first: the budget is the last to be named. `failed` stops
+ * counting one above the budget, so that it cannot wrap in a job that is judged again and again. */
 enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;

@@ -5,7 +5,10 @@
  *          0  n0    10.9.0.1   411        4    62.0 s  waits
  *          1  -     -            -        -         -  has not come
  *       error    node 1 has not come: ...  [NODE_NEVER_CAME]
- *         try    is ddprun started there ... */
+ *         try    is ddprun started there ...
+ *
+ * It is made where the store is, once, and sent as text: all users then read the same words, and a terminal needs no
+ * table. Rows are cut to what a screen holds; the counts are whole. */
 #include "core/screen.h"
 
 #include "core/diagnose_words.h"
@@ -25,6 +28,7 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
 }
 
+/* With the name of the option: who reads it wants to know how long it goes on, and how to change that. */
 static bool put_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -81,6 +85,7 @@ static const char *or_dash(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
+/* Widths for what is usual (IPv4, 16 letters of host); a longer address shifts its own line only. */
 static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                     const char *workers, const char *since, const char *state)
 {
@@ -104,7 +109,8 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
                    node_was_here(s, (int32_t)rank) ? "was here and is gone" : "has not come");
 }
 
-/* Static jobs know who is missing. */
+/* Static jobs know who is missing. The rows are few and the rest is a number; ranges of ranks are in the
+ * finding. */
 static bool put_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -152,7 +158,8 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Names come from other machines, and this is for terminals: no byte may be a command to them. */
+/* Names come from other machines, and this is for terminals: no byte may be a command to them. Bytes from
+ * 0x80 on stay, since a name may be UTF-8. It is done once over everything, where no row can be forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
     for (size_t i = from; i < out->len; i++)

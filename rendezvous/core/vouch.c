@@ -26,7 +26,9 @@ static struct slice address_of(const struct session *s)
     return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
 }
 
-/* An agent of the session's job, or of any as long as that is not known. */
+/* An agent of the session's job, or of any as long as that is not known. By address, since the kernel's
+ * answer to "whose socket is that?" is only true on the machine that has it. Behind a NAT several machines
+ * share one; all of them are asked, and one knows. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && slice_equal(address_of(agent), address_of(s));
@@ -34,6 +36,8 @@ static bool may_know(const struct session *agent, const struct session *s)
 
 /* --- who? ------------------------------------------------------------------------------------------------- */
 
+/* Once for a connection: its owner does not change, and an agent that did not know will not know later.
+ * `store` goes along because a socket is named by both of its ends. */
 void vouch_ask(struct hub *hub, struct session *s)
 {
     char here[ADDRESS_MAX] = "";
@@ -58,6 +62,8 @@ void vouch_ask(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
+/* It leaves the line of unfinished requests, whose time-out would close it, for one that has a time of its
+ * own. */
 bool vouch_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -68,6 +74,7 @@ bool vouch_hold(struct hub *hub, struct session *s)
     return true;
 }
 
+/* A client that is not known yet must not fill the memory of jobs that are. */
 bool vouch_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)

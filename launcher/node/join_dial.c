@@ -72,7 +72,9 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Its socket is closed unless it was handed on. */
+/* Its socket is closed unless it was handed on. Polling stops before the descriptor is closed, else epoll
+ * would go on reporting a number that may be another file's by then. The struct lives until its close
+ * callback. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -98,6 +100,7 @@ void join_dial_close(struct join_dial *j)
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
+/* `r` must not be touched behind it, by the caller neither. */
 static void fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
@@ -130,7 +133,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* A store of PyTorch's echoes, and closes at what it does not know. */
+/* A store of PyTorch's echoes, and closes at what it does not know. Told apart from a foreign service,
+ * since the cure is another one: somebody runs torchrun there. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -158,6 +162,8 @@ static void look_at_answer(struct runner *r)
     }
 }
 
+/* A reset is an answer like a close: a service that does not like our first bytes and has unread ones left
+ * closes with RST. */
 static void read_answer(struct runner *r)
 {
     const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
@@ -173,7 +179,8 @@ static void read_answer(struct runner *r)
     }
 }
 
-/* Some fifty bytes: they fit into any socket that was just made. */
+/* Some fifty bytes: they fit into any socket that was just made. errno is set before, because a buffer that
+ * could not be made leaves none. */
 static bool say_hello(struct runner *r)
 {
     struct buf bytes = { 0 };
@@ -189,7 +196,9 @@ static bool say_hello(struct runner *r)
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* On loopback a connect to a free port of the ephemeral range may meet itself, and would take the port from the store. */
+/* On loopback a connect to a free port of the ephemeral range may meet itself, and would take the port from
+ * the store. (TCP's simultaneous open: source port and destination are the same by chance. It happens on a
+ * node that waits for its own store, one in some 28,000 tries, and every 2 s for hours.) */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };
@@ -239,7 +248,8 @@ static void on_event(uv_poll_t *poll, int status, int events)
     pump(j);
 }
 
-/* A socket that connects; -errno when the kernel refuses on the spot. */
+/* A socket that connects; -errno when the kernel refuses on the spot. getaddrinfo with AI_NUMERICHOST only
+ * parses, and knows a scope ("fe80::1%eth0"), which inet_pton does not. */
 static int begin_connect(const char *address, int port)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
@@ -303,6 +313,7 @@ static void take_addresses(struct join_dial *j, const struct name_found *found)
                       clock_ms());
 }
 
+/* The lookup ends last: `found` lies in it. */
 static void on_looked_up(void *user, const struct name_found *found)
 {
     struct join_dial *j = user;
@@ -313,7 +324,8 @@ static void on_looked_up(void *user, const struct name_found *found)
     pump(j);
 }
 
-/* A literal asks nobody, and costs no thread. */
+/* A literal asks nobody, and costs no thread. Whether it is one the C library decides, which also knows
+ * 127.1 and scopes. */
 static void look_up(struct join_dial *j)
 {
     struct name_found found;
@@ -343,6 +355,8 @@ static void say(struct join_dial *j)
     buf_free(&words);
 }
 
+/* One that only asked whether a store is there has its reason already, and no report: not finding one is
+ * its answer. `failed` may close the dial, so everything it needs is kept until it returns. */
 static void give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -374,6 +388,8 @@ static void carry_out(struct join_dial *j, const struct dial_wish *wish)
     }
 }
 
+/* The earlier of what is to be tried and what is to be said. libuv's clock stands still during a turn of
+ * the loop; without the update a wait would begin in the past. */
 static void set_timer(struct join_dial *j, uint64_t wish_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = wish_at_ms < say_ms ? wish_at_ms : say_ms;
@@ -382,7 +398,8 @@ static void set_timer(struct join_dial *j, uint64_t wish_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Nothing may be touched behind `failed`, which may have closed the dial. */
+/* Nothing may be touched behind `failed`, which may have closed the dial. The same is true of `say`, which
+ * ends in the owner's hands as well. */
 static void pump(struct join_dial *j)
 {
     struct dial_wish wish = { .what = DIAL_WAIT };
@@ -409,6 +426,8 @@ static uint32_t make_nonce(uint32_t seed)
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
+/* Texts are copied: the owner's may be on its stack, and a dial lasts up to the whole time for joining.
+ * Randomness is for the jitter and must never be waited for, which a machine that has just booted would do. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+/* Told once: `lost` is taken out before it is called, so whatever it leads to finds the link over. The
+ * heartbeat stops with it, since beats for nobody would fill the queue. */
 void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -15,6 +17,7 @@ void link_lose(struct store_link *link, const char *why)
     lost(link->options.user, why);
 }
 
+/* libuv may touch a handle until its close callback has run; all four must have. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct store_link *link = handle->data;

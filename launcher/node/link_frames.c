@@ -1,4 +1,7 @@
-/* link_frames.c -- see link_frames.h. Lengths are little-endian on the wire, whatever machine this is. */
+/* link_frames.c -- see link_frames.h. Lengths are little-endian on the wire, whatever machine this is.
+ *
+ * The launcher has its own few lines of the protocol beside the hub's: it sends two kinds of requests and
+ * reads one kind of answer, and is fed like the hub's parser: more bytes needed, one answer, or nonsense. */
 #include "node/link_frames.h"
 
 #include <cjson/cJSON.h>
@@ -13,6 +16,8 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
+/* The greeting of PyTorch's clients, which every store expects before anything else; the first bytes of a
+ * queue that is empty always fit. */
 void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -21,6 +26,8 @@ void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
+/* Once it was full nothing more is taken: a gap in what the store hears would be worse than a loss. The
+ * limit is compared by subtraction, which cannot run over. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -28,6 +35,8 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
+/* Takes the tree over in any case. Room for all three parts is made before the first is written, so a frame
+ * is never there by half. */
 bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;

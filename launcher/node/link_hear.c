@@ -1,4 +1,9 @@
-/* link_hear.c -- see link_hear.h. */
+/* link_hear.c -- see link_hear.h.
+ *
+ * What the store says is data of a peer. Every number is compared with limits before it is made an int (a
+ * double beyond these is undefined when it is cast), every text is cut to the room that it gets, and what
+ * is missing becomes a value that the reader cannot take for a real one. Only a round and a verdict are
+ * refused when they make no sense, for on these we act; the rest is words. */
 #include "node/link_hear.h"
 
 #include "tables/exit_codes.h"
@@ -8,13 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Never NULL, borrowed from the tree. */
 const char *hear_text(const cJSON *object, const char *name)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     return text != NULL ? text : "";
 }
 
-/* A member that is missing or no number is `otherwise`. */
+/* A member that is missing or no number is `otherwise`. Up to 1e15, well within the 2^53 to which a double
+ * is whole; below -1 there is nothing that the store could mean. */
 static int64_t whole(const cJSON *object, const char *name, int64_t otherwise)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
@@ -41,6 +48,7 @@ static int exit_code(const cJSON *object, const char *name)
     return code >= 0 && code <= 255 ? code : EXIT_CODE_DDPRUN;
 }
 
+/* The precision keeps printf from reading on to the end of a megabyte to count what it has left out. */
 static void copy(char *to, size_t size, const char *text)
 {
     snprintf(to, size, "%.*s", (int)size - 1, text);
@@ -48,6 +56,7 @@ static void copy(char *to, size_t size, const char *text)
 
 /* --- round ---------------------------------------------------------------------------------------------- */
 
+/* The store cuts its list too; the limit here is for a store that does not. */
 static void hear_nodes(const cJSON *push, struct heard_round *r)
 {
     const cJSON *item;
@@ -63,6 +72,7 @@ static void hear_nodes(const cJSON *push, struct heard_round *r)
     }
 }
 
+/* What is compared is what we index by: a rank beyond the world would be a worker that nobody waits for. */
 bool hear_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     memset(r, 0, sizeof(*r));
@@ -80,7 +90,7 @@ bool hear_round(const cJSON *push, int nproc, struct heard_round *r)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* "n0, n1, ...": what does not fit is dots. */
+/* "n0, n1, ...": what does not fit is dots. Cut between two names: half a host name is another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -118,6 +128,8 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
+/* From an answer that was made for people: nodes whose state is not known here are left out rather than
+ * waited for. */
 void hear_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     const cJSON *node;
@@ -176,6 +188,7 @@ int hear_whose_round(const cJSON *push)
     return number(push, "round", -1);
 }
 
+/* `why` stands beside the cause: it is the round's, and the first to be read. */
 void hear_stop(const cJSON *push, struct cause *c)
 {
     const cJSON *cause = cJSON_GetObjectItemCaseSensitive(push, "cause");
@@ -184,6 +197,8 @@ void hear_stop(const cJSON *push, struct cause *c)
     copy(c->why, sizeof(c->why), hear_text(push, "why"));
 }
 
+/* The words of rdzv_words.h. An unknown one reads as none: the verdict itself says whether there is another
+ * attempt. */
 static enum no_restart hear_no_restart(const char *word)
 {
     static const struct {

@@ -1,4 +1,8 @@
-/* link_say.c -- see link_say.h. */
+/* link_say.c -- see link_say.h.
+ *
+ * Each function makes one request and hands it over: the tree is the caller's, and link_queue_add frees it.
+ * Memory that is short leaves a tree with less in it or none at all; cJSON passes NULL on, so it is asked
+ * for once, in the queue, and not at every field. */
 #include "node/link_say.h"
 
 #include "text/json_text.h"
@@ -7,6 +11,7 @@
 
 #include <cjson/cJSON.h>
 
+/* The store finds the call by "op"; the round is added by the link, which knows it. */
 cJSON *say(const char *op)
 {
     cJSON *json = cJSON_CreateObject();
@@ -32,6 +37,8 @@ static void add_rules(cJSON *json, const struct plan *plan)
     cJSON_AddNumberToObject(json, "grace_ms", (double)cli->grace_ms);
 }
 
+/* The address stays empty: which of ours others can reach is best seen from outside, and the store fills it
+ * with the one that we come from. */
 static void add_who(cJSON *json, const struct plan *plan, const struct link_who *who)
 {
     cJSON_AddStringToObject(json, "version", DDP_VERSION);
@@ -51,6 +58,8 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
+/* The whole command line as far as nodes may differ by mistake; the store compares, since only it hears
+ * both. `instance` is "" the first time. */
 cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -73,6 +82,7 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     return json;
 }
 
+/* As a sentence and not as numbers: the store need not know what was measured to show it. */
 cJSON *say_notice(const struct finding *finding)
 {
     cJSON *json = say("notice");
@@ -99,6 +109,7 @@ cJSON *say_started(int rank, int local_rank, int pid, const char *host)
     return json;
 }
 
+/* With the pid, so that the end of a worker of the last attempt is not taken for that of its successor. */
 cJSON *say_exited(int rank, int pid, int exit_code, int signal)
 {
     cJSON *json = about_worker("worker_exited", rank, pid);
@@ -118,6 +129,8 @@ static void add_lines(cJSON *json, const struct cause *c)
     }
 }
 
+/* One of error, signal and exit code: that it was never started outweighs how it ended. Whether another
+ * attempt may help is said by us, who have seen the end; whether there is one, by the store. */
 cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_again)
 {
     cJSON *json = say(op);
@@ -142,6 +155,7 @@ cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_
     return json;
 }
 
+/* Without a rank 0 here nothing is said of it, and the store takes the word of the node that has it. */
 cJSON *say_stopped(bool unkillable, int max_code, int rank0)
 {
     cJSON *json = say("stopped");
@@ -152,6 +166,7 @@ cJSON *say_stopped(bool unkillable, int max_code, int rank0)
     return json;
 }
 
+/* Who has sent the signal goes along: on the other nodes it is the answer to "why did my job stop?". */
 cJSON *say_leave(int signal, const char *by)
 {
     cJSON *json = say("leave");

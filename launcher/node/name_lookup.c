@@ -1,7 +1,11 @@
 /* name_lookup.c -- see name_lookup.h.
  *
  * Loop and thread share one object; whoever leaves last frees it. The thread wakes the loop while it holds the lock
- * and only if the loop is still there, so the wake-up never meets a handle that is closed. */
+ * and only if the loop is still there, so the wake-up never meets a handle that is closed.
+ *
+ * A thread of its own and not libuv's pool: getaddrinfo cannot be interrupted, and with a name server that
+ * is silent it may hang for half a minute or more; four such would fill the pool, and at its end a process
+ * would wait for them. */
 #include "node/name_lookup.h"
 
 #include <ctype.h>
@@ -24,7 +28,7 @@ struct name_lookup {
     char host[];
 };
 
-/* Is `host` one of the words behind the address? */
+/* Is `host` one of the words behind the address? Names are compared without case, as resolvers do. */
 static bool names_host(const char *line, const char *host)
 {
     const size_t len = strlen(host);
@@ -39,7 +43,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* The first line that names the host, as the C library reads the file. A longer line is cut. */
+/* The first line that names the host, as the C library reads the file. A longer line is cut. It is shown
+ * when the name leads to loopback: the user must then know that the mistake is in this file and not in DNS.
+ * Control characters become blanks, for it goes to a terminal. */
 static void find_hosts_line(const char *host, char line[LOOKUP_LINE_MAX])
 {
     char text[1024];
@@ -57,6 +63,8 @@ static void find_hosts_line(const char *host, char line[LOOKUP_LINE_MAX])
         fclose(file);
 }
 
+/* In the resolver's order, which is RFC 6724's: what it puts first is what a program would have tried
+ * first. */
 static void put_addresses(const struct addrinfo *list, struct name_found *found)
 {
     for (; list != NULL && found->n < LOOKUP_MAX; list = list->ai_next)
@@ -65,6 +73,8 @@ static void put_addresses(const struct addrinfo *list, struct name_found *found)
             found->n++;
 }
 
+/* Both families are asked for even if this machine has no address of one (no AI_ADDRCONFIG): that flag
+ * ignores loopback, and a test or a laptop without a network would find nothing. */
 void name_look_up(const char *host, bool only_literal, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
@@ -81,7 +91,8 @@ void name_look_up(const char *host, bool only_literal, struct name_found *found)
         find_hosts_line(host, found->hosts_line);
 }
 
-/* The caller holds the lock and gives up its share. */
+/* The caller holds the lock and gives up its share. Who leaves last must unlock before it destroys; nobody
+ * else can come any more, since the count was 0. */
 static void leave(struct name_lookup *l)
 {
     const bool last = --l->users == 0;
@@ -92,6 +103,7 @@ static void leave(struct name_lookup *l)
     }
 }
 
+/* The long part without the lock: the loop must be able to leave meanwhile. */
 static void *thread_main(void *arg)
 {
     struct name_lookup *l = arg;
@@ -112,6 +124,8 @@ static void on_closed(uv_handle_t *handle)
     leave(l);
 }
 
+/* Its writes are seen: the thread sent the wake-up after it had written, under the lock. uv_async may wake
+ * us once for several sends, and is sent once here. */
 static void on_wake(uv_async_t *wake)
 {
     struct name_lookup *l = wake->data;
@@ -128,7 +142,8 @@ void name_lookup_end(struct name_lookup *l)
     uv_close((uv_handle_t *)&l->wake, on_closed);
 }
 
-/* Detached, and deaf to signals: those are the loop's. 0, or an errno. */
+/* Detached, and deaf to signals: those are the loop's. 0, or an errno. The mask is inherited, so it is set
+ * around the creation and not in the thread, which would be open to signals for a moment. */
 static int start_thread(struct name_lookup *l)
 {
     pthread_t thread;

@@ -1,7 +1,11 @@
 /* store_link.c -- see store_link.h: the connection, and what goes out. link_core.h has the other files of the link.
  *
  * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense, does not read or says
- * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step. */
+ * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step.
+ *
+ * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer
+ * never moves under the kernel. A queue that is full or had no memory is only noted where it happens, and
+ * told before the loop waits again. */
 #include "node/link_core.h"
 
 #include "base/clock.h"
@@ -24,6 +28,8 @@ static bool can_flush(const struct store_link *link)
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
+/* The buffers change places and both keep their memory: after the first messages the queue allocates
+ * nothing. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -64,7 +70,9 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for more. */
+/* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for
+ * more. Twenty workers that end within PATIENCE_MS cost one packet. uv_prepare runs last before the loop
+ * waits, when everything that this turn had to say has been said. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -87,6 +95,8 @@ static void request(struct store_link *link, cJSON *json)
         link->asked += link_queue_add(&link->out, OP_CONTROL, json);
 }
 
+/* With the round, so that the store can tell what has been overtaken. Takes `json` over, also when there is
+ * no link. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -104,6 +114,7 @@ void store_link_tell(struct store_link *link, cJSON *json)
     store_link_mention(link, json);
 }
 
+/* Its number is remembered: answers carry no name, and this is the one whose answer is looked into. */
 void store_link_join(struct store_link *link)
 {
     request(link, say_join(link->options.plan, &link->options.who, link->instance));
@@ -126,6 +137,7 @@ static void introduce(struct store_link *link)
     store_link_join(link);
 }
 
+/* Not before the first answer: until then it is not sure that the other side can take a question at all. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -136,7 +148,9 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* A process that stood still must not take its own sleep for the store's: it listens again first. */
+/* A process that stood still must not take its own sleep for the store's: it listens again first. (SIGSTOP,
+ * a suspended laptop, a VM that moved: all clocks have run on, and the store's answers lie unread in our
+ * socket.) */
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms > link->beat_at_ms + CLOCK_STOOD_STILL_MS)
@@ -145,6 +159,8 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
+/* It also carries what is new of the workers' processes, for a diagnosis needs to know who computes and who
+ * hangs. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -181,6 +197,8 @@ static bool take_one(struct store_link *link)
     return true;
 }
 
+/* One chunk of the link's own: on_read copies at once, and libuv's 64 KiB for each read would be allocated
+ * and freed for an answer of fifty bytes. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -214,6 +232,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
+/* Without Nagle: a message here is what somebody waits for. */
 static void begin(struct store_link *link)
 {
     link->connected = true;
@@ -242,6 +261,7 @@ static int resolve(const char *address, int port, struct sockaddr_storage *out)
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
+/* A socket that was handed over is ours also when it cannot be used; join_dial has greeted on it already. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;

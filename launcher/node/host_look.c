@@ -1,4 +1,7 @@
-/* host_look.c -- see host_look.h. */
+/* host_look.c -- see host_look.h.
+ *
+ * Only reading of limits here; which of them are too small for so many workers is decided in
+ * report/host_findings.c. */
 #include "node/host_look.h"
 
 #include "base/log.h"
@@ -14,6 +17,8 @@ static uint64_t limit_of(rlim_t limit)
     return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
 }
 
+/* Of files the hard limit, to which the agent raises its own soft one; of the others the one that counts.
+ * Root is not held to RLIMIT_NPROC by the kernel. */
 static void read_limits(struct host_facts *f)
 {
     struct rlimit limit;
@@ -26,7 +31,8 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* A directory with something in it besides itself and the one above. */
+/* A directory with something in it besides itself and the one above. The kernel makes /sys/class/infiniband
+ * as soon as the module is there, with or without a card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -38,6 +44,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
+/* What an ordinary user may have (f_bavail): the blocks kept for root help no worker. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;

@@ -14,6 +14,7 @@
 
 enum { WAITING_SHOWN = 60 };
 
+/* IDENTIFY's answer, the only one with a status byte in front. */
 void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
 {
     char why[512];
@@ -41,6 +42,8 @@ static void take_join(struct store_link *link, const cJSON *answer)
                                link->instance, ms >= 0 && ms < 1e15 ? (uint64_t)ms : 0);
 }
 
+/* Any other "no" is a message that the store does not understand or does not believe. To go on would mean a
+ * job whose store knows less than we think. */
 static void take_no(struct store_link *link, const cJSON *answer)
 {
     char why[512];
@@ -87,6 +90,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
+/* Missing fields are 0 here: it is for a line on the screen, and no decision hangs on it. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -94,7 +98,8 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* About another round than ours it says nothing to us. */
+/* Always about the round that we are in: the store tells its members alone, and on this connection the round came
+ * before. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct cause cause;
@@ -129,6 +134,7 @@ static void push_who(struct store_link *link, const cJSON *push)
                                 hear_text(push, "store"));
 }
 
+/* Handed on as it is: the event log of this node holds the store's events beside its own. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
     const cJSON *event = cJSON_GetObjectItemCaseSensitive(push, "event");

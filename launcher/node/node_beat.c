@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Who runs sleeps nowhere; "0" is the kernel's word for that, or for one who may not know. */
+/* Who runs sleeps nowhere; "0" is the kernel's word for that, or for one who may not know. (Without ptrace
+ * rights on the process /proc/PID/wchan reads "0", and no error.) */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -30,6 +31,8 @@ static struct beat_look look_at(pid_t pid)
     return look;
 }
 
+/* beat_take compares with the last look and adds a row only for news: in a healthy job of 64 workers a beat
+ * stays empty. */
 void node_on_beat(void *user, struct cJSON *workers)
 {
     struct node *n = user;

@@ -1,7 +1,10 @@
 /* node_job.c -- see node_core.h. What the store says about the job becomes an event for the core, and words for the user.
  *
  * A round is only begun when this node is ready for it: log files that carry a rank in their names cannot be made
- * before. Where the rendezvous can change nothing (one node), that was done while the store was answering. */
+ * before. Where the rendezvous can change nothing (one node), that was done while the store was answering.
+ *
+ * The callbacks below come from the link, in the order in which the store has spoken, and each ends by
+ * pumping the core: a step may wish for something that has to be done before the next word is heard. */
 #include "node/host_look.h"
 #include "node/node_core.h"
 
@@ -19,6 +22,9 @@ enum { WAITING_SAID_MS = 2000 }; /* nodes come within a moment of each other, mo
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
+/* What belongs to an attempt is emptied first, so that nothing of the last one can be reported as this
+ * one's. Containment comes before output: a control group that cannot be made ends it before there are
+ * files. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->left_waiting[0] = '\0';
@@ -42,6 +48,8 @@ static struct plan_round plan_round_of(const struct heard_round *r)
                                 .world_size = r->world_size };
 }
 
+/* The job is announced once, by the node that is still gathering in its first round; a restart has words of
+ * its own. */
 static void begin(struct node *n)
 {
     uv_timer_stop(&n->waiting_timer);
@@ -54,6 +62,7 @@ static void begin(struct node *n)
     node_pump(n);
 }
 
+/* Preparing and the store's answer race; whoever comes second begins. */
 void node_begin_prepared(struct node *n)
 {
     n->prepared = true;
@@ -69,6 +78,9 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_pump(n);
 }
 
+/* The first one is kept on the heap for its list of nodes and used again for those that follow. Without
+ * memory for it nothing sensible can be told any more: an end by abort() is seen by the guardian and,
+ * through the closed connection, by the store. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -94,6 +106,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- while it gathers ----------------------------------------------------------------------------------- */
 
+/* It shows what is known now, not what was when it was set. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -111,7 +124,8 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Only a change is news. Spares have been told that they are, and whose job it is that runs. */
+/* Only a change is news. Spares have been told that they are, and whose job it is that runs. Changes are gathered for
+ * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line tells more than a hundred. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -124,6 +138,7 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
         uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
 }
 
+/* The text is made by the store, the same for all nodes; here it is only shown. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -153,7 +168,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
 }
 
-/* Before the first round a word to the user is all; between two, the core has a failed job to report. */
+/* Before the first round a word to the user is all; between two, the core has a failed job to report. Its
+ * workers have ended by then, but their report and their logs are still to be written. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -173,7 +189,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The store gives up before it has anybody to name. */
+/* The store gives up before it has anybody to name. So the words are made of what it said last about whom
+ * it waits for. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->waiting;
@@ -185,6 +202,7 @@ static void describe_timeout(struct node *n)
              w->missing[0] != '\0' ? "; missing: node rank " : "", w->missing);
 }
 
+/* A verdict without words must not wipe out the cause that came with the stop. */
 static void take_cause(struct node *n, const struct cause *cause)
 {
     if (cause->words[0] != '\0')
@@ -193,7 +211,8 @@ static void take_cause(struct node *n, const struct cause *cause)
         describe_timeout(n);
 }
 
-/* Of our own failure, or our own user's stop, we know already; now the store does. */
+/* Of our own failure, or our own user's stop, we know already; now the store does. The core has begun to stop by itself
+ * then, and has no use for hearing it again. */
 static void on_stop(void *user, const struct cause *cause)
 {
     struct node *n = user;
@@ -224,7 +243,8 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* The first of them is the one to know: the others follow from the same mistake. */
+/* The first of them is the one to know: the others follow from the same mistake. It is a warning and no
+ * failure: a program may end a rank early on purpose. */
 static void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
 {
     struct node *n = user;

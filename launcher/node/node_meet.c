@@ -18,6 +18,7 @@
 /* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500 };
 
+/* Tells two machines from two containers of one. Without /proc it stays empty and is not compared. */
 static void read_boot_id(char out[BOOT_ID_MAX])
 {
     struct buf text = { 0 };
@@ -38,6 +39,8 @@ static struct link_who who_am_i(struct node *n)
     };
 }
 
+/* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost
+ * nothing. */
 static ddp_status open_link(struct node *n, const char *address, int port, int fd, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
@@ -64,6 +67,7 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, host, port, -1, err);
 }
 
+/* The address is asked of the server: a port that was in use may have been exchanged for a free one. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -75,8 +79,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Several lines: the first is the error, the rest its explanation. */
-/* A report has a line for its code; a sentence gets it behind. */
+/* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
+ * behind. */
 static void give_up_with(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -97,6 +101,8 @@ static void give_up(struct node *n, const char *words)
     give_up_with(n, NULL, words);
 }
 
+/* The workers get the address that has just answered, and not the name: it may mean several, of which
+ * others are dead, and a thousand workers would ask the name server at the same moment. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -114,6 +120,7 @@ static void on_failed(void *user, const char *code, const char *words)
     give_up_with(user, code, words);
 }
 
+/* Line by line, since each gets a prefix of its own. */
 static void on_say(void *user, const char *words)
 {
     struct node *n = user;
@@ -124,6 +131,8 @@ static void on_say(void *user, const char *words)
     }
 }
 
+/* With a `code` it is only asked whether a store is there at all: then a moment must do, and its sentence
+ * is ready. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -144,6 +153,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->dial, err);
 }
 
+/* The server is ours as soon as it is named, also when what follows fails: it is stopped with the node. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
@@ -157,6 +167,7 @@ static void on_place(void *user, const struct store_place *place)
         give_up(n, err.msg);
 }
 
+/* A single node looks for nothing and waits for nobody: its store listens before the first worker is made. */
 ddp_status node_meet(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = {

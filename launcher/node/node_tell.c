@@ -1,4 +1,8 @@
-/* node_tell.c -- see node_core.h. Wishes that are words: for the store, which tells the other nodes, and for the user. */
+/* node_tell.c -- see node_core.h. Wishes that are words: for the store, which tells the other nodes, and for the user.
+ *
+ * A failure is told twice. `failed` goes out as soon as a worker has ended, since the other nodes compute
+ * in vain until they hear of it; `cause` follows when its last lines are in, which may take a moment longer
+ * than its end, and makes the others' reports as good as ours. */
 #include "node/node_core.h"
 
 #include "agent/ending.h"
@@ -38,7 +42,8 @@ static bool failure_words(const struct node *n, int local_rank, struct buf *out)
                                             : attempt_words(w, evidence_of(n->evidence, local_rank), out);
 }
 
-/* The first failure here, as the other nodes are to read it. */
+/* The first failure here, as the other nodes are to read it. `error` is only sent of a worker that was never
+ * started: how the others ended is in signal or code. */
 static void describe_failure(const struct node *n, struct cause *c)
 {
     const int first = agent_first_failure(n->agent);
@@ -58,7 +63,7 @@ static void describe_failure(const struct node *n, struct cause *c)
     buf_free(&words);
 }
 
-/* Lines that end with a newline each. */
+/* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
 static void add_lines(struct cause *c, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && c->n_lines < CAUSE_LINES_MAX; i++) {
@@ -75,7 +80,8 @@ static void tell_failed(struct node *n)
     store_link_tell(n->link, say_failure("failed", &c, agent_never_again(n->agent)));
 }
 
-/* Now that its last words are in. */
+/* Now that its last words are in. They come from stderr; from stdout when it has said nothing there, see
+ * cause_last_lines. */
 static void tell_cause(struct node *n)
 {
     struct cause c;
@@ -94,7 +100,8 @@ static void tell_cause(struct node *n)
     buf_free(&lines);
 }
 
-/* Whoever waits in a barrier for this rank hears the reason before the others are signalled. */
+/* Whoever waits in a barrier for this rank hears the reason before the others are signalled. An end with 0
+ * may wait for more of its kind: nobody is kept from going on by it. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -105,12 +112,14 @@ static void tell_exited(struct node *n, int local_rank)
         store_link_tell(n->link, json);
 }
 
+/* -1 stands for "rank 0 is not here", and is not sent. */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
     store_link_tell(n->link, say_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
+/* A signal whose sender is not known goes without one. */
 static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
@@ -123,6 +132,7 @@ static void tell_leave(struct node *n)
 
 /* --- for the report ------------------------------------------------------------------------------------- */
 
+/* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     const struct cause *c = &n->cause;
@@ -155,7 +165,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     snprintf(a->words, sizeof(a->words), "%s", c.words);
 }
 
-/* A round that ended because the job grows has not failed. */
+/* A round that ended because the job grows has not failed. Asked for at several moments of an attempt's
+ * end, it notes each attempt once. */
 void node_note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -178,6 +189,8 @@ void node_note_failed(struct node *n)
 
 /* --- to the user ---------------------------------------------------------------------------------------- */
 
+/* By its length the list tells whether this attempt has been noted: if not, nobody failed, and the line
+ * says so. */
 static void say_restart(struct node *n)
 {
     const size_t before = n->failed.len;
@@ -197,6 +210,7 @@ static void say_waiting(struct node *n)
         announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
 }
 
+/* The core names the wish, and it is told in full here, from the same facts that the report will use. */
 void node_tell(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {

@@ -7,6 +7,8 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
+/* The client's "peer" at the store is our side of its socket, hence the order. The pid is the one that
+ * users see, since the agent may run in a pid namespace of its own. */
 void node_on_who(void *user, int64_t conn, const char *peer, const char *store)
 {
     struct node *n = user;

@@ -31,6 +31,7 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
+/* The plan learns the port as soon as it is had: port 0 means "any", and the workers must hear which. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
@@ -63,6 +64,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- what was decided ----------------------------------------------------------------------------------- */
 
+/* The owner ends the node from within it: nothing may follow. */
 static void fail(const struct store_host_options *o, const char *code, const char *words)
 {
     o->failed(o->user, code, words);
@@ -76,7 +78,9 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* A port in use ends it for who must have the store; who only may joins what is there. */
+/* A port in use ends it for who must have the store; who only may joins what is there. Several elastic
+ * nodes on one machine race for the port, and the kernel decides: one can listen there. So there is no
+ * election, and no moment in which two have it. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
@@ -98,6 +102,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
+/* A note that has a code is said now, another only in the report: as a rule a node that joins elsewhere is
+ * well. */
 static void join(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -109,6 +115,8 @@ static void join(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
+/* The facts are read here and judged in hosting.c, so that its table can be tested on machines that nobody
+ * has. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -171,6 +179,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
+/* What was decided is final: from here on the timer would only ask for a name that is known. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -203,7 +212,8 @@ static void say(struct store_host *h)
     buf_free(&words);
 }
 
-/* The dial's plan asks for nothing but look-ups as long as there is no address. */
+/* The dial's plan asks for nothing but look-ups as long as there is no address. It is borrowed for its
+ * pauses and its words, so that a name which is not known reads the same in both places. */
 static void pump(struct store_host *h)
 {
     struct dial_wish wish = dial_next(&h->waiting, clock_ms());

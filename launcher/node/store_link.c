@@ -149,8 +149,7 @@ bool store_link_ask_status(struct store_link *link)
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
 /* A process that stood still must not take its own sleep for the store's: it listens again first. (SIGSTOP,
- * a suspended laptop, a VM that moved: all clocks have run on, and the store's answers lie unread in our
- * socket.) */
+ * a VM that moved: the clock has run on, and the store's answers lie unread in our socket.) */
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms > link->beat_at_ms + CLOCK_STOOD_STILL_MS)

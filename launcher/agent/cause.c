@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* A lost node has no code to offer; 125 says that it was not the program. */
+/* A lost node has no code to offer; 125 says that it was not the program. (125 as in `env`, `timeout` and
+ * `docker run`: the launcher itself could not.) */
 int cause_code(const struct cause *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,

@@ -2,7 +2,11 @@
  *
  * A round tries every address of the name once. Its most telling failure is the one that came farthest: with an IPv6
  * address that has no route beside an IPv4 one that refuses, the refusal is what the user must hear. The round's finding
- * stands until another round ends otherwise, and while a new round runs. */
+ * stands until another round ends otherwise, and while a new round runs.
+ *
+ * The first round begins at once and pauses are short at first, since the usual case is a store that is
+ * just being started; they grow because the next usual case is one that comes in minutes, and a thousand
+ * nodes ask it. */
 #include "agent/dial_plan.h"
 
 #include "agent/dial_words.h"
@@ -21,6 +25,7 @@ enum {
     LONGEST_DOUBLINGS = 6
 };
 
+/* UINT64_MAX is "never", and loses against every time. */
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -49,7 +54,9 @@ bool dial_is_loopback(const char *address)
 
 /* --- what was met --------------------------------------------------------------------------------------- */
 
-/* Errors that mean the same to the user. */
+/* Errors that mean the same to the user. A packet filter on this machine says EPERM, one that answers over
+ * IPv6 EACCES; a name server without a record of the right kind says EAI_NODATA, one without the name
+ * EAI_NONAME. The cure is the same. */
 static int plain_error(int error)
 {
     switch (error) {
@@ -66,6 +73,7 @@ static int plain_error(int error)
     }
 }
 
+/* The first line alone, of what may be a whole web page, and safe for a terminal. */
 static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -80,7 +88,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* A TLS record is handshake (22) or alert (21), then major version 3. */
+/* A TLS record is handshake (22) or alert (21), then major version 3. An alert is what a TLS server sends
+ * to one who does not speak TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -95,7 +104,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep what came farthest in this round. */
+/* Keep what came farthest in this round. Of two that came equally far the first stays: addresses are tried
+ * in the resolver's order of preference. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -104,6 +114,8 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
+/* The same finding again makes its row longer, not the list: hours of "refused" are one row. The middle is
+ * what is lost when the list is full, for a report needs the beginning and the end. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -121,6 +133,8 @@ static void remember(struct dial *d, uint64_t now_ms)
     d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
 }
 
+/* `finding_since_ms` only moves with the finding: how long something has been wrong decides when it is
+ * said. */
 static void judge(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -142,6 +156,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
+/* Old addresses are forgotten first: a pod that was moved has another one. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->n = 0;
@@ -150,7 +165,8 @@ static void begin_look_up(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* A name that leads to this machine explains every failure behind it. */
+/* A name that leads to this machine explains every failure behind it. The pause is jittered by a quarter to
+ * both sides, which is enough to part nodes that have begun in the same millisecond. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -177,6 +193,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
+/* xorshift never leaves 0, and never comes to it from anything else. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -184,6 +201,8 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_look_up(d, now_ms);
 }
 
+/* An answer that comes when it is no longer waited for is dropped, like one of a name server that was slow.
+ * Of more than DIAL_ADDRESSES_MAX addresses the first are taken; the others would only make a round longer. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -214,6 +233,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
+/* Connected is not arrived: a port may be taken by anything. The stages before count as done for the
+ * report, which shows how far it came. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct dial_runner *r = &d->runners[runner];
@@ -226,6 +247,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     r->since_ms = now_ms;
 }
 
+/* A refusal by this machine itself, where the store is not to be, is told apart: the address is wrong and
+ * not the store late. */
 static void fail(struct dial *d, struct dial_runner *r, const struct dial_met *what, uint64_t now_ms)
 {
     struct dial_met met = *what;
@@ -247,6 +270,7 @@ static enum dial_stage stage_of(const struct dial_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
+/* Twice is once: the plan itself may have dropped it for being late. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -259,6 +283,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     fail(d, r, &met, now_ms);
 }
 
+/* The first that answers wins; the shell ends the others. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
@@ -288,7 +313,9 @@ static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* When this runner has taken too long; UINT64_MAX: it does not run. */
+/* When this runner has taken too long; UINT64_MAX: it does not run. A connection and an answer have limits
+ * of their own: a host that is down is silent at the first, a foreign service, or a store that hangs, at
+ * the second. */
 static uint64_t limit_of(const struct dial_runner *r)
 {
     if (r->state == RUNNER_CONNECTS)
@@ -296,7 +323,8 @@ static uint64_t limit_of(const struct dial_runner *r)
     return r->state == RUNNER_GREETS ? r->since_ms + HELLO_MS : UINT64_MAX;
 }
 
-/* The first that has taken too long is dropped. */
+/* The first that has taken too long is dropped. One for each question: the shell asks until there is
+ * nothing left to do. */
 static bool drop_late(struct dial *d, struct dial_wish *wish, uint64_t now_ms)
 {
     for (int i = 0; i < d->n; i++) {
@@ -313,6 +341,8 @@ static bool drop_late(struct dial *d, struct dial_wish *wish, uint64_t now_ms)
     return false;
 }
 
+/* The head start is that of "happy eyeballs" (RFC 8305): a quarter of a second is longer than any round
+ * trip, and short against the seconds that a dead address takes. */
 static struct dial_wish start_runner(struct dial *d, int i, uint64_t now_ms)
 {
     d->runners[i].state = RUNNER_CONNECTS;
@@ -345,7 +375,8 @@ static struct dial_wish next_race(struct dial *d, uint64_t now_ms)
     return wait_until(waiting >= 0 ? earlier(at_ms, d->next_ms) : at_ms);
 }
 
-/* A name may have got another address meanwhile, a literal not. */
+/* A name may have got another address meanwhile, a literal not. An answer is used for LOOK_UP_MS, so the
+ * short pauses at the beginning do not ask the name server each time. */
 static struct dial_wish next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -373,7 +404,8 @@ static struct dial_wish next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* A wait that is over at once is a change of phase. */
+/* A wait that is over at once is a change of phase. The budget ends everything but an arrival, and is
+ * looked at first: a plan that is over must not begin another round. */
 struct dial_wish dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;

@@ -98,8 +98,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Always about the round that we are in: the store tells its members alone, and on this connection the round came
- * before. */
+/* About another round than ours it says nothing to us: it crossed our own word about that one. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct cause cause;

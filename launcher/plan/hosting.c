@@ -9,7 +9,10 @@
  *
  * A name that means 127.0.1.1 on the machine that has it (Debian's installer writes such a line) would make every node
  * its own host, or the host deaf to the others; an address of a container bridge exists on many machines. Both look like
- * a firewall later, so they are told now. */
+ * a firewall later, so they are told now.
+ *
+ * Facts in, decision out: the addresses of this machine and those of the name are given, so that every row
+ * of the table is a test. */
 #include "plan/hosting.h"
 
 #include <stdio.h>
@@ -30,7 +33,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return is_loopback(address) ? &loopback : NULL;
 }
 
-/* The address of ours that the endpoint has; one that others can reach before a loopback one. */
+/* The address of ours that the endpoint has; one that others can reach before a loopback one. A name may
+ * have both, when /etc/hosts and a name server each tell one. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -46,7 +50,8 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     return found;
 }
 
-/* As many as fit, other machines' first choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
+/* As many as fit, other machines' first choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf counts
+ * what it would have written, so `used` passes `size` at the first that does not fit. */
 static void list_own(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -60,7 +65,8 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* The first that others could use; NULL when there is none. */
+/* The first that others could use; NULL when there is none. Link-local addresses need a scope that differs
+ * from host to host, so they are good for nobody else. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -76,7 +82,9 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Interfaces of containers and virtual machines: the same address is on many machines. */
+/* Interfaces of containers and virtual machines: the same address is on many machines. By the beginning of
+ * their names, which is all that their makers have in common. Who has named his own bridge in another way
+ * gets no warning; a wrong one would worry those whose network is fine. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -88,7 +96,8 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Sentence, advice and code, as they are shown. */
+/* Sentence, advice and code, as they are shown. An error and a warning look the same; `choice` tells which
+ * it is. */
 static void say(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
@@ -115,7 +124,8 @@ static bool is_literal(const struct hosting_facts *f)
     return f->n_resolved == 1 && strcmp(f->resolved[0], f->meeting->host) == 0;
 }
 
-/* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine. */
+/* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine.
+ * Several nodes on one host are how people try things out. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && is_loopback(address) && !is_literal(f) &&
@@ -145,6 +155,9 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     say(out, &finding);
 }
 
+/* In an elastic job everybody has the same command line, and when the address is nobody's all would wait
+ * for each other: so each says what it has seen. Static nodes know by their rank that somebody else is to
+ * have it. */
 static void join(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -171,7 +184,8 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     say(out, &finding);
 }
 
-/* It is on this machine: on that address alone. */
+/* It is on this machine: on that address alone. A store on every address of a machine would be open to
+ * networks that the user has not named. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
                       struct hosting *out)
 {

@@ -5,7 +5,9 @@
  *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
  *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
  *
- * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. */
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's.
+ *
+ * Nothing is looked up or opened here: --dry_run and the tests get the same answers as a real start. */
 #include "plan/plan_parts.h"
 
 #include <stdio.h>
@@ -19,6 +21,7 @@ enum {
     KEEP_ALIVE_ATTEMPTS = 3
 };
 
+/* --standalone wins over an endpoint, as with torchrun. */
 static bool has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
@@ -40,7 +43,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Whoever says --timeout means that, else torchrun's key, else torchrun's default. */
+/* Whoever says --timeout means that, else torchrun's key, else torchrun's default. The knob's name goes
+ * along, since every message about this time must name the option that would change it. Torchrun speaks of
+ * intervals and attempts where we have one time: their product. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -59,7 +64,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Nodes of one job run one program; where it lies and its arguments may differ from node to node. */
+/* Nodes of one job run one program; where it lies and its arguments may differ from node to node. A name
+ * that is longer than its room is cut, the same on every node. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -80,7 +86,9 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Several nodes must call their job the same without being told; "none" is torchrun's name for it. */
+/* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
+ * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
+ * told apart. */
 bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;

@@ -1,5 +1,9 @@
 /* scheduler.c -- see scheduler.h. Who is here is one look at the first variables of the table; what they all do in the same
- * way stands here, what each tells in a file of its own. */
+ * way stands here, what each tells in a file of its own.
+ *
+ * Variables are read from the block that was handed in, and files as text: no function here looks at the
+ * machine, so a scheduler that is not installed is tested by its variables. What is no number or makes no
+ * sense is passed over as if it were not there, for a wrong guess would start a job of the wrong size. */
 #include "plan/scheduler_parts.h"
 
 #include "tables/worker_env.h"
@@ -34,7 +38,8 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* The variables that must all be there, and one of the last two if any. */
+/* The variables that must all be there, and one of the last two if any. Asked in the order of schedulers.h:
+ * under both, mpirun's word about tasks is nearer to this process than Slurm's. */
 static const struct {
     const char *all[4], *one_of[2];
 } signs[IDS] = {
@@ -49,12 +54,15 @@ static const struct {
 
 /* --- for the readers ------------------------------------------------------------------------------------ */
 
+/* Empty counts as not set: scripts empty a variable to hide it. */
 const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
+/* Digits only: strtol would take blanks, signs and "4(x2)", Slurm's way of writing "4 on each of two
+ * nodes". */
 int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -93,6 +101,7 @@ void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int n
     va_end(ap);
 }
 
+/* Notes beyond the room are dropped; they explain, nothing depends on them. */
 void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -117,6 +126,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
+/* Two jobs that share a node must not share a port, and all nodes must find the same one without asking: so
+ * it comes from the job's id. An id with two numbers is a task of an array; 31 parts them, so that
+ * neighbouring tasks of neighbouring jobs differ. The span ends below 28000, before the ports that the
+ * kernel hands out itself (32768 on) and torchrun's own (29400, 29500). */
 void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -135,6 +148,8 @@ int scheduler_entries(const char *text)
     return n;
 }
 
+/* Slurm's number is the node's, CUDA_VISIBLE_DEVICES what this process may see of it: the smaller one
+ * counts. A variable that is empty or negative hides all GPUs on purpose, and nothing is said then. */
 void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -161,6 +176,7 @@ void scheduler_per_task(struct scheduler *s)
 
 /* --- who is here ---------------------------------------------------------------------------------------- */
 
+/* The same question for all, from the table above: no scheduler is recognised by code of its own. */
 static bool is_here(int id, const struct scheduler_facts *f)
 {
     bool one = signs[id].one_of[0] == NULL;
@@ -180,6 +196,7 @@ static int named(const char *name)
     return id;
 }
 
+/* Known but not here, or not known at all: the first names what is missing, the second what would be valid. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -213,6 +230,7 @@ static int choose(struct scheduler *s, const char *wanted, const struct schedule
     return -1;
 }
 
+/* The one file that a reader needs. It is named before it is read, so that reading stays with the caller. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -220,6 +238,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
+/* Asked for by name and not here is an error: the user counts on it. --per_task comes last, since it writes
+ * over what the reader has put. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {

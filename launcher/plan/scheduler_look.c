@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* NUL-terminated; NULL when it is not all there. */
+/* NUL-terminated; NULL when it is not all there. A file that has become shorter meanwhile is taken as it
+ * is; one that has grown is read to its old end. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);
@@ -24,6 +25,8 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
+/* O_NONBLOCK and S_ISREG: the path comes from a variable, and opening a FIFO would wait for a writer for
+ * ever. */
 char *scheduler_look(const char *path)
 {
     struct stat st;

@@ -45,6 +45,8 @@ static void print_workers(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
+/* Not the scheduler's values, but what the options came to: who asks why is misled by a value that was
+ * overruled. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {
@@ -73,7 +75,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Who has said it; and what the scheduler would have said. */
+/* Who has said it; and what the scheduler would have said. An endpoint on the command line overrules
+ * address and port together, though neither option was given. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {

@@ -1,4 +1,7 @@
-/* diagnose.c -- one rank: which finding fits, and what it says. See diagnose.h; diagnose_job.c has the whole job. */
+/* diagnose.c -- one rank: which finding fits, and what it says. See diagnose.h; diagnose_job.c has the whole job.
+ *
+ * Two witnesses are put together: the store knows what a rank has asked of it, its agent what the kernel
+ * says of its process. Neither alone can tell one that computes from one that hangs. */
 #include "core/diagnose.h"
 
 #include "base/text.h"
@@ -15,11 +18,15 @@ enum {
     RANK_WORD_MAX = 256, /* of one word of a sentence */
 };
 
+/* 'D' is also every read from a disk; only one that lasts is a dead NFS server, or a device that does not
+ * answer. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
+/* One that would run right now ('R') may get little of a crowded machine; one that sleeps must have
+ * computed most of the time, for a thread that polls uses some, too. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
@@ -168,6 +175,8 @@ static const char *wchan_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* All words are made, whichever the sentence uses: the table then may change its sentences without this
+ * file. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, pid;

@@ -39,6 +39,7 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
+/* FINDING_NONE for a name that is not known, which a peer may send. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;
@@ -67,6 +68,7 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
+/* A '$' without a word behind it stands for itself. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -113,6 +115,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
+/* Pairs and not positions: the order of words in a sentence is the table's affair, and two of the same type
+ * cannot be exchanged by mistake. `subject` is the first of them, and is its own copy. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -131,6 +135,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     fill_text(f->advice, rows[code].advice, &words);
 }
 
+/* For lists that name the subject in a column of its own already. */
 const char *finding_predicate(const struct finding *f)
 {
     const size_t len = strlen(f->subject);

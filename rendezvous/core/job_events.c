@@ -1,7 +1,11 @@
 /* job_events.c -- see job_events.h.
  *
  * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
- * for the next taker and put into the message for this one. */
+ * for the next taker and put into the message for this one.
+ *
+ * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
+ * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
+ * between the two is not lost; who reads both logs knows an event by its number. */
 #include "core/job_events.h"
 
 #include "core/job_rdzv.h"
@@ -28,6 +32,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
+/* `recent` holds texts that end with NUL each, so it is walked without a table. */
 static void take_over(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -62,6 +67,7 @@ void job_events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
+/* Who was refused is no node and must not be a taker. */
 void job_events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -112,6 +118,7 @@ static void tell(struct job *job, cJSON *o)
 }
 
 /* What every event of the store has. */
+/* The number is the hub's: with several jobs one log still has an order. */
 static cJSON *begin(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
@@ -246,6 +253,7 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     }
 }
 
+/* 64 are enough to see which host is missing. */
 static void add_missing(cJSON *o, const struct barrier *barrier)
 {
     cJSON *missing = cJSON_AddArrayToObject(o, "missing");

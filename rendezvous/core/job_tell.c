@@ -1,4 +1,8 @@
-/* job_tell.c -- see job_tell.h. All nodes get the same text. */
+/* job_tell.c -- see job_tell.h. All nodes get the same text.
+ *
+ * What was told last is kept as a number and not as a text: times in the text grow from look to look, and
+ * 18 KB for each job that waits would be paid by all that are well. Two states with the same digest cost
+ * one word too few, which "time is up" makes good. */
 #include "core/job_tell.h"
 
 #include "core/job_look.h"
@@ -10,6 +14,7 @@
 
 /* --- what is worth a word ------------------------------------------------------------------------------- */
 
+/* FNV-1a's step. Nobody gains by a collision here, so nothing stronger is needed. */
 static uint64_t mix(uint64_t digest, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -40,6 +45,7 @@ static uint64_t digest_of(const struct diagnosis *d)
 
 /* --- telling -------------------------------------------------------------------------------------------- */
 
+/* Spares hear it too: a user may sit at any of the terminals. */
 static void push_to_nodes(struct job *job, const cJSON *o)
 {
     LIST_EACH(node, &job->sessions)
@@ -50,6 +56,8 @@ static void push_to_nodes(struct job *job, const cJSON *o)
     }
 }
 
+/* A message that memory was too short for is not sent by halves; the findings go to the event log one by
+ * one in any case. */
 static void tell(struct job *job, const struct snapshot *s, const struct diagnosis *d)
 {
     cJSON *o = cJSON_CreateObject();

@@ -206,6 +206,8 @@ bool screen_add_findings(cJSON *o, const struct diagnosis *d)
     return ok;
 }
 
+/* Both forms go out, the text for people and the findings for programs: made of one snapshot, they cannot
+ * differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };

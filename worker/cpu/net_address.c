@@ -29,6 +29,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
+/* With what there is, since the user who names one is on another machine than the one that lacks it. */
 static ddp_status refuse(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -60,6 +61,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
+/* The way to the store is known to work, and the other hosts have come by it, too. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {

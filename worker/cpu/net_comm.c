@@ -32,6 +32,8 @@ static ddp_status no_memory(const struct net *net, struct ddp_err *err)
                     net->layout.hosts);
 }
 
+/* All memory is had at the beginning: a collective must not fail in its middle for want of it, on one rank
+ * of a thousand. Untouched pages cost nothing, so the area may be generous. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;

@@ -1,4 +1,7 @@
-/* net_dial.c -- see net_dial.h. */
+/* net_dial.c -- see net_dial.h.
+ *
+ * A refusal is tried again for a second, silence is waited for once: who refuses is up, and may only be on
+ * its way out or in, but a second try at a silent address would meet the same firewall. */
 #include "cpu/net_dial.h"
 
 #include "base/clock.h"
@@ -15,6 +18,9 @@ enum {
     SILENT_MS = 10000 /* no network needs that long; TCP has tried four times by then */
 };
 
+/* Both hosts and the direction are named, since the user has to open a port on one of them; a loopback
+ * address of another host is the one case in which no firewall is to blame. The words "Open the ports
+ * between" are looked for by job_look.c. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -37,6 +43,8 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
+/* `source` binds our end to the network that the user has chosen, else the kernel would go out through the
+ * default route. */
 static void start(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -51,6 +59,7 @@ void net_dial_begin(struct net_dial *dial)
     start(dial);
 }
 
+/* The link has the socket from then on. */
 bool net_dial_done(const struct net_dial *dial)
 {
     return dial->link->fd >= 0;
@@ -96,7 +105,9 @@ static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The other rank answers when it has come as far as we have: there is no hurry. */
+/* The other rank answers when it has come as far as we have: there is no hurry. So there is no limit here:
+ * look_around in net_join.c has the time of the whole. Exactly the answer is read, for what follows belongs
+ * to the link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);

@@ -1,4 +1,7 @@
-/* net_door.c -- see net_door.h. */
+/* net_door.c -- see net_door.h.
+ *
+ * Nothing of a guest is believed before its hello is whole and right, and nothing is allocated for it: a
+ * scanner costs one of 32 places for five seconds. */
 #include "cpu/net_door.h"
 
 #include "base/clock.h"
@@ -47,7 +50,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests --------------------------------------------------------------------------------------------- */
 
-/* A free place, or that of the one who has been silent for longest. */
+/* A free place, or that of the one who has been silent for longest. A rank says its hello with its first
+ * packet, so whoever is silent for longest is the least likely to be one. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -61,6 +65,8 @@ static struct net_guest *find_place(struct net_door *door)
     return oldest;
 }
 
+/* Until the queue is empty: thousands of ranks come at the same moment, and the kernel drops what it has no
+ * room for. */
 static void accept_all(struct net_door *door)
 {
     int fd;
@@ -124,6 +130,8 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     return false;
 }
 
+/* All places are looked at, whatever poll has said: a recv that finds nothing is cheaper than to find out
+ * whom it meant. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int let_in = 0;

@@ -31,6 +31,8 @@ struct joining {
     uint64_t asked_ms;
 };
 
+/* Under the prefix of the attempt, which bootstrap.c puts before it: cards of an attempt before are never
+ * read. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
@@ -75,6 +77,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ---------------------------------------------------------------------------------------------- */
 
+/* Those who connect to us are marked: there the port that is closed is ours. */
 static ddp_status too_late(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -93,7 +96,8 @@ static ddp_status too_late(const struct joining *j, struct ddp_err *err)
                     list, j->bootstrap->timeout_ms, j->address);
 }
 
-/* Has anybody given up, or is the time over? */
+/* Has anybody given up, or is the time over? This host's page costs nothing to look at, the store a round
+ * trip, hence ASK_MS: slow enough for 1000 ranks that ask, and soon enough to be told within the second. */
 static ddp_status look_around(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -125,6 +129,7 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
+/* A card is another process's word: its texts are ended here before anybody prints them. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -145,7 +150,9 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* To hosts before ours we connect; those behind connect to us. */
+/* To hosts before ours we connect; those behind connect to us. One rule for both ends, so that each pair
+ * has one connection and never two that cross. Who waits for a card here is not deaf: connections to us
+ * gather in the kernel's queue meanwhile. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -182,6 +189,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
+/* SLICE_MS bounds how late somebody's end is seen, since neither the page nor the store can wake us out of
+ * poll. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     ddp_status status = begin_all(j, err);

@@ -1,10 +1,14 @@
-/* net_layout.c -- see net_layout.h. */
+/* net_layout.c -- see net_layout.h.
+ *
+ * Every rank computes the same from the same numbers, so nothing of it is sent. All arrays are sized by the
+ * world and made at once; the walks below are linear, or O(n log n) for the tree, and done once in a run. */
 #include "cpu/net_layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks in order, host after host: first count, then place. */
+/* Ranks in order, host after host: first count, then place. A counting sort. The counts stand one place
+ * further on, so that summing them up turns them into beginnings. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -25,7 +29,9 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* The walk of the tree, with reduce.c's rule for the left part. A node of one rank is always a piece. */
+/* The walk of the tree, with reduce.c's rule for the left part. A node of one rank is always a piece. The
+ * same rule, because the order of additions decides the last bits: pieces joined along another tree would
+ * give another sum than on one host. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -83,6 +89,7 @@ int net_member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
+/* A host with fewer ranks than lanes goes round again: some of its ranks serve two. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return net_member(layout, host, lane % net_ranks_of(layout, host));

@@ -1,4 +1,9 @@
-/* net_link.c -- see net_link.h. */
+/* net_link.c -- see net_link.h.
+ *
+ * Nothing here waits but net_finish: queues are filled, then pumped as far as the sockets take it. Data is
+ * never copied, the kernel reads and writes the callers' memory; so a range must stay untouched until its
+ * queue is done. Both directions of all links move in one loop, since two hosts that first send everything
+ * to each other would both stop at full socket buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/shm_barrier.h"
@@ -69,6 +74,8 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
+/* A queue that has run empty begins at its front again: there is room for the ranges of one call and not of
+ * all that follow. */
 static void queue(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -114,6 +121,8 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
+/* A peer that has gone is mostly not the cause, but names the call in which it was missed; the agent finds
+ * who went first. */
 static ddp_status lost(const struct net_links *links, const struct net_link *link, const char *how,
                        struct ddp_err *err)
 {
@@ -171,6 +180,7 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
+/* The first trouble ends it: the others will have the same, a moment later. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;
@@ -199,6 +209,8 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
+/* Three states are told apart, because each is mended elsewhere: who has not called hangs in its program,
+ * who has sent a part only has a network that hangs, who does not read is in another call. */
 static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };

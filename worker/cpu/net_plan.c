@@ -1,4 +1,7 @@
-/* net_plan.c -- see net_plan.h. */
+/* net_plan.c -- see net_plan.h.
+ *
+ * Sizes come from here and only from here: sender and receiver must agree on every byte without speaking of
+ * it, so what a rank sends and what its peer expects are answers of the same functions. */
 #include "cpu/net_plan.h"
 
 #include "cpu/part.h"
@@ -30,7 +33,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* The most that a host owns of them. A share is rounded up to whole lines. */
+/* The most that a host owns of them. A share is rounded up to whole lines. The most and not its own: the
+ * step must have one size on all hosts. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -64,6 +68,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
+/* For an element at a time, with the widest unfinished value (8 bytes): whatever the call, fit() then comes
+ * to an end. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -74,11 +80,14 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- the way of a call ---------------------------------------------------------------------------------- */
 
+/* Counted with all that leaves a host: with many hosts even a small call is much when each gets all of it. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
+/* A small call takes one lane, since four would be four times the system calls for a packet's worth, and
+ * where shares could be given to hosts, everybody joins everything: more data, and one trip less. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -157,7 +166,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* The root's host has all that it spreads, and keeps it when the others get theirs in the second phase. */
+/* The root's host has all that it spreads, and keeps it when the others get theirs in the second phase. So
+ * the owner need not send to where it came from. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -186,6 +196,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- where it lies -------------------------------------------------------------------------------------- */
 
+/* Elements, in the caller's buffer: a whole call there, where a slot has one step of it. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

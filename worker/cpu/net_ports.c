@@ -1,4 +1,7 @@
-/* net_ports.c -- see net_ports.h. */
+/* net_ports.c -- see net_ports.h.
+ *
+ * The ranks of a host begin at different ports of the range, each at its own number, so that with enough
+ * ports none meets another; after that they go round once. */
 #include "cpu/net_ports.h"
 
 #include <stdlib.h>

@@ -1,4 +1,8 @@
-/* net_tell.c -- see net_tell.h. */
+/* net_tell.c -- see net_tell.h.
+ *
+ * The first reason stands: compare_set lets one rank write, and whoever comes later reads what it says. A
+ * thousand ranks that give up because of one another then name the one cause. A connection of its own is
+ * made for it, since the rank's usual one may be in the middle of a request that does not end. */
 #include "cpu/net_tell.h"
 
 #include "cpu/net_wire.h"
@@ -10,6 +14,8 @@
 /* Peers are to know within a second; a store that takes longer than this will not bring us together. */
 enum { STORE_MS = 500 };
 
+/* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for
+ * ours. */
 void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     char *to = tell->key;

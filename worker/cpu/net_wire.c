@@ -1,4 +1,8 @@
-/* net_wire.c -- see net_wire.h. */
+/* net_wire.c -- see net_wire.h.
+ *
+ * Control numbers are little-endian on every machine; values travel as they lie in memory, since to turn a
+ * gradient's bytes would cost more than sending it. So both ends must be alike, and `native` in the hello
+ * finds out when they are not: its bytes are in another order there. */
 #include "cpu/net_wire.h"
 
 #include <stdio.h>
@@ -56,11 +60,13 @@ void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     put_number(to, (uint32_t)hello->world, 4);
 }
 
+/* Asked with every byte that comes, so that a stranger is out with the first one. */
 bool net_may_be_hello(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
+/* Ended here, whatever the peer has put at the end. */
 static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -143,6 +149,8 @@ bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *s
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
+/* As bytes, which is all that is done as long as they agree. Of two that differ the lower rank is named
+ * first, so both ends print the same sentence. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {
@@ -168,6 +176,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- reasons -------------------------------------------------------------------------------------------- */
 
+/* As text: it lies in the store, where people look with ddpctl. */
 size_t net_put_reason(char text[NET_REASON], const struct ddp_err *reason)
 {
     return (size_t)snprintf(text, NET_REASON, "-%d %s", (int)reason->code, reason->msg);

@@ -32,7 +32,8 @@ static const char *const stage_names[DIAL_STAGES] = {
 #undef X
 };
 
-/* Each stage has a row for any error, so there is always one. */
+/* Each stage has a row for any error, so there is always one. The first that fits, so special rows stand
+ * before general ones. */
 enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -47,6 +48,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
+/* What will not change by waiting ("the name leads to this machine") is said at once and in full; what may
+ * be a store that is still starting, only when it has stood for STANDS_MS. */
 bool dial_is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -77,6 +80,8 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
+/* The words that sentences in dial_findings.h may use. False for any other, which the test of the table
+ * finds. */
 static bool put_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;
@@ -146,6 +151,7 @@ static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
     return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
+/* In full once for each finding: it has several lines, and a user who waits for an hour knows them. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
@@ -153,6 +159,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (dial_is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
+/* A finding that changes is news, but two that take turns must not fill the screen: hence CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;
@@ -174,6 +181,8 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
+/* The same questions as above, turned into a time: the shell has one timer, and is to wake when there is
+ * something to say and not to look whether there is. */
 uint64_t dial_say_at(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
@@ -188,6 +197,8 @@ uint64_t dial_say_at(const struct dial *d)
 
 /* --- in the end ----------------------------------------------------------------------------------------- */
 
+/* All stages are shown, also those that worked: "4 of 4 worked" is what keeps the user from looking at the
+ * name server. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -224,6 +235,8 @@ static bool put_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
+/* What is known, what to do, how far it came, what was met and when: in this order, since most readers stop
+ * after the second. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

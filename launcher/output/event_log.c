@@ -1,4 +1,8 @@
-/* event_log.c -- see event_log.h. */
+/* event_log.c -- see event_log.h.
+ *
+ * Lines are made here and written by a thread of line_file.c, so a slow disk costs lines and never time.
+ * The name may hold the node's rank, which an elastic node does not know before its first round: until then
+ * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
 #include "output/event_log.h"
 
 #include "output/logdir.h"
@@ -28,6 +32,7 @@ struct event_log {
     char instance[INSTANCE_MAX];
 };
 
+/* Once: the second line that is lost tells the user nothing new. */
 static void warn(struct event_log *log, int error)
 {
     char words[LOG_PATTERN_MAX + 256];
@@ -56,6 +61,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
+/* Directories are only made when they are missing, since most names have none to make. A file that cannot
+ * be opened is tried once; `path` then says that it was. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -71,12 +78,14 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
+/* Static nodes with a rank of their own know it from the command line. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
+/* What no longer fits before the name is known is left out: it is a quarter of a megabyte about waiting. */
 static void put_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -105,6 +114,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
+/* A node that never came into a round still leaves its log, under the name that it has by now. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -121,6 +131,7 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
+/* The wall clock is for people and for machines that never met the store; durations are made of `ms`. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];

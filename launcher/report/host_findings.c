@@ -1,4 +1,8 @@
-/* host_findings.c -- see host_findings.h. */
+/* host_findings.c -- see host_findings.h.
+ *
+ * Limits are compared with what so many workers will need at least, before they are started: running into
+ * one later looks like anything but a limit (a pipe that is not made, a bus error in /dev/shm, "cannot
+ * allocate memory" of a network card). */
 #include "report/host_findings.h"
 
 #include <stdio.h>

@@ -54,6 +54,8 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
+/* A write for each line: with O_APPEND the kernel puts each at the end as one, so several processes may
+ * share a file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
     for (size_t at = 0; at < lines->len;) {
@@ -66,6 +68,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
+/* The lock is held to change the buffers over and not while writing, which may take as long as a disk
+ * likes; the callers never wait for it. Both buffers keep their memory. */
 static void *run(void *user)
 {
     struct line_file *f = user;
@@ -135,6 +139,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
+/* Full means lost, and counted: an event log must never slow the job down that it tells of. The thread is
+ * made with the first line, so that a fork before that has none to lose. */
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -157,7 +163,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* True when the thread has written all. */
+/* True when the thread has written all. With a limit: a pipe whose reader has stopped would hold the whole
+ * launcher back at its end. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     struct timespec until;

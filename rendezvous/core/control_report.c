@@ -74,6 +74,7 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
+/* Counted when somebody asks; kept up to date it would cost every connection. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;

@@ -24,6 +24,8 @@ static uint32_t restarts_made(const struct rdzv *r)
     return a->failed < a->max_restarts ? a->failed : a->max_restarts;
 }
 
+/* A copy of numbers and borrowed texts, valid until the rendezvous is spoken to again; so its own struct
+ * stays private and may change. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
@@ -84,6 +86,8 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
     return true;
 }
 
+/* In the order of joining. An id instead of a pointer: between two calls the node may have gone, and then
+ * the walk ends. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 {
     const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;

@@ -36,7 +36,8 @@ const char *timeline_mark_words(enum timeline_mark_kind kind)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* The end of the wait for a round names whom it was for. */
+/* The end of the wait for a round names whom it was for. A row does one thing at a time, so to begin one is
+ * to end the other. */
 static void enter(struct making *m, size_t row, enum timeline_bar_kind kind, size_t waited_for)
 {
     if (row == TIMELINE_JOB)
@@ -48,6 +49,8 @@ static void enter(struct making *m, size_t row, enum timeline_bar_kind kind, siz
     m->t->rows[row].round = m->round;
 }
 
+/* Numbers come late: a node has its process from the start, its connection's id with the join, its rank
+ * with the round. */
 static size_t node_of(struct making *m, const struct timeline_event *event)
 {
     const size_t row = making_node(m, event->agent);
@@ -75,6 +78,7 @@ static void on_join(struct making *m, const struct timeline_event *event)
     }
 }
 
+/* The store names members by its connections; few nodes, and once for each member of a round. */
 static size_t row_of_id(const struct making *m, int64_t id)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -83,7 +87,8 @@ static size_t row_of_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* "members": [[node, node_rank, first rank, workers], ...] */
+/* "members": [[node, node_rank, first rank, workers], ...] Who joined last is whom all the others have
+ * waited for, and is told with their bars. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -107,6 +112,7 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
     enter(m, node_of(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
+/* For events that are about the round: the store does not write one for each node. */
 static void move_all(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -120,6 +126,7 @@ static void on_stop(struct making *m, const struct timeline_event *event)
     move_all(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
+/* Only from STOPPED: a node that was lost has no pause to wait for. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
@@ -169,6 +176,7 @@ static void on_worker_started(struct making *m, const struct timeline_event *eve
     enter(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
+/* One that was stopped on purpose has ended, too, but has not failed: red is kept for the cause. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");
@@ -202,7 +210,8 @@ static void on_barrier_open(struct making *m, const struct timeline_event *event
                         timeline_text(event, "barrier"));
 }
 
-/* "arrived": [[rank, ms after the first], ...] */
+/* "arrived": [[rank, ms after the first], ...] One line of the log makes the bars of all ranks, which is
+ * why the store writes it at the end and not at each arrival. The awaited rank has no bar: it did not wait. */
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
     making_end_barrier(m, timeline_text(event, "barrier"));
@@ -276,6 +285,7 @@ static void (*const handlers[EVENT_N_KINDS])(struct making *m, const struct time
     [EVENT_FINISHED] = on_finished,
 };
 
+/* Times count from the first event. The walk goes on over whatever it cannot draw. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events)
 {
     struct making m = { .t = t, .events = events, .last_joined = TIMELINE_JOB };

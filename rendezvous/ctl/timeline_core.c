@@ -1,10 +1,15 @@
-/* timeline_core.c -- see timeline_core.h. */
+/* timeline_core.c -- see timeline_core.h.
+ *
+ * Rows, bars and marks are arrays that double, and refer to each other by number: a pointer would not
+ * outlive the next realloc. Memory that is short is noted in `no_memory` and asked for once at the end;
+ * until then TIMELINE_JOB, "no row", stands for what could not be made, and everything takes it. */
 #include "ctl/timeline_core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Room for one more at the end of a list; NULL when memory is short. */
+/* Room for one more at the end of a list; NULL when memory is short. Zeroed. The list stays as it was when
+ * it cannot grow, so it is freed like any other. */
 static void *one_more(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -39,6 +44,7 @@ static size_t new_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
+/* From a rank to its row in one step: each of a million events asks for it. */
 static bool make_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)
@@ -50,6 +56,7 @@ static bool make_map(struct making *m, size_t **map, size_t n)
     return *map != NULL;
 }
 
+/* Rows come to be when they are first spoken of: a log may begin anywhere. */
 size_t making_node(struct making *m, size_t agent)
 {
     if (agent >= m->events->n_agents || !make_map(m, &m->row_of_agent, m->events->n_agents))
@@ -62,6 +69,7 @@ size_t making_node(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
+/* Ranks are numbers of a file and are compared with their limit before they index anything. */
 size_t making_rank(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !make_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -78,6 +86,8 @@ size_t making_rank(struct making *m, int64_t rank)
 
 /* --- bars, marks, bands --------------------------------------------------------------------------------- */
 
+/* One without a length would be drawn as nothing, and clocks of two machines may put its end before its
+ * begin. */
 void making_bar(struct making *m, const struct timeline_bar *bar, const char *text)
 {
     if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
@@ -90,6 +100,7 @@ void making_bar(struct making *m, const struct timeline_bar *bar, const char *te
     m->no_memory = added->text == NULL;
 }
 
+/* The bar takes the round in which it began: by now another one may run. */
 void making_close(struct making *m, size_t row, size_t waited_for, const char *text)
 {
     struct timeline_row *r = &m->t->rows[row];
@@ -137,6 +148,8 @@ void making_end_barrier(struct making *m, const char *name)
         }
 }
 
+/* They did not open, and the rank that came first has waited to the end of the round: this is what a user
+ * looks for in a job that hangs. */
 static void give_up_barriers(struct making *m)
 {
     char text[256];
@@ -154,6 +167,7 @@ static void give_up_barriers(struct making *m)
     m->n_open = 0;
 }
 
+/* Barriers first, because they belong to the round that ends. */
 void making_end_band(struct making *m)
 {
     give_up_barriers(m);
@@ -191,11 +205,14 @@ static int compare(const void *a, const void *b)
     return (x->drawn_with > y->drawn_with) - (x->drawn_with < y->drawn_with);
 }
 
+/* TIMELINE_JOB is no row and has nowhere to move. */
 static size_t moved(const size_t *to, size_t row)
 {
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
+/* qsort is not stable, hence `drawn_with`, which holds the old place: it breaks ties, and afterwards it
+ * tells where each row has gone. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -221,6 +238,8 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
+/* What is still open at the end of a log is drawn to its end: a job that hangs writes nothing about it. A
+ * log of one moment gets a millisecond, so that nobody divides by 0. */
 void making_finish(struct making *m)
 {
     struct timeline *t = m->t;

@@ -1,4 +1,8 @@
-/* timeline_events.c -- see timeline_events.h. Pure: text in, a list out. */
+/* timeline_events.c -- see timeline_events.h. Pure: text in, a list out.
+ *
+ * Four steps: lines are read, whatever their order; one life of one job is chosen; every event is put on
+ * the store's clock; what several logs tell is kept once. Only then are they sorted, since before that the
+ * times of two nodes cannot be compared. */
 #include "ctl/timeline_events.h"
 
 #include <stdio.h>
@@ -32,6 +36,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+/* NULL leaves the old list to its owner. */
 static void *grow(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
@@ -43,7 +48,8 @@ static void *grow(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* The same process; made when it is new. SIZE_MAX when memory is short. Runs have few of them, in runs of lines. */
+/* The same process; made when it is new. SIZE_MAX when memory is short. Runs have few of them, in runs of
+ * lines. So the search goes from the end, and mostly ends at once. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -65,7 +71,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* NULL, or why it is no event that can be drawn. */
+/* NULL, or why it is no event that can be drawn. A log is cut where a disk was full or a process was
+ * killed: a line that is no event is told with its number, and the rest is read on. */
 static const char *look_at(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -84,6 +91,8 @@ static const char *look_at(struct timeline_event *event)
     return NULL;
 }
 
+/* An event of the store may be about a node, and then names it by the same two things as the node names
+ * itself. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -112,6 +121,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->n++;
 }
 
+/* The last line needs no newline: its process may be about to write it. */
 void timeline_read(struct timeline_events *e, const char *file, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
@@ -163,6 +173,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
+/* A process that has ever named another life is not taken for ours by its lines without one. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -187,7 +198,8 @@ static void choose(struct timeline_events *e)
 
 /* --- where each stands ---------------------------------------------------------------------------------- */
 
-/* Days since 1970 of a date in the Gregorian calendar. */
+/* Days since 1970 of a date in the Gregorian calendar. The year begins in March here, so that the leap day
+ * is its last and months follow one formula. timegm() is not in C11 or POSIX. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
@@ -216,6 +228,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
+/* Once for a process, by its first line that has both clocks: both are monotonic and do not run apart by
+ * what can be seen on a screen. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -226,6 +240,8 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
     agent->has_offset = true;
 }
 
+/* Who has met the store is placed by its clock; who never has, by the wall's, which is only as good as the
+ * machines' NTP. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
@@ -272,6 +288,8 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
+/* At the same millisecond the store's own numbers decide, then the order of reading: within one log that is
+ * the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -293,6 +311,7 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
+/* What was not chosen is sorted behind everything else, and cut off. */
 bool timeline_settle(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

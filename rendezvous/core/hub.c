@@ -169,11 +169,11 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->quota.max = limits->max_bytes;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
-    list_init(&hub->agents);
     list_init(&hub->held);
     list_init(&hub->released);
     hub->jobs_deadline_ms = UINT64_MAX;
-    if (table_init(&hub->sessions) && table_init(&hub->jobs) && job_new(hub) != NULL)
+    if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&
+        job_new(hub) != NULL)
         return hub;
     hub_free(hub);
     return NULL;
@@ -196,6 +196,7 @@ void hub_free(struct hub *hub)
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));
     table_free(&hub->sessions);
+    table_free(&hub->agents);
     table_free(&hub->jobs);
     buf_free(&hub->out);
     arrivals_forget_push(hub);

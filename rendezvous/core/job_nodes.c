@@ -7,12 +7,18 @@
 #include "core/job_events.h"
 #include "core/rdzv.h"
 
+/* It may join again, on the same connection. */
 void job_node_joined(struct session *s)
 {
-    s->job->hub->n_nodes += !s->is_node;
+    const struct slice address = vouch_address(s);
+    if (s->is_node)
+        return;
+    s->job->hub->n_nodes++;
     s->is_node = true;
-    list_remove(&s->in_agents);
-    list_insert(&s->job->hub->agents, &s->in_agents);
+    s->by_address = (struct table_node){ .key = address.data,
+                                         .key_len = (uint32_t)address.len,
+                                         .hash = table_hash(address) };
+    table_put(&s->job->hub->agents, &s->by_address);
 }
 
 void job_node_heard(struct session *s)
@@ -27,7 +33,7 @@ void job_node_ends(struct session *s)
     job_events_leave(s->job, s);
     s->is_node = false;
     s->job->hub->n_nodes--;
-    list_remove(&s->in_agents);
+    table_remove(&s->job->hub->agents, &s->by_address);
 }
 
 /* The nodes that wait should hear of it soon: it is one more that is missing. */

@@ -73,9 +73,9 @@ struct session {
     bool has_spoken;    /* one whole request has come */
     uint8_t n_first;    /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
-    struct list in_agents; /* in hub->agents, of a node */
-    bool is_node;          /* in job->rdzv, under `id` */
-    bool takes_events;     /* it would write an event log for its job */
+    struct table_node by_address; /* in hub->agents, of a node */
+    bool is_node;                 /* in job->rdzv, under `id` */
+    bool takes_events;            /* it would write an event log for its job */
     enum role role;
     uint32_t rank;            /* of a worker */
     struct list by_rank;      /* in member.sessions, of a worker */
@@ -101,7 +101,7 @@ struct hub {
     struct table sessions;     /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
-    struct list agents;      /* the sessions that are nodes, of all jobs */
+    struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */
     struct list held;        /* sessions whose job is not known, the one that waits longest first */
     struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
@@ -142,7 +142,9 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
 
-/* vouch.c: ask the agents at its address whose it is, once. */
+/* vouch.c: what stands before the port of the peer, the same for all who come from one address. */
+struct slice vouch_address(const struct session *s);
+/* Ask the agents at its address whose it is, once. */
 void vouch_ask(struct hub *hub, struct session *s);
 /* Its unfinished business waits until its job is known. */
 bool vouch_hold(struct hub *hub, struct session *s);

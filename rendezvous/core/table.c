@@ -48,6 +48,16 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
     return node;
 }
 
+/* Equal keys are in one chain, and whoever found the first of them has all others behind it. */
+struct table_node *table_find_same(const struct table_node *node)
+{
+    struct table_node *next = node->next;
+    while (next != NULL && !(next->hash == node->hash && slice_equal(slice_of(next->key, next->key_len),
+                                                                     slice_of(node->key, node->key_len))))
+        next = next->next;
+    return next;
+}
+
 /* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
  * patience and much less code than growing step by step. */
 static void grow(struct table *t)

@@ -35,7 +35,10 @@ uint32_t table_hash(struct slice key);
 /* The node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* Put in a node whose key and hash are set and not in the table yet. */
+/* The next one with the key of `node`, where keys may be there more than once; NULL = no more. */
+struct table_node *table_find_same(const struct table_node *node);
+
+/* Put in a node whose key and hash are set. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 

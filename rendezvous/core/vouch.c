@@ -19,8 +19,7 @@ enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
 
 /* --- who is at an address --------------------------------------------------------------------------------- */
 
-/* What stands before the port. */
-static struct slice address_of(const struct session *s)
+struct slice vouch_address(const struct session *s)
 {
     const char *colon = strrchr(s->peer, ':');
     return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
@@ -31,7 +30,22 @@ static struct slice address_of(const struct session *s)
  * share one; all of them are asked, and one knows. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
-    return (s->job == NULL || s->job == agent->job) && slice_equal(address_of(agent), address_of(s));
+    return (s->job == NULL || s->job == agent->job) && slice_equal(vouch_address(agent), vouch_address(s));
+}
+
+/* The next agent that may know it; NULL = no more. Looked up and not searched: a world of thousands of nodes has ten times
+ * as many such connections. */
+static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
+{
+    const struct slice address = vouch_address(s);
+    struct table_node *node = after != NULL ? table_find_same(&after->by_address)
+                                            : table_find(&hub->agents, address, table_hash(address));
+    for (; node != NULL; node = table_find_same(node)) {
+        struct session *agent = TABLE_ENTRY(node, struct session, by_address);
+        if (may_know(agent, s))
+            return agent;
+    }
+    return NULL;
 }
 
 /* --- who? ------------------------------------------------------------------------------------------------- */
@@ -41,7 +55,7 @@ static bool may_know(const struct session *agent, const struct session *s)
 void vouch_ask(struct hub *hub, struct session *s)
 {
     char here[ADDRESS_MAX] = "";
-    if (s->role != ROLE_PLAIN || s->was_asked_for || list_is_empty(&hub->agents))
+    if (s->role != ROLE_PLAIN || s->was_asked_for || hub->agents.count == 0)
         return;
     s->was_asked_for = true;
     if (hub->sink.here != NULL)
@@ -51,12 +65,8 @@ void vouch_ask(struct hub *hub, struct session *s)
     cJSON_AddNumberToObject(o, "conn", (double)s->id);
     cJSON_AddStringToObject(o, "peer", s->peer);
     cJSON_AddStringToObject(o, "store", here);
-    LIST_EACH(node, &hub->agents)
-    {
-        struct session *agent = LIST_ENTRY(node, struct session, in_agents);
-        if (may_know(agent, s))
-            hub_push(hub, agent, o);
-    }
+    for (struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
+        hub_push(hub, agent, o);
     cJSON_Delete(o);
 }
 
@@ -109,12 +119,8 @@ static void release(struct session *s, struct job *job)
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
-    LIST_EACH(node, &hub->agents)
-    {
-        const struct session *agent = LIST_ENTRY(node, struct session, in_agents);
-        if (!may_know(agent, s) || agent->job == job)
-            continue;
-        if (job != NULL)
+    for (const struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;) {
+        if (job != NULL && agent->job != job)
             return NULL;
         job = agent->job;
     }

@@ -1,10 +1,11 @@
 /* cpu.h -- the insides of the cpu backend, shared by its files, from the top down:
  *
  *     cpu_comm.c    opens, closes, takes a call and chooses the way
+ *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free
+ *     cpu_call.c    how a call begins, and one without values
  *     net*.c        ranks on several hosts: net.h
  *     cpu_direct.c  buffers lie in shared memory: work on them where they are
- *     cpu_slots.c   buffers are private: through slots, in steps
- *     cpu_shared.c  ddp_shared_alloc and ddp_shared_free */
+ *     cpu_slots.c   buffers are private: through slots, in steps */
 #ifndef WORKER_CPU_H
 #define WORKER_CPU_H
 

@@ -121,21 +121,6 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the
- * previous call, which need not end with a barrier; that of the call before it lies behind a barrier for
- * everybody, so two places are enough. */
-void cpu_begin(struct cpu_comm *cpu, const struct call *call)
-{
-    int rank = cpu->control->ranks[cpu->rank].rank;
-    const struct shm_mark mark = {
-        .seq = ++cpu->seq,
-        .call = *call,
-        .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, rank, cpu->group_size)),
-        .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, rank, cpu->group_size)),
-    };
-    barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
-}
-
 /* A single rank is its own result, whatever the collective. */
 static void run_alone(const struct call *call)
 {
@@ -189,12 +174,6 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
     if (status == DDP_OK)
         run_alone(call);
     return status;
-}
-
-/* A call without values goes the way of all calls. */
-ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
-{
-    return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
 }
 
 static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)

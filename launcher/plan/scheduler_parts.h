@@ -1,4 +1,8 @@
-/* scheduler_parts.h -- private to the files that read schedulers: what a reader is, and how it says what it has found. */
+/* scheduler_parts.h -- private to the files that read schedulers.
+ *
+ *     scheduler.c        who is here
+ *     scheduler_*.c      ... and what it tells: a reader for each kind
+ *     scheduler_tell.c   what the readers have in common */
 #ifndef LAUNCHER_SCHEDULER_PARTS_H
 #define LAUNCHER_SCHEDULER_PARTS_H
 
@@ -9,6 +13,8 @@
 #define X(id, ...) void scheduler_read_##id(struct scheduler *s, const struct scheduler_facts *f);
 SCHEDULERS(X)
 #undef X
+
+/* --- scheduler_tell.c --- */
 
 /* The option that says the same as a value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];

@@ -21,6 +21,7 @@ static bool nodes_part(const char *text, size_t len, int *to)
     return cli_whole_number(part, 1, CLI_NODES_MAX, to);
 }
 
+/* Written only when both parts are right: what the option was before must stay when it is not. */
 ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nnodes *nodes = to, read;
@@ -34,6 +35,8 @@ ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* torchrun's etcd backends are refused rather than passed over: a user who names one has a server that
+ * would not be asked. */
 ddp_status cli_value_BACKEND(const char *text, void *to, struct ddp_err *err)
 {
     static const char *const words[] = { [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d" };
@@ -110,6 +113,7 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return cli_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
+/* With conf_attempts it becomes our --node_timeout, see plan_meeting.c. */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return cli_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
@@ -129,6 +133,7 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
+/* The one value that is true anyway; a file store would have to be obeyed, and cannot be. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;

@@ -59,7 +59,8 @@ void link_queue_free(struct link_queue *q)
     buf_free(&q->bytes);
 }
 
-/* A length is compared with its limit before anything is done with it. */
+/* A length is compared with its limit before anything is done with it. What is left is subtracted and not
+ * added up, which cannot run over. */
 int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;

@@ -16,6 +16,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
+/* Interfaces that are down have addresses, too, on which nobody can be reached. Without a list (no memory,
+ * a strange kernel) nothing is ours, and the table of hosting.c decides as for another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -34,6 +36,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
+/* With all that there are: the right one is to be copied from the message. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -45,6 +48,7 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
                     address, list);
 }
 
+/* All of 127/8 is ours, though only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];

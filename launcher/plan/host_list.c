@@ -12,7 +12,8 @@ enum { DIGITS_MAX = 9 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* A number of at most DIGITS_MAX digits; *width is how many there are. */
+/* A number of at most DIGITS_MAX digits; *width is how many there are. Nine digits always fit into an int,
+ * so nothing can run over; the width is kept because Slurm's "01" is not "1". */
 static bool take_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -28,6 +29,7 @@ struct range {
     int from, to, width;
 };
 
+/* The digits of the first number count for both: that is how Slurm pads. */
 static bool take_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -44,7 +46,8 @@ static bool take_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* How many numbers the text between brackets stands for; 0 = it is wrong. */
+/* How many numbers the text between brackets stands for; 0 = it is wrong. A range is counted and not
+ * walked: "[1-999999999]" in a variable must not cost a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -82,7 +85,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* How many hosts one item stands for; 0 = it is wrong. */
+/* How many hosts one item stands for; 0 = it is wrong. Brackets multiply ("r[1-4]n[01-16]"); the product is
+ * compared with its limit after each, so a long holds it. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -125,6 +129,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
     return used > 0;
 }
 
+/* Whole items are skipped by their counts, without a name being made. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
@@ -159,6 +164,8 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
+/* Schedulers write short names, machines often know their long one: what stands before the first dot is
+ * compared. */
 static bool same_host(const char *a, const char *b)
 {
     const size_t len = strcspn(a, ".");
@@ -209,6 +216,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
+/* "4(x2),3": four on each of the first two nodes, three on the third. 0 for whatever is not of this form. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);

@@ -33,6 +33,8 @@ static const char *bytes(amount out, uint64_t n)
     return out;
 }
 
+/* InfiniBand pins the memory it sends from, so only with a card does a limit on locked memory matter, and
+ * then any. */
 static void look_at_limits(const struct host_facts *f, uint64_t workers, const char *host,
                            struct finding *out, int *n)
 {

@@ -17,6 +17,8 @@ static uint64_t cost(size_t name_len)
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
+/* Charged before it is had, like everything that a peer can make grow. The name is kept, since the answer
+ * is named by it and the barrier's own may be gone by then. */
 static struct arrival *make(struct hub *hub, struct session *agent, struct slice name)
 {
     if (!quota_take(&hub->quota, cost(name.len)))
@@ -37,6 +39,7 @@ static struct arrival *make(struct hub *hub, struct session *agent, struct slice
     return a;
 }
 
+/* The only place that frees one. */
 static void drop(struct hub *hub, struct arrival *a)
 {
     quota_give(&hub->quota, cost(a->name_len));
@@ -44,6 +47,7 @@ static void drop(struct hub *hub, struct arrival *a)
     free(a);
 }
 
+/* Counted each time: the limit is small, and a count of its own would be one more thing to keep right. */
 static bool has_room(const struct session *agent)
 {
     uint32_t n = 0;
@@ -72,6 +76,7 @@ bool arrivals_come(struct hub *hub, struct session *agent, const struct barrier_
     return false;
 }
 
+/* The barrier forgets the seat before it is freed. */
 void arrivals_leave(struct session *agent)
 {
     while (!list_is_empty(&agent->arrivals)) {
@@ -81,6 +86,7 @@ void arrivals_leave(struct session *agent)
     }
 }
 
+/* An arrival speaks for a run of ranks of one node, so the rank's node is found first. */
 const struct arrival *arrivals_of_rank(const struct job *job, uint32_t rank)
 {
     const uint64_t node = job->rdzv != NULL ? rdzv_node_of_rank(job->rdzv, rank) : 0;

@@ -18,6 +18,7 @@ static void add_text(cJSON *o, const char *name, struct slice bytes,
     buf_free(&text);
 }
 
+/* Times are "ago": the reader's clock is not ours. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();

@@ -31,6 +31,7 @@ static void barrier_facts(void *user, uint32_t rank, struct rank_facts *facts)
     facts_of_rank(user, rank, facts);
 }
 
+/* By its agent's word: a connection that has closed may only be a worker that connects anew. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
     const struct job *job = user;
@@ -42,7 +43,8 @@ static void barrier_log(void *user, const char *line)
     hub_log(((struct job *)user)->hub, "%s", line);
 }
 
-/* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} */
+/* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} The ranks are cut to what a message
+ * has room for. */
 static cJSON *left_waiting_json(const struct barrier *barrier, uint32_t rank)
 {
     struct buf name = { 0 };

@@ -1,4 +1,7 @@
-/* notices.c -- see notices.h. */
+/* notices.c -- see notices.h.
+ *
+ * What nodes have found on themselves, once each: a node that joins again says the same again, and its row
+ * is written over. The list is made with the first, for most jobs have none. */
 #include "core/notices.h"
 
 #include "base/text.h"
@@ -6,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)
@@ -29,6 +33,7 @@ static void put_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
+/* A code that is not in our table has no place in its order, and is not shown. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice)
 {

@@ -86,7 +86,8 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* For those of the last round who are not back yet it is only a limit, never shorter than RETURN_MS. */
+/* For those of the last round who are not back yet it is only a limit, never shorter than RETURN_MS. They
+ * have to reap their workers first. A last call of 0 is a choice: take who is here. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     uint64_t call_ms = r->rules.last_call_ms;
@@ -102,7 +103,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Somebody has come or gone: is that a round now? */
+/* Somebody has come or gone: is that a round now? A last call that runs is not begun again by each
+ * newcomer, else a steady trickle would put it off for ever. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -135,6 +137,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_begin_round(r);
 }
 
+/* The pause is over; whoever came during it is looked at now. */
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -175,7 +178,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, RDZV_NO_RESTART_STOPPED);
 }
 
-/* The one way for a node to be lost, whether its connection says so or its silence. */
+/* The one way for a node to be lost, whether its connection says so or its silence. It is remembered before
+ * it is freed: the diagnosis tells of nodes that are gone. */
 static void lose(struct rdzv *r, struct node *node, const char *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -194,12 +198,15 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
+/* The first one that is heard. If it is only the victim of another, better_cause replaces it when that one
+ * speaks. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
     return rdzv_stop_round(r);
 }
 
+/* Nodes that are done stay until all are: another one may still fail, and then the whole round is repeated. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -214,6 +221,8 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, RDZV_NO_RESTART_NONE);
 }
 
+/* What cannot be killed on a node that leaves does not stand in the way of the next round, which is without
+ * it. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
     r->unkillable = r->unkillable || (how->unkillable && !node->leaving);
@@ -262,6 +271,7 @@ static void set_loss(struct rdzv *r, const struct node *node, const char *how)
     rdzv_set_cause(r, RDZV_WHY_NODE_LOST, node, 0, words);
 }
 
+/* A spare takes nothing with it, and a node that was done has done its part. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -271,6 +281,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
+/* A round is ended for it, which costs the work since the last checkpoint: hence only when the rules or the
+ * workers themselves say so. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -311,6 +323,7 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
+/* Its connection may close right after, which is then no cause any more. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];

@@ -8,7 +8,9 @@
 
 /* --- what agents say ------------------------------------------------------------------------------------ */
 
-/* The member a message is about, or NULL with the answer. */
+/* The member a message is about, or NULL with the answer. Its sign of life counts even when what it says
+ * does not: a node that speaks of an old round is alive. STALE is asked before NO_MEMBER, since it tells
+ * the agent more. */
 static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -30,6 +32,8 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     return *answer == RDZV_OK ? node : NULL;
 }
 
+/* Step and settle are two, because a cell must not begin a round while another one is being left: it only
+ * notes that something has changed. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
                                     const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -114,6 +118,8 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
+/* A loop, for what settles may change something again; a cell sets the mark again only when it has moved
+ * on. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -128,6 +134,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* One time for the shell's one timer. What is still to settle is due now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)

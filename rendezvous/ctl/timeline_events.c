@@ -199,7 +199,7 @@ static void choose(struct timeline_events *e)
 /* --- where each stands ---------------------------------------------------------------------------------- */
 
 /* Days since 1970 of a date in the Gregorian calendar. The year begins in March here, so that the leap day
- * is its last and months follow one formula. timegm() is not in C11 or POSIX. */
+ * is its last and months follow one formula. timegm() is not in C11. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;

@@ -22,12 +22,16 @@ enum {
     LISTED = 1000 /* marks in the table below the picture */
 };
 
+/* No address but its own: a log has host names and paths in it, which must not leave the machine of who
+ * looks at it. The policy holds even if a text should slip through. */
 static const char head[] =
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'\">\n"
     "<meta name=\"viewport\" content=\"width=device-width\">\n";
 
+/* Colours by the words of timeline.h, in one place for the picture and its key; dark screens and paper have
+ * their own. */
 static const char style[] =
     "<style>\n"
     ":root{--bg:#fff;--fg:#222;--dim:#777;--line:#ddd;--band:#f3f5f9}\n"
@@ -69,7 +73,8 @@ static const char script[] =
 
 /* --- pieces --------------------------------------------------------------------------------------------- */
 
-/* Text of a log, for an element or a quoted attribute. */
+/* Text of a log, for an element or a quoted attribute. Escaped twice: first what is no text at all, then
+ * what HTML would take for its own. The limit counts before, so no escape is cut in two. */
 static bool put_text(struct buf *out, const char *text, size_t most)
 {
     struct buf plain = { 0 };
@@ -85,6 +90,7 @@ static bool put_text(struct buf *out, const char *text, size_t most)
     return ok;
 }
 
+/* end_ms is never 0, see making_finish. */
 static double x_of(const struct timeline *t, int64_t ms)
 {
     return NAMES + (double)(WIDTH - NAMES - 10) * (double)ms / (double)t->end_ms;
@@ -134,6 +140,7 @@ static bool put_axis(const struct timeline *t, int height, struct buf *out)
     return ok;
 }
 
+/* Before everything else, so that bars lie upon them. */
 static bool put_bands(const struct timeline *t, int height, struct buf *out)
 {
     bool ok = true;
@@ -148,6 +155,7 @@ static bool put_bands(const struct timeline *t, int height, struct buf *out)
     return ok;
 }
 
+/* Cut in the picture, whole in the title. */
 static bool put_names(const struct timeline *t, const int *y, struct buf *out)
 {
     bool ok = true;
@@ -174,6 +182,7 @@ static bool put_bar_title(const struct timeline *t, const struct timeline_bar *b
     return ok && (bar->round == 0 || buf_printf(out, ", round %u", bar->round));
 }
 
+/* At least half a pixel wide: a barrier of a microsecond among hours must still be there to be found. */
 static bool put_bar(const struct timeline *t, const struct timeline_bar *bar, const int *y, struct buf *out)
 {
     const double from = x_of(t, bar->from_ms), width = x_of(t, bar->to_ms) - from;
@@ -226,6 +235,7 @@ static bool put_mark(const struct timeline *t, const struct timeline_mark *mark,
     return ok && buf_printf(out, "\"/></g>\n");
 }
 
+/* Last, upon all bars: they are what a user looks for. */
 static bool put_marks(const struct timeline *t, const int *y, int height, struct buf *out)
 {
     bool ok = true;

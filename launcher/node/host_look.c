@@ -7,7 +7,6 @@
 #include "base/log.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -68,12 +67,4 @@ void host_warn(int workers, const char *host)
     const int n = host_look(workers, host, found);
     for (int i = 0; i < n; i++)
         log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
-}
-
-/* Slurm gives each task these; with one task for each node the two numbers are equal. */
-const char *host_task_scheduler(void)
-{
-    const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *nodes = getenv("SLURM_STEP_NUM_NODES");
-    const bool several = tasks != NULL && nodes != NULL && atoi(tasks) > atoi(nodes);
-    return several && getenv("SLURM_LOCALID") != NULL ? "Slurm" : "";
 }

@@ -10,7 +10,4 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 /* Log a warning for each. */
 void host_warn(int workers, const char *host);
 
-/* The scheduler that has started several ddprun on this node, one for each of its tasks: "Slurm"; "" = none has. */
-const char *host_task_scheduler(void);
-
 #endif

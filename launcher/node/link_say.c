@@ -47,8 +47,6 @@ static void add_who(cJSON *json, const struct plan *plan, const struct link_who 
     cJSON_AddNumberToObject(json, "pid_start", (double)who->pid_start);
     cJSON_AddStringToObject(json, "boot_id", who->boot_id);
     cJSON_AddStringToObject(json, "addr", "");
-    if (who->task != NULL && who->task[0] != '\0')
-        cJSON_AddStringToObject(json, "task", who->task);
 }
 
 /* Who has started us as one of several tasks of this node, each with all its workers; "" when we are alone. */
@@ -142,7 +140,6 @@ cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_
     else
         cJSON_AddNumberToObject(json, c->signal != 0 ? "signal" : "exit_code",
                                 c->signal != 0 ? c->signal : c->exit_code);
-    cJSON_AddBoolToObject(json, "retry", never_again == RESTART_ALLOWED);
     cJSON_AddStringToObject(json, "no_retry",
                             never_again == NO_RESTART_CANNOT_START ? "cannot_start"
                             : never_again == NO_RESTART_USAGE      ? "usage"

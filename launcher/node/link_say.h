@@ -15,7 +15,6 @@ struct link_who {
     int pid;
     uint64_t pid_start;
     const char *boot_id; /* borrowed */
-    const char *task;    /* the scheduler that starts one ddprun for each task; NULL or "" = none */
 };
 
 /* `instance`: what the store gave with the first join, "" before that. */

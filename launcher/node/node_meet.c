@@ -34,9 +34,7 @@ static struct link_who who_am_i(struct node *n)
     struct proc_stat self = { 0 };
     read_boot_id(n->boot_id);
     procfs_stat(getpid(), &self);
-    return (struct link_who){
-        .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id, .task = host_task_scheduler()
-    };
+    return (struct link_who){ .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id };
 }
 
 /* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost

@@ -283,6 +283,8 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
+    if (link == NULL && options->fd >= 0) /* it has been handed over */
+        close(options->fd);
     if (link == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
     link->options = *options;

@@ -178,6 +178,8 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
     job_node_joined(s);
+    if (rdzv_is_spare(job->rdzv, s->id))
+        job_watch_spare(job);
     cJSON_AddStringToObject(answer, "job", job->name);
     cJSON_AddStringToObject(answer, "instance", rdzv_instance(job->rdzv));
     if (s->takes_events)

@@ -75,7 +75,7 @@ static void tell_line(struct job *job, const struct diagnosis *d)
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "findings");
     cJSON_AddFalseToObject(o, "final");
-    cJSON_AddStringToObject(o, "text", d->list[0].sentence);
+    cJSON_AddStringToObject(o, "text", d->list[d->n - 1].sentence); /* of several the latest */
     if (screen_add_findings(o, d))
         push_to_nodes(job, o);
     cJSON_Delete(o);
@@ -100,14 +100,15 @@ static void look(struct job *job, bool is_final)
     free(d);
 }
 
-/* It is legal, and seldom meant: one line, no screen. */
-static void compare_nodes(struct job *job)
+/* Different numbers of workers are legal, and seldom meant; a late node may be one that everybody waits for. One line, no
+ * screen, if it is still true. */
+static void note(struct job *job, enum finding_code code)
 {
     struct job_look l;
     struct diagnosis *d = malloc(sizeof(*d));
     if (d != NULL && job_look(job, &l)) {
         diagnose_job(&l.snapshot, d);
-        if (diagnosis_keep(d, FINDING_NPROC_UNEVEN))
+        if (diagnosis_keep(d, code))
             tell_line(job, d);
         job_look_free(&l);
     }
@@ -118,7 +119,9 @@ void job_tell_if_due(struct job *job)
 {
     const struct job_watch_due due = job_watch_due(job);
     if (due.compares)
-        compare_nodes(job);
+        note(job, FINDING_NPROC_UNEVEN);
+    if (due.spares)
+        note(job, FINDING_LATE_NODE_IS_SPARE);
     if (due.looks)
         look(job, due.is_final);
 }

@@ -8,7 +8,7 @@
 #include "core/rdzv.h"
 #include "core/session.h"
 
-enum { FIRST_LOOK_MS = 8000, LOOK_MS = 5000, HURRY_MS = 200 };
+enum { FIRST_LOOK_MS = 8000, LOOK_MS = 5000, HURRY_MS = 200, SPARES_MS = 1000 };
 
 static bool is_gathering(const struct rdzv_facts *facts)
 {
@@ -24,7 +24,7 @@ uint64_t job_watch_deadline(const struct job *job)
         return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts))
-        return UINT64_MAX;
+        return job->watch.spare_ms != 0 ? job->watch.spare_ms : UINT64_MAX;
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
@@ -44,6 +44,9 @@ struct job_watch_due job_watch_due(struct job *job)
     struct job_watch_due due = { .compares = w->compares };
     if (job->rdzv == NULL)
         return (struct job_watch_due){ 0 };
+    due.spares = w->spare_ms != 0 && w->spare_ms <= now_ms;
+    if (due.spares)
+        w->spare_ms = 0;
     w->compares = false;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts)) {
@@ -62,6 +65,13 @@ struct job_watch_due job_watch_due(struct job *job)
 void job_watch_round(struct job *job)
 {
     job->watch.compares = true;
+}
+
+/* A late rack comes at once, and one line is enough for it. */
+void job_watch_spare(struct job *job)
+{
+    if (job->watch.spare_ms == 0)
+        job->watch.spare_ms = job->hub->now_ms + SPARES_MS;
 }
 
 /* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */

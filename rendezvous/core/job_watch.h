@@ -5,6 +5,7 @@
  *     then                     when something else is found; it looks again every 5 s
  *     when the time is up      everything, before the verdict
  *     when a round begins      a line, if its nodes bring different numbers of workers
+ *     when a node comes late   a line, if it waits
  *
  * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
@@ -17,10 +18,11 @@ struct job;
 
 /* Zeroed before first use. */
 struct job_watch {
-    bool waits;       /* it is looked at */
-    bool compares;    /* a round has begun whose nodes have not been compared */
-    uint64_t look_ms; /* when the next time */
-    uint64_t told;    /* a digest of what was found when it was told last; 0 = nothing yet */
+    bool waits;        /* it is looked at */
+    bool compares;     /* a round has begun whose nodes have not been compared */
+    uint64_t spare_ms; /* when the nodes hear of one that has come late; 0 = there is none to tell of */
+    uint64_t look_ms;  /* when the next time */
+    uint64_t told;     /* a digest of what was found when it was told last; 0 = nothing yet */
 };
 
 /* When something is due, UINT64_MAX = never. */
@@ -28,11 +30,14 @@ uint64_t job_watch_deadline(const struct job *job);
 /* What is due now; it is not due again, then. */
 struct job_watch_due {
     bool compares;        /* the nodes of the round that has begun */
+    bool spares;          /* nodes that have come late */
     bool looks, is_final; /* at what is missing; for the last time */
 };
 struct job_watch_due job_watch_due(struct job *job);
 /* A round of nodes that are not all alike begins. */
 void job_watch_round(struct job *job);
+/* A node has come while a round runs; for many together there is one line. */
+void job_watch_spare(struct job *job);
 /* Something has happened that the others should hear of soon. */
 void job_watch_hurry(struct job *job);
 

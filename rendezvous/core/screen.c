@@ -162,9 +162,13 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
  * 0x80 on stay, since a name may be UTF-8. It is done once over everything, where no row can be forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
-    for (size_t i = from; i < out->len; i++)
-        if ((out->data[i] < 0x20 && out->data[i] != '\n') || out->data[i] == 0x7f)
+    for (size_t i = from; i < out->len; i++) {
+        const uint8_t c = out->data[i], next = i + 1 < out->len ? out->data[i + 1] : 0;
+        if ((c < 0x20 && c != '\n') || c == 0x7f)
             out->data[i] = '?';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0) /* the same once more, in UTF-8 */
+            out->data[i] = out->data[i + 1] = '?';
+    }
 }
 
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)

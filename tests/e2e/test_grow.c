@@ -97,6 +97,7 @@ Test(grow, never_leaves_a_late_node_waiting)
     cr_expect_eq(end[1].exit_code, 0, "%s", end[1].err);
     cr_expect_null(strstr(end[2].out, "world"), "%s", end[2].out);
     says(2, "the job ended without this node");
+    says(0, "came when the job was running with 2 nodes: it waits as a spare");
 }
 
 static void make_data(void)

@@ -148,12 +148,13 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* A process that stood still must not take its own sleep for the store's: it listens again first. (SIGSTOP,
- * a VM that moved: the clock has run on, and the store's answers lie unread in our socket.) */
+/* A process that stood still must not take its own sleep for the store's. (SIGSTOP, a VM that moved: the clock has run
+ * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
+ * beat may be late, and the store would never be missed. */
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms > link->beat_at_ms + CLOCK_STOOD_STILL_MS)
-        link->heard_ms = now_ms;
+        link->heard_ms += now_ms - link->beat_at_ms;
     link->beat_at_ms = now_ms + link->options.beat_ms;
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }

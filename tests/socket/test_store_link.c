@@ -451,6 +451,21 @@ Test(store_link, a_store_that_says_nothing_is_lost_in_time, .init = start_server
     expect_lost("", 0, "said nothing for 0.6 s");
 }
 
+/* On a machine with too much to do every beat is so late that we seem to have slept. */
+Test(store_link, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
+{
+    silent_ms = 600;
+    answer = "";
+    open_link(listen_anywhere());
+    for (int looks = 0; lost == 0 && looks < 20; looks++) {
+        usleep(750 * 1000);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    cr_expect_eq(lost, 1);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
 /* --- rounds that make no sense -------------------------------------------------------------------------- */
 
 /* Queue what a store would send: the welcome, and then one object after the other. */

@@ -117,6 +117,8 @@ static const char *meanwhile(const struct dial *d)
     return d->phase == DIAL_LOOKING_UP ? "its name is being looked up" : "a connection is not answered yet";
 }
 
+/* The table's words, once there is a finding; they are the same on the screen, in the report and in the
+ * manual. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -137,6 +139,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
+/* The code comes last: it is for the manual and for bug reports, not for reading. */
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
@@ -145,6 +148,7 @@ static bool put_advice(struct buf *out, const struct dial *d)
            buf_printf(out, "\n  finding  %s", dial_code(d->finding));
 }
 
+/* The short words with their advice behind, so both read alike. */
 static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     return put_short(out, d, now_ms) && put_advice(out, d);
@@ -223,6 +227,7 @@ static bool put_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
+/* The gap is told where it is, behind the first row, which is always kept. */
 static bool put_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

@@ -370,6 +370,7 @@ static void give_up(struct join_dial *j)
     buf_free(&report);
 }
 
+/* Giving up and waiting are pump's own: they end its loop. */
 static void carry_out(struct join_dial *j, const struct dial_wish *wish)
 {
     switch (wish->what) {

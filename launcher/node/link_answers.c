@@ -120,6 +120,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
         link_lose(link, "its verdict makes no sense");
 }
 
+/* Handed on as it is, and valid during the call only. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);

@@ -38,6 +38,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->output, round, err) : status;
 }
 
+/* The plan knows nothing of the wire: it gets the numbers that it needs and no more. */
 static struct plan_round plan_round_of(const struct heard_round *r)
 {
     return (struct plan_round){ .attempt = r->attempt,

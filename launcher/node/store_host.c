@@ -141,6 +141,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
+/* Nobody else has to find it, so a port in use is exchanged for a free one where that is allowed. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;

@@ -23,6 +23,7 @@ enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 static void on_written(uv_write_t *write, int status);
 
+/* One write at a time: its buffer is being read by the kernel. */
 static bool can_flush(const struct store_link *link)
 {
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;

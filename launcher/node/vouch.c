@@ -208,6 +208,7 @@ bool vouch_find(struct vouch *v, const struct vouch_process *workers, size_t n, 
     return known(v, inode, found);
 }
 
+/* The list is all that is kept between two questions. */
 void vouch_free(struct vouch *v)
 {
     buf_free(&v->sockets);

@@ -132,6 +132,7 @@ static bool is_deaf(const struct hosting_facts *f, const char *address)
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
+/* An error and no warning: the others would wait out their whole time for a store that cannot hear them. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;

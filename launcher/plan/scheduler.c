@@ -53,6 +53,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
+/* IDS when there is none of that name. */
 static int named(const char *name)
 {
     int id = 0;

@@ -24,6 +24,7 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
+/* As it would be typed, so that it can be copied into a command line. */
 static void print_nodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -115,6 +116,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
+/* Counted from 0 like everything that a worker finds in its environment. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;

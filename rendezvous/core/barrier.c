@@ -57,6 +57,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
+/* Also names that are used up are found: a rank that comes late must hear so, and not open it anew. */
 static struct barrier *find(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
@@ -71,6 +72,7 @@ static struct barrier *make(struct barriers *b, const struct barrier_call *call)
     return barrier;
 }
 
+/* Out of the table before it is freed; the one place for both. */
 static void drop(struct barriers *b, struct barrier *barrier)
 {
     table_remove(&b->by_name, &barrier->node);
@@ -79,6 +81,7 @@ static void drop(struct barriers *b, struct barrier *barrier)
 
 /* --- how it ends ---------------------------------------------------------------------------------------- */
 
+/* It stays known by name, and is only no longer waited in. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
     list_remove(&barrier->open);

@@ -82,9 +82,8 @@ bool control_declare(struct hub *hub, struct session *s, const cJSON *request, c
     return true;
 }
 
-/* The rank that a report is about. */
-/* Compared with the world that was declared, since it becomes an index. The session enters the job with its
- * first report, so that its end is seen as an agent's. */
+/* The rank that a report is about. Compared with the world that was declared, since it becomes an index. The
+ * session enters the job with its first report, so that its end is seen as an agent's. */
 static struct member *read_rank(struct hub *hub, struct session *s, const cJSON *request, int64_t *rank)
 {
     struct job *job = control_job(hub, s, request);

@@ -328,6 +328,7 @@ bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJS
     return about_failure(hub, s, request, answer, rdzv_explain);
 }
 
+/* All workers of the node have ended with 0; codes need not be told. */
 bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     uint32_t round;

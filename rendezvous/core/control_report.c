@@ -27,6 +27,7 @@ struct listing {
     size_t bytes;
 };
 
+/* The array belongs to the answer from the start, so a list that ends early needs no cleaning up. */
 static struct listing begin_list(cJSON *answer, const char *name)
 {
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
@@ -85,6 +86,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
+/* Attempt and world are left out while they are not known: 0 would be read as a number. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -155,6 +157,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
+/* Times are "ago": the reader's clock is not the store's. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();
@@ -185,6 +188,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
+/* Numbers first and lists at the end: where the lists have to be cut, the numbers are whole. */
 bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct job *job = control_job(hub, s, request);
@@ -225,6 +229,7 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
+/* Keys are bytes and may hold a 0, hence not as strings. */
 static bool begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -258,6 +263,7 @@ bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSO
 
 /* --- waiters -------------------------------------------------------------------------------------------- */
 
+/* A client may wait for a thousand keys; the first ones name the place in its program. */
 static void add_awaited_keys(const struct session *s, cJSON *row)
 {
     cJSON *keys = cJSON_AddArrayToObject(row, "keys");
@@ -320,6 +326,7 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
     }
 }
 
+/* Open ones only: those that have ended are in the event log. */
 bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     struct job *job = control_job(hub, s, request);

@@ -117,6 +117,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* In the units that fit, like everywhere; memory that is short leaves it empty. */
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };
@@ -168,6 +169,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
+/* The kernel's own name of where it sleeps: to one who knows it tells NFS from a GPU. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* From findings.h, as are the enum and the manual page: a finding is one row there and nothing here. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -60,7 +61,8 @@ const char *finding_advice(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* "${word}" at `text`: the word, and how much there is to skip; an empty word when it is none. */
+/* "${word}" at `text`: the word, and how much there is to skip; an empty word when it is none. A '$' alone
+ * skips itself, so filling in always gets on. */
 static struct slice word_at(const char *text, size_t *skip)
 {
     const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
@@ -157,6 +159,7 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
+/* The same templates make the manual, so it cannot tell of a sentence that is never said. */
 static bool put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);

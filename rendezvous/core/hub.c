@@ -110,6 +110,8 @@ uint64_t hub_deadline(const struct hub *hub)
     return earlier(earlier(unfinished, vouch_deadline(hub)), hub->jobs_deadline_ms);
 }
 
+/* The first request has a limit of its own: who connects and says nothing is a scanner, who stops in the
+ * middle of a later one mostly a rank whose machine is in trouble. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];

@@ -23,6 +23,7 @@ enum {
 
 /* --- who takes them --------------------------------------------------------------------------------------- */
 
+/* Raw, for the text is JSON that we have printed ourselves. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();
@@ -174,6 +175,7 @@ void job_events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
+/* Told once, with the round that it belongs to, and let go: nobody else asks for it. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -184,6 +186,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
+/* By host and pid, which is how the node's own log names it: `ddpctl timeline` joins the two by that. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -217,6 +220,7 @@ static const struct session *session_of(const struct list *node)
     return TABLE_ENTRY(seat, struct session, seat);
 }
 
+/* Rounds are counted from 1, attempts from 0; a job without agents has no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -291,6 +295,7 @@ void job_events_ended(void *user, const struct barrier *barrier, enum barrier_ou
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
+/* Not the advice: a log is read when it is too late for that. */
 void job_events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))

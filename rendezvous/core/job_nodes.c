@@ -8,6 +8,7 @@
 #include "core/rdzv.h"
 
 /* It may join again, on the same connection. */
+/* Counted once, however often it joins; moved to the end of the line of agents. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = vouch_address(s);
@@ -21,6 +22,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->by_address);
 }
 
+/* With every byte and not only with beats: a node that talks is alive. */
 void job_node_heard(struct session *s)
 {
     if (s->is_node)

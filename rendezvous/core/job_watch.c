@@ -10,6 +10,7 @@
 
 enum { FIRST_LOOK_MS = 8000, LOOK_MS = 5000, HURRY_MS = 200, SPARES_MS = 1000 };
 
+/* A rendezvous that nobody has joined has nobody to tell. */
 static bool is_gathering(const struct rdzv_facts *facts)
 {
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
@@ -62,6 +63,7 @@ struct job_watch_due job_watch_due(struct job *job)
 }
 
 /* Not now: the round is being told to its nodes, and a line about it must come behind. */
+/* Not now: the round is being told to its nodes, and a line about it must come behind. */
 void job_watch_round(struct job *job)
 {
     job->watch.compares = true;
@@ -74,6 +76,7 @@ void job_watch_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + SPARES_MS;
 }
 
+/* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
 /* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
 void job_watch_hurry(struct job *job)
 {

@@ -90,6 +90,7 @@ static bool same_version(const struct check *c)
                c->r->rules.host, c->r->rules.version);
 }
 
+/* As the user has typed it, and with the mode, which is not to be seen from one number. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)

@@ -61,6 +61,7 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
+/* Comparing and not subtracting; -1, "no rank", is not among survivors. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;

@@ -1,4 +1,8 @@
-/* rdzv_view.c -- for those who only look: status, diagnosis, and the hub that finds a rank's node. */
+/* rdzv_view.c -- for those who only look: status, diagnosis, and the hub that finds a rank's node.
+ *
+ * They get copies and never the struct, so that a reader written in a hurry cannot disturb a job, and so
+ * that the machine in rdzv.c may keep its facts in whatever way makes its steps cheap. What is borrowed is
+ * valid until the rendezvous is spoken to again. */
 #include "core/rdzv_core.h"
 
 uint64_t rdzv_state_deadline(const struct rdzv *r)

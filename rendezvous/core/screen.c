@@ -80,6 +80,7 @@ bool screen_put_headline(const struct snapshot *s, struct buf *out)
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
 
+/* A column is never empty, so that a line can be cut into words by a script. */
 static const char *or_dash(const char *text)
 {
     return text[0] != '\0' ? text : "-";
@@ -102,6 +103,7 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
+/* Only its rank is known here; where it ran, and how it ended, is told by the finding. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text;
@@ -184,6 +186,7 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
+/* As text and as code: programs go by the code, whose sentence may be worded better one day. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();

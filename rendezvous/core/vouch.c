@@ -127,6 +127,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
+/* A guess only where there is nothing to choose: bytes in the wrong job would be worse than a client that
+ * is turned away and says why. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -141,6 +143,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
+/* The line is in the order of coming and all have the same time, so its first is the next to be late. */
 void vouch_tick(struct hub *hub)
 {
     while (!list_is_empty(&hub->held) && vouch_deadline(hub) <= hub->now_ms)
@@ -165,6 +168,9 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
+/* The era tells a connection of an attempt before from one of this: its rank would be another process's. It
+ * is released before it gets its rank, so that what it has sent is worked off for the job that it belongs
+ * to. */
 bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
 {
     (void)answer;

@@ -167,6 +167,7 @@ static void on_finished(struct making *m, const struct timeline_event *event)
 
 /* --- ranks ---------------------------------------------------------------------------------------------- */
 
+/* Again in each attempt, perhaps on another node: a rank's row stays one. */
 static void on_worker_started(struct making *m, const struct timeline_event *event)
 {
     const size_t node = node_of(m, event), row = making_rank(m, timeline_number(event, "rank"));

@@ -276,6 +276,7 @@ static bool put_key(struct buf *out)
     return ok && buf_printf(out, "</p>\n");
 }
 
+/* The same marks as words, for those who read and do not look; cut, for a page that is to open at once. */
 static bool put_list(const struct timeline *t, struct buf *out)
 {
     bool ok = buf_printf(out, "<table>\n<tr><th>after</th><th>who</th><th>what</th></tr>\n");

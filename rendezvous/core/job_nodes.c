@@ -7,8 +7,8 @@
 #include "core/job_events.h"
 #include "core/rdzv.h"
 
-/* It may join again, on the same connection. */
-/* Counted once, however often it joins; moved to the end of the line of agents. */
+/* It may join again, on the same connection: counted once, however often. It moves to the end of the line of agents,
+ * of whom vouch.c asks all. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = vouch_address(s);

@@ -2,7 +2,11 @@
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
- * belong on one screen. */
+ * belong on one screen.
+ *
+ * Looking and telling are apart (job_tell.c): when to look is a question of a few times, and is tested as one. What is
+ * told costs a walk over the whole job, so it is asked for seldom: at most every LOOK_MS while a job gathers, and never
+ * in one that runs well. */
 #include "core/job_watch.h"
 
 #include "core/rdzv.h"
@@ -63,7 +67,6 @@ struct job_watch_due job_watch_due(struct job *job)
 }
 
 /* Not now: the round is being told to its nodes, and a line about it must come behind. */
-/* Not now: the round is being told to its nodes, and a line about it must come behind. */
 void job_watch_round(struct job *job)
 {
     job->watch.compares = true;
@@ -76,7 +79,6 @@ void job_watch_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + SPARES_MS;
 }
 
-/* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
 /* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
 void job_watch_hurry(struct job *job)
 {

@@ -60,6 +60,7 @@ bool dial_is_sure(enum finding_code finding)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
+/* With brackets around an IPv6 address, so that it can be copied into --rdzv_endpoint. */
 static bool put_endpoint(struct buf *out, const char *host, int port)
 {
     char text[ENDPOINT_TEXT_MAX];

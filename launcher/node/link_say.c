@@ -91,6 +91,7 @@ cJSON *say_notice(const struct finding *finding)
     return json;
 }
 
+/* Global ranks: the store knows no other. */
 static cJSON *about_worker(const char *op, int rank, int pid)
 {
     cJSON *json = say(op);

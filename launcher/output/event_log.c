@@ -47,6 +47,7 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
+/* The same letters as for the workers' log files, less those that are a worker's own. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,

@@ -178,6 +178,7 @@ void making_end_band(struct making *m)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
+/* Made at the end, when everything that is to be known of a row has been read. */
 static char *name_of(const struct making *m, const struct timeline_row *row)
 {
     char name[320];

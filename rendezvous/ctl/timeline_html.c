@@ -96,6 +96,7 @@ static double x_of(const struct timeline *t, int64_t ms)
     return NAMES + (double)(WIDTH - NAMES - 10) * (double)ms / (double)t->end_ms;
 }
 
+/* To the millisecond, which is what the logs have. */
 static bool put_seconds(struct buf *out, int64_t ms)
 {
     return buf_printf(out, "%lld.%03d s", (long long)(ms / 1000), (int)(ms % 1000));
@@ -128,6 +129,7 @@ static int64_t tick_of(int64_t end_ms)
                 return steps[i] * power;
 }
 
+/* Lines go through all rows: to see what happened at the same moment is what the picture is for. */
 static bool put_axis(const struct timeline *t, int height, struct buf *out)
 {
     const int64_t tick = tick_of(t->end_ms);
@@ -209,6 +211,7 @@ static bool put_bars(const struct timeline *t, const int *y, struct buf *out)
     return ok;
 }
 
+/* The row may be drawn with another one that did the same; its name is then the one that stands there. */
 static bool put_mark_title(const struct timeline *t, const struct timeline_mark *mark, struct buf *out)
 {
     bool ok = buf_printf(out, "<title>") && put_seconds(out, mark->at_ms) && buf_printf(out, ": ");
@@ -260,6 +263,7 @@ static bool put_picture(const struct timeline *t, struct buf *out)
 
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
+/* From the same tables as the picture, so it cannot lack a colour. */
 static bool put_key(struct buf *out)
 {
     bool ok = buf_printf(out, "<p class=\"key\">");

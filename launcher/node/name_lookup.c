@@ -117,6 +117,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
+/* The loop's share, and only now: libuv has let go of the handle, which lies within the object. Whoever of
+ * the two comes last frees it. */
 static void on_closed(uv_handle_t *handle)
 {
     struct name_lookup *l = handle->data;

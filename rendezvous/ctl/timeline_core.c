@@ -115,6 +115,7 @@ void making_close(struct making *m, size_t row, size_t waited_for, const char *t
     r->open = false;
 }
 
+/* The text is copied: the event's own is freed with the log. A mark without a row is about the whole job. */
 void making_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : ONE_MORE(m, marks);
@@ -131,6 +132,9 @@ void making_band(struct making *m)
         *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
 }
 
+/* `name` is borrowed from the event, which outlives the making. It is taken off again when the barrier
+ * ends, so what is left at the end of a round are the barriers that never opened, each with the rank that
+ * came first. */
 void making_open_barrier(struct making *m, size_t row, const char *name)
 {
     struct making_open *open = one_more(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));

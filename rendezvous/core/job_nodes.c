@@ -11,7 +11,7 @@
  * of whom vouch.c asks all. */
 void job_node_joined(struct session *s)
 {
-    const struct slice address = vouch_address(s);
+    const struct slice address = session_address(s);
     if (s->is_node)
         return;
     s->job->hub->n_nodes++;

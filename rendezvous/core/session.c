@@ -21,6 +21,12 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
+struct slice session_address(const struct session *s)
+{
+    const char *colon = strrchr(s->peer, ':');
+    return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
+}
+
 /* --- what it waits for ---------------------------------------------------------------------------------- */
 
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)

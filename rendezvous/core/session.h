@@ -142,9 +142,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
 
-/* vouch.c: what stands before the port of the peer, the same for all who come from one address. */
-struct slice vouch_address(const struct session *s);
-/* Ask the agents at its address whose it is, once. */
+/* vouch.c: ask the agents at its address whose it is, once. */
 void vouch_ask(struct hub *hub, struct session *s);
 /* Its unfinished business waits until its job is known. */
 bool vouch_hold(struct hub *hub, struct session *s);
@@ -162,6 +160,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* NULL: a connection that is not known, or not any more. */
 struct session *session_find(const struct hub *hub, conn_id conn);
+/* What stands before the port of the peer, the same for all who come from one address. */
+struct slice session_address(const struct session *s);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
 /* Leave whatever it waits in, silently. */

@@ -19,25 +19,20 @@ enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
 
 /* --- who is at an address --------------------------------------------------------------------------------- */
 
-struct slice vouch_address(const struct session *s)
-{
-    const char *colon = strrchr(s->peer, ':');
-    return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
-}
-
 /* An agent of the session's job, or of any as long as that is not known. By address, since the kernel's
  * answer to "whose socket is that?" is only true on the machine that has it. Behind a NAT several machines
  * share one; all of them are asked, and one knows. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
-    return (s->job == NULL || s->job == agent->job) && slice_equal(vouch_address(agent), vouch_address(s));
+    return (s->job == NULL || s->job == agent->job) &&
+           slice_equal(session_address(agent), session_address(s));
 }
 
 /* The next agent that may know it; NULL = no more. Looked up and not searched: a world of thousands of nodes has ten times
  * as many such connections. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
-    const struct slice address = vouch_address(s);
+    const struct slice address = session_address(s);
     struct table_node *node = after != NULL ? table_find_same(&after->by_address)
                                             : table_find(&hub->agents, address, table_hash(address));
     for (; node != NULL; node = table_find_same(node)) {

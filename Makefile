@@ -187,6 +187,11 @@ ubsan: ## all tests under UndefinedBehaviorSanitizer
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 		SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all' sanitized-test
 
+# One build and one run for both find the same as two, in half of the time.
+asan-ubsan: ## all tests under both at once
+	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
+		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' sanitized-test
+
 sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
 
@@ -304,7 +309,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes soak bench probes format \
 	check-format man install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

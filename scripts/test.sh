@@ -67,8 +67,7 @@ step build make -j"$jobs" test-programs
 step test make test
 step purity make purity
 if [ "$quick" = no ]; then
-    step asan make -j"$jobs" asan
-    step ubsan make -j"$jobs" ubsan
+    step asan-ubsan make -j"$jobs" asan-ubsan
     step tsan make -j"$jobs" tsan
     step fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-12}"
     # Every version of clang-format breaks lines in its own way; the files follow the one of Debian 12.
@@ -86,6 +85,6 @@ if [ -s "$DDP_TALLY.failed" ]; then
 fi
 echo
 echo "== all of it: ${times%, }"
-awk '{ printf "  %-8s %5d passed %4d failed %4d skipped\n", $1, $2, $3, $4 }' "$DDP_TALLY"
+awk '{ printf "  %-10s %5d passed %4d failed %4d skipped\n", $1, $2, $3, $4 }' "$DDP_TALLY"
 awk '{ p += $2; f += $3; s += $4 } END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0 }' \
     "$DDP_TALLY"

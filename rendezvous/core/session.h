@@ -68,20 +68,21 @@ struct session {
     uint64_t heard_ms;  /* when the last byte came */
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
     uint64_t midway_since_ms;
+    struct list by_rank;          /* in member.sessions, of a worker */
+    struct barrier_seat seat;     /* its place in a named barrier */
+    struct list arrivals;         /* of an agent: arrival.in_session, owned */
+    struct table_node by_address; /* in hub->agents, of a node */
+    uint32_t rank;                /* of a worker */
+    uint32_t era;                 /* the hub's when it was accepted */
+    /* Small things last and together: a store has a hundred thousand of these. */
+    uint8_t role;       /* enum role */
     bool was_asked_for; /* agents were asked whose it is */
     bool is_held;       /* in hub->held with `midway`: its requests wait until its job is known */
+    bool is_node;       /* in job->rdzv, under `id` */
+    bool takes_events;  /* it would write an event log for its job */
     bool has_spoken;    /* one whole request has come */
     uint8_t n_first;    /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
-    struct table_node by_address; /* in hub->agents, of a node */
-    bool is_node;                 /* in job->rdzv, under `id` */
-    bool takes_events;            /* it would write an event log for its job */
-    enum role role;
-    uint32_t rank;            /* of a worker */
-    struct list by_rank;      /* in member.sessions, of a worker */
-    struct barrier_seat seat; /* its place in a named barrier */
-    struct list arrivals;     /* of an agent: arrival.in_session, owned */
-    uint32_t era;             /* the hub's when it was accepted */
 };
 
 /* What agents were told last about the end of a barrier: see arrivals.c. */

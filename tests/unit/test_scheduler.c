@@ -146,7 +146,8 @@ static void expect_variable(const struct plan *plan, const char *name, const cha
 Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_truth)
 {
     struct plan plan;
-    IN("slurm-four-tasks-per-node", "--per_task", "p");
+    char **words = WORDS("--per_task", "p"); /* the plan reads them once more */
+    cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
     cr_expect_str_eq(plan_text(), "8 6 n0:12062 1 slurm-2.0");
     cr_expect_str_eq(finding(), "-");
     const struct plan_facts facts = { .environ_block = env.block,

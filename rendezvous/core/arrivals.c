@@ -35,7 +35,7 @@ static struct arrival *make(struct hub *hub, struct session *agent, struct slice
     a->name_len = (uint32_t)name.len;
     if (name.len > 0)
         memcpy(a->name, name.data, name.len);
-    list_insert(&agent->arrivals, &a->in_session);
+    list_insert(&agent->as_node->arrivals, &a->in_session);
     return a;
 }
 
@@ -51,7 +51,7 @@ static void drop(struct hub *hub, struct arrival *a)
 static bool has_room(const struct session *agent)
 {
     uint32_t n = 0;
-    LIST_EACH(node, &agent->arrivals)
+    LIST_EACH(node, &agent->as_node->arrivals)
     {
         n++;
     }
@@ -79,8 +79,8 @@ bool arrivals_come(struct hub *hub, struct session *agent, const struct barrier_
 /* The barrier forgets the seat before it is freed. */
 void arrivals_leave(struct session *agent)
 {
-    while (!list_is_empty(&agent->arrivals)) {
-        struct arrival *a = LIST_ENTRY(agent->arrivals.next, struct arrival, in_session);
+    while (agent->as_node != NULL && !list_is_empty(&agent->as_node->arrivals)) {
+        struct arrival *a = LIST_ENTRY(agent->as_node->arrivals.next, struct arrival, in_session);
         barriers_leave(&agent->job->barriers, &a->seat);
         drop(agent->job->hub, a);
     }
@@ -93,7 +93,7 @@ const struct arrival *arrivals_of_rank(const struct job *job, uint32_t rank)
     const struct session *agent = node != 0 ? session_find(job->hub, node) : NULL;
     if (agent == NULL)
         return NULL;
-    LIST_EACH(at, &agent->arrivals)
+    LIST_EACH(at, &agent->as_node->arrivals)
     {
         const struct arrival *a = LIST_ENTRY(at, struct arrival, in_session);
         if (rank >= a->seat.rank && rank - a->seat.rank <= a->seat.more)

@@ -15,7 +15,7 @@
 enum { ARRIVALS_MAX = 64 }; /* of one agent at a time */
 
 struct arrival {
-    struct list in_session;   /* in session.arrivals, which owns it */
+    struct list in_session;   /* in session_node.arrivals, which owns it */
     struct session *session;  /* borrowed */
     struct barrier_seat seat; /* for all its ranks */
     uint64_t since_ms;

@@ -44,8 +44,9 @@ struct barrier {
 struct barrier_seat {
     struct list node;
     struct barrier *barrier; /* NULL = not seated */
-    uint32_t rank, more;     /* while seated: whose it is, and so many ranks behind that one */
-    bool of_node;            /* its owner's: an agent's arrival, not a session's own seat */
+    uint32_t rank;           /* while seated: whose it is, ... */
+    uint32_t more : 31;      /* ... and so many ranks behind that one */
+    uint32_t of_node : 1;    /* its owner's: an agent's arrival, not a session's own seat */
 };
 
 struct barrier_env {

@@ -198,7 +198,7 @@ bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSO
     struct endpoint peer;
     if (!read_join(request, &join, &hub->err))
         return refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
-    struct job *job = joined_job(hub, s, &join, answer);
+    struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;
     if (job == NULL)
         return false;
     fill_address(&join, s, &peer);

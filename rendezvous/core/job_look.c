@@ -302,7 +302,7 @@ static void add_waiter(struct job_look *l, const struct session *s, uint64_t now
 /* Each of its ranks is one that waits. */
 static void add_arrivals(struct job_look *l, const struct session *agent, uint64_t now_ms)
 {
-    LIST_EACH(node, &agent->arrivals)
+    LIST_EACH(node, &agent->as_node->arrivals)
     {
         const struct arrival *a = LIST_ENTRY(node, struct arrival, in_session);
         struct snapshot_wait *wait = wait_named(l, slice_of(a->name, a->name_len), true);
@@ -327,7 +327,8 @@ static bool look_at_waits(const struct job *job, struct job_look *l)
         if (l->waits == NULL)
             break;
         add_waiter(l, s, job->hub->now_ms);
-        add_arrivals(l, s, job->hub->now_ms);
+        if (s->is_node)
+            add_arrivals(l, s, job->hub->now_ms);
     }
     return l->waits != NULL;
 }

@@ -7,8 +7,18 @@
 #include "core/job_events.h"
 #include "core/rdzv.h"
 
-/* It may join again, on the same connection: counted once, however often. It moves to the end of the line of agents,
- * of whom vouch.c asks all. */
+#include <stdlib.h>
+
+bool job_node_room(struct session *s)
+{
+    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL) {
+        s->as_node->session = s;
+        list_init(&s->as_node->arrivals);
+    }
+    return s->as_node != NULL;
+}
+
+/* Counted once, however often it joins on the same connection; moved to the end of the line of agents. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = session_address(s);
@@ -16,10 +26,10 @@ void job_node_joined(struct session *s)
         return;
     s->job->hub->n_nodes++;
     s->is_node = true;
-    s->by_address = (struct table_node){ .key = address.data,
-                                         .key_len = (uint32_t)address.len,
-                                         .hash = table_hash(address) };
-    table_put(&s->job->hub->agents, &s->by_address);
+    s->as_node->by_address = (struct table_node){ .key = address.data,
+                                                  .key_len = (uint32_t)address.len,
+                                                  .hash = table_hash(address) };
+    table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
 /* With every byte and not only with beats: a node that talks is alive. */
@@ -35,7 +45,7 @@ void job_node_ends(struct session *s)
     job_events_leave(s->job, s);
     s->is_node = false;
     s->job->hub->n_nodes--;
-    table_remove(&s->job->hub->agents, &s->by_address);
+    table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
 /* The nodes that wait should hear of it soon: it is one more that is missing. */

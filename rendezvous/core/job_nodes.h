@@ -4,7 +4,9 @@
 
 #include "core/session.h"
 
-/* This session is a node from now on. */
+/* What a node needs that other sessions do not have. Asked for before it joins; false when memory is short. */
+bool job_node_room(struct session *s);
+/* This session, which has room, is a node from now on. */
 void job_node_joined(struct session *s);
 /* Bytes have come from it. */
 void job_node_heard(struct session *s);

@@ -90,7 +90,6 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     list_init(&s->by_rank);
     list_init(&s->in_job);
     list_init(&s->seat.node);
-    list_init(&s->arrivals);
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);
     return true;

@@ -54,6 +54,13 @@ enum role {
         ROLE_COUNT
 };
 
+/* What only the connection of a node has: nine in ten are those of workers, and do not pay for it. */
+struct session_node {
+    struct session *session;      /* whose it is */
+    struct table_node by_address; /* in hub->agents */
+    struct list arrivals;         /* arrival.in_session, owned */
+};
+
 struct session {
     struct table_node node; /* in hub->sessions, by id */
     conn_id id;
@@ -70,8 +77,7 @@ struct session {
     uint64_t midway_since_ms;
     struct list by_rank;          /* in member.sessions, of a worker */
     struct barrier_seat seat;     /* its place in a named barrier */
-    struct list arrivals;         /* of an agent: arrival.in_session, owned */
-    struct table_node by_address; /* in hub->agents, of a node */
+    struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
     uint32_t rank;                /* of a worker */
     uint32_t era;                 /* the hub's when it was accepted */
     /* Small things last and together: a store has a hundred thousand of these. */

@@ -46,6 +46,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     quota_give(&hub->quota, s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
+    free(s->as_node);
     free(s->peer);
     free(s);
 }

@@ -33,10 +33,10 @@ static bool may_know(const struct session *agent, const struct session *s)
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
-    struct table_node *node = after != NULL ? table_find_same(&after->by_address)
+    struct table_node *node = after != NULL ? table_find_same(&after->as_node->by_address)
                                             : table_find(&hub->agents, address, table_hash(address));
     for (; node != NULL; node = table_find_same(node)) {
-        struct session *agent = TABLE_ENTRY(node, struct session, by_address);
+        struct session *agent = TABLE_ENTRY(node, struct session_node, by_address)->session;
         if (may_know(agent, s))
             return agent;
     }

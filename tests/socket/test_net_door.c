@@ -205,6 +205,17 @@ Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
     expect_words(&err, (const char *const[]){ "another job, attempt or run", NULL });
 }
 
+/* No route leads to a broadcast address for TCP: connect(2) says so at once, and the socket forgets it. */
+Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
+{
+    const struct net_hello hello = hello_of(1, 0);
+    struct net_dial dial = dial_to(&hello, port);
+    struct ddp_err err;
+    strcpy(dial.card.address, "255.255.255.255");
+    cr_assert_eq(dial_and_serve(&dial, false, &err), DDP_ERR_IO);
+    expect_words(&err, (const char *const[]){ "255.255.255.255", "unreachable", NULL });
+}
+
 /* The port of a door that is closed: as a firewall that rejects. */
 Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
 {

@@ -50,7 +50,7 @@ static void start(struct net_dial *d)
     d->try_ms = clock_ms();
     d->said = false;
     d->got = 0;
-    net_connect(d->card.address, d->card.port, d->source, &d->fd);
+    d->error = net_connect(d->card.address, d->card.port, d->source, &d->fd) == 0 ? 0 : errno;
 }
 
 void net_dial_begin(struct net_dial *dial)
@@ -80,16 +80,17 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* SO_ERROR is 0 while the connection is being made, too: then there is no peer yet. */
+/* What has failed on the spot leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
+ * then there is no peer yet. */
 static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
     socklen_t len = sizeof(int), peer_len = sizeof(peer);
-    int error = 0;
+    int error = d->error;
     uint8_t bytes[NET_HELLO];
     struct net_hello hello = *d->hello;
 
-    if (d->fd < 0 || getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+    if (error == 0 && getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
         error = errno;
     if (error != 0)
         return try_again(d, error, err);

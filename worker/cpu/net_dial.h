@@ -26,6 +26,7 @@ struct net_dial {
     const char *address, *source;  /* borrowed: what we offer, and what DDP_IFACE asks for ("" = any) */
     struct net_card card;
     int fd;                    /* -1: between two tries, or done */
+    int error;                 /* errno of a connection that could not even be begun, else 0 */
     bool said;                 /* the hello is out */
     uint64_t began_ms, try_ms; /* the first try; when to try again */
     size_t got;

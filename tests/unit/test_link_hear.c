@@ -60,29 +60,26 @@ Test(link_hear, a_round)
 
 Test(link_hear, a_round_that_makes_no_sense_is_none)
 {
-    static const char
-        *const
-            wrong
-                [] = {
-                    "{}",
-                    "[]",
-                    "{\"round\":0,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
-                    "1}",
-                    "{\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
-                    "1}",
-                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":"
-                    "1}",
-                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
-                    "1}", /* we are 2 */
-                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":2,\"first_rank\":2,\"world_size\":"
-                    "3}",
-                    "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
-                    "1e300}",
-                    "{\"round\":\"1\",\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
-                    "size\":1}",
-                    "{\"round\":1,\"attempt\":-1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
-                    "size\":1}",
-                };
+    static const char *const wrong[] = {
+        "{}",
+        "[]",
+        "{\"round\":0,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+        "1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+        "1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":1,\"world_size\":"
+        "1}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+        "1}", /* we are 2 */
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":2,\"first_rank\":2,\"world_size\":"
+        "3}",
+        "{\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_size\":"
+        "1e300}",
+        "{\"round\":\"1\",\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
+        "size\":1}",
+        "{\"round\":1,\"attempt\":-1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_"
+        "size\":1}",
+    };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }

@@ -110,7 +110,8 @@ left() {
     pgrep -f 'sleep 4321' && return 1
     return 0
 }
-saves='trap "echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
+# Slurm signals every process of a step, and ddprun passes on what it gets: who saves must not mind a second SIGTERM.
+saves='trap "trap : TERM; echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
 began polite --ntasks-per-node=1 "$ddprun" sh -c "$saves"
 scancel --signal=USR1 "$job"
 timeout 20 bash -c 'until [ "$(grep -c heard out)" -ge 2 ]; do sleep 0.05; done'

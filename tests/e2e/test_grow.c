@@ -51,15 +51,24 @@ static void start(int i, const char *id, const char *const args[])
     cr_assert_not_null(node[i]);
 }
 
-/* Two nodes, and when both of them have printed `words` the third. */
+/* Waits until one of the first two nodes has printed `words`: which of them has rank 0 is not known, and a
+   short job may be over when the wrong one was asked for long. */
+static void await_words(const char *words)
+{
+    enum { LOOK_MS = 50 };
+    for (int waited = 0; waited < LONG_MS; waited += LOOK_MS)
+        if (run_until_output(node[waited / LOOK_MS % (NODES - 1)], words, LOOK_MS))
+            return;
+    cr_assert_fail("no node says '%s'", words);
+}
+
+/* Two nodes, and when they have printed `words` the third. */
 #define LATE(words, ...) late(words, (const char *const[]){ __VA_ARGS__, NULL })
 static void late(const char *words, const char *const args[])
 {
     for (int i = 0; i < NODES - 1; i++)
         start(i, "--rdzv_id=one", args);
-    for (int i = 0; i < NODES - 1; i++) /* whichever has rank 0 may be the only one that talks */
-        if (run_until_output(node[i], words, i == 0 ? 5000 : LONG_MS))
-            break;
+    await_words(words);
     start(NODES - 1, "--rdzv_id=one", args);
     for (int i = 0; i < NODES; i++)
         end[i] = run_wait(node[i]);
@@ -102,7 +111,7 @@ Test(grow, never_leaves_a_late_node_waiting)
 
 static void make_data(void)
 {
-    const char *argv[] = { bin("make-data"), "--out", dir, "--samples", "3000", NULL };
+    const char *argv[] = { bin("make-data"), "--out", dir, "--samples", "1200", NULL };
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
     run_free(&r);
@@ -116,7 +125,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
         cr_skip_test("skipped, because so many steps take minutes under ThreadSanitizer");
     make_data();
     snprintf(summary, sizeof(summary), "%s/summary.json", dir);
-    LATE("epoch 1/", bin("train"), "--data", dir, "--global_batch=60", "--epochs=40", "--checkpoint", dir,
+    LATE("epoch 1/", bin("train"), "--data", dir, "--global_batch=60", "--epochs=200", "--checkpoint", dir,
          "--resume", "--grow", "--summary", summary);
     expect_codes(0, 0, 0);
     char *text = job_file(dir, "summary.json");

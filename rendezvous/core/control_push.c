@@ -78,16 +78,14 @@ static void add_lines(cJSON *o, const struct rdzv_cause *cause)
         cJSON_AddBoolToObject(o, "from_stdout", true);
 }
 
-/* What the nodes that are told to stop read is a finding as well; a job that grows has none. "silent for"
- * is how rdzv_calls.c words a node that missed its beats; of one whose connection closed it says so. */
+/* What the nodes that are told to stop read is a finding as well; a job that grows has none. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
     case RDZV_WHY_FAILED:
         return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
     case RDZV_WHY_NODE_LOST:
-        return strstr(cause->words, "silent for") != NULL ? FINDING_NODE_LOST_SILENT
-                                                          : FINDING_NODE_LOST_CLOSED;
+        return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
     case RDZV_WHY_NODE_LEFT:
         return FINDING_NODE_LEFT;
     default:

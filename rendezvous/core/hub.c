@@ -12,6 +12,18 @@
 
 enum { STOOD_STILL_MS = 500 }; /* a tick so late was not only busy */
 
+/* Has this process stood still, and perhaps its whole machine? Then nobody could be heard, and each node gets its full
+ * time again. When it goes on, the end of a connection may be read before it looks at the clock. */
+static void feel_pulse(struct hub *hub)
+{
+    if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
+        return;
+    hub->stood_ms = hub->now_ms - hub->jobs_deadline_ms;
+    hub->woke_ms = hub->jobs_deadline_ms = hub->now_ms;
+    EACH_NODE(node, &hub->jobs)
+    job_pardon(TABLE_ENTRY(node, struct job, node));
+}
+
 /* --- connections ---------------------------------------------------------------------------------------- */
 
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms)
@@ -24,6 +36,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
 {
     struct session *s = session_find(hub, conn);
     hub->now_ms = now_ms;
+    feel_pulse(hub);
     if (s == NULL)
         return;
     if (!s->has_spoken)
@@ -121,20 +134,10 @@ static void drop_oldest(struct hub *hub, int spoken)
     session_reject(hub, s, why);
 }
 
-/* This process stood still, and perhaps its whole machine did: nobody could be heard, and each node gets its full time
- * again. */
-static void jobs_pardon(struct hub *hub, uint64_t now_ms)
-{
-    hub->now_ms = now_ms;
-    EACH_NODE(node, &hub->jobs)
-    job_pardon(TABLE_ENTRY(node, struct job, node));
-}
-
 void hub_tick(struct hub *hub, uint64_t now_ms)
 {
-    if (hub->jobs_deadline_ms < UINT64_MAX && now_ms > hub->jobs_deadline_ms + STOOD_STILL_MS)
-        jobs_pardon(hub, now_ms);
     hub->now_ms = now_ms;
+    feel_pulse(hub);
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
             drop_oldest(hub, spoken);

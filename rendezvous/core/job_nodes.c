@@ -7,7 +7,10 @@
 #include "core/job_events.h"
 #include "core/rdzv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
 {
@@ -48,19 +51,32 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
+/* A node that closes its connection just when this store goes on has given it up meanwhile, and is not to blame. */
+static bool just_stood_still(const struct hub *hub)
+{
+    return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
+}
+
 /* The nodes that wait should hear of it soon: it is one more that is missing. */
 void job_node_gone(struct session *s, const char *how)
 {
+    char words[256];
+    struct hub *hub;
     if (!s->is_node)
         return;
+    hub = s->job->hub;
     job_node_ends(s);
-    rdzv_lost(s->job->rdzv, s->id, how, s->job->hub->now_ms);
+    snprintf(words, sizeof(words), "%s", how);
+    if (just_stood_still(hub))
+        snprintf(words, sizeof(words),
+                 "%.120s, after the store itself had stood still for %.3g s: frozen, or its machine was", how,
+                 (double)hub->stood_ms / 1000);
+    rdzv_lost(s->job->rdzv, s->id, words, hub->now_ms);
     job_watch_hurry(s->job);
 }
 
-/* As if each had just been heard: their beats lie unread in our sockets. */
 void job_pardon(struct job *job)
 {
-    for (uint64_t node = 0; job->rdzv != NULL && (node = rdzv_next_node(job->rdzv, node)) != 0;)
-        rdzv_heard(job->rdzv, node, job->hub->now_ms);
+    if (job->rdzv != NULL)
+        rdzv_pardon(job->rdzv, job->hub->now_ms);
 }

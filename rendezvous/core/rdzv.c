@@ -161,7 +161,7 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
-    rdzv_remember_gone(r, node, who_stopped_it(e, by, sizeof(by)), false);
+    rdzv_remember_gone(r, node, e, who_stopped_it(e, by, sizeof(by)));
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
@@ -180,11 +180,11 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
 
 /* The one way for a node to be lost, whether its connection says so or its silence. It is remembered before
  * it is freed: the diagnosis tells of nodes that are gone. */
-static void lose(struct rdzv *r, struct node *node, const char *how)
+static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
-    rdzv_note(r, RDZV_RECORD_LOST, node, "%s is lost: %s", rdzv_name(node, name, sizeof(name)), how);
-    rdzv_remember_gone(r, node, how, true);
+    rdzv_note(r, RDZV_RECORD_LOST, node, "%s is lost: %s", rdzv_name(node, name, sizeof(name)), how->words);
+    rdzv_remember_gone(r, node, how, how->words);
     rdzv_remove_node(r, node);
     r->must_settle = true;
     rdzv_will_say(r);
@@ -192,7 +192,7 @@ static void lose(struct rdzv *r, struct node *node, const char *how)
 
 static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    lose(r, node, e->words);
+    lose(r, node, e);
     return r->state;
 }
 
@@ -264,11 +264,12 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     return rdzv_stop_round(r);
 }
 
-static void set_loss(struct rdzv *r, const struct node *node, const char *how)
+static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
-    snprintf(words, sizeof(words), "%.300s is lost: %.180s", rdzv_name(node, name, sizeof(name)), how);
+    snprintf(words, sizeof(words), "%.300s is lost: %.180s", rdzv_name(node, name, sizeof(name)), how->words);
     rdzv_set_cause(r, RDZV_WHY_NODE_LOST, node, 0, words);
+    r->cause.silent = how->silent;
 }
 
 /* A spare takes nothing with it, and a node that was done has done its part. */
@@ -276,8 +277,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
     if (matters)
-        set_loss(r, node, e->words);
-    lose(r, node, e->words);
+        set_loss(r, node, e);
+    lose(r, node, e);
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
@@ -356,21 +357,21 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
 {
     bool member = rdzv_is_member(r, node);
     if (member && r->cause.is_victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
-        set_loss(r, node, e->words);
-    lose(r, node, e->words);
+        set_loss(r, node, e);
+    lose(r, node, e);
     return member ? rdzv_judge_if_stopped(r) : r->state;
 }
 
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    const char *how = "it has not stopped its workers in time";
+    const struct rdzv_event how = { .type = RDZV_LOST, .words = "it has not stopped its workers in time" };
     (void)node, (void)e;
     for (uint32_t i = 0; i < r->nnodes; i++) {
         struct node *late = r->member[i];
         if (late == NULL || late->state != RDZV_NODE_STOPPING)
             continue;
-        r->env.drop(r->env.user, late->id, how);
-        lose(r, late, how);
+        r->env.drop(r->env.user, late->id, how.words);
+        lose(r, late, &how);
     }
     return rdzv_judge_if_stopped(r);
 }

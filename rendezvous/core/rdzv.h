@@ -118,6 +118,7 @@ struct rdzv_cause {
     int pid, exit_code, signal, error;
     enum rdzv_no_restart no_retry;
     uint64_t after_ms; /* since the round began, by the store's clock */
+    bool silent;       /* a lost node: nothing was heard of it, else its connection closed */
     bool is_victim;    /* that worker gave up because it lost a peer: there may be a better cause */
     char words[RDZV_WORDS_MAX];
     char log[RDZV_WORDS_MAX];
@@ -264,6 +265,9 @@ void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint6
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Every rank of the world has agreed to a bigger one. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
+/* This server has stood still until now, and could hear nobody: what was silent meanwhile is pardoned, though
+ * not for ever (rdzv_watch.c). */
+void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
 /* Any sign of life. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 

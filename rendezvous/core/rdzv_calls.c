@@ -97,7 +97,7 @@ void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
     r->now_ms = now_ms;
     if (node == NULL)
         return;
-    goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how });
+    goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = rdzv_is_silent(r, node) });
     rdzv_settle(r, now_ms);
 }
 
@@ -151,7 +151,7 @@ static void drop_silent_nodes(struct rdzv *r)
     while ((node = rdzv_silent_node(r)) != NULL) {
         snprintf(how, sizeof(how), "silent for %" PRIu64 " ms", r->now_ms - node->heard_ms);
         r->env.drop(r->env.user, node->id, how);
-        rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how });
+        rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }
 }
 

@@ -35,6 +35,8 @@ struct node {
     uint32_t first_rank, nproc;
     int pid;
     uint64_t pid_start, joined_ms, heard_ms, grace_ms;
+    uint64_t spared_ms; /* its silence counts from here: when it was heard, or pardoned */
+    uint32_t pardons;   /* since it was heard */
     bool leaving;
     int leave_signal;
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], boot_id[64], version[64];
@@ -100,7 +102,6 @@ struct rdzv {
     /* Towards the nodes. */
     uint64_t say_ms, said_ms; /* when to say next what is waited for; when it was said last */
     uint64_t watch_ms;        /* when the silent ones are looked for next */
-    uint64_t fresh_ms;        /* nobody was silent before that: the server had stood still */
     uint32_t waiting_nodes;   /* what env.waiting_nodes was told last */
 
     struct rdzv_gone *gone; /* ring of RDZV_GONE_MAX, owned */
@@ -126,6 +127,7 @@ struct rdzv_event {
     const struct rdzv_stopped *how;     /* STOPPED */
     int signal;                         /* LEAVE */
     const char *words;                  /* LEAVE: by whom; LOST: how */
+    bool silent;                        /* LOST: nothing was heard of it for too long */
 };
 
 /* --- rdzv.c --- */
@@ -141,7 +143,8 @@ void rdzv_remove_node(struct rdzv *r, struct node *node);
 /* Whatever it was, it counts no more, and its node rank is free; the struct stays until its connection ends. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node);
 /* For those who look why somebody is missing. */
-void rdzv_remember_gone(struct rdzv *r, const struct node *node, const char *how, bool lost);
+void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
+                        const char *words);
 /* RESTING or new -> WAITING. */
 void rdzv_node_waits(struct rdzv *r, struct node *node);
 /* Out of `waiting`, into state `next`. */
@@ -191,7 +194,9 @@ void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Before a look at the silent ones: did this server itself stand still? */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* The one that has been silent too long, or NULL. */
+/* Has it been silent too long, as far as this server was there to hear it? */
+bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
+/* The one that has been silent longest, if that is too long; else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
 
 /* --- rdzv_view.c --- */

@@ -35,7 +35,7 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     cause->signal = signal;
     cause->no_retry = RDZV_NO_RESTART_NONE;
     cause->after_ms = r->now_ms - r->began_ms;
-    cause->is_victim = false;
+    cause->is_victim = cause->silent = false;
     rdzv_copy_text(cause->words, sizeof(cause->words), words);
     cause->log[0] = '\0';
     cause->n_stderr_lines = 0;

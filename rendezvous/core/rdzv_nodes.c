@@ -303,7 +303,8 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
 
 /* Called before it is finished, while its rank and round are known. A ring, because a job of months sees
  * more come and go than anybody asks about. */
-void rdzv_remember_gone(struct rdzv *r, const struct node *node, const char *how, bool lost)
+void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
+                        const char *words)
 {
     struct rdzv_gone *gone = &r->gone[r->n_gone++ % RDZV_GONE_MAX];
     *gone = (struct rdzv_gone){ .node_rank = node->node_rank >= 0 ? node->node_rank : node->wanted,
@@ -311,9 +312,8 @@ void rdzv_remember_gone(struct rdzv *r, const struct node *node, const char *how
                                 .round = node->round,
                                 .joined_ms = node->joined_ms,
                                 .gone_ms = r->now_ms,
-                                .lost = lost,
-                                .silent = lost && r->rules.node_timeout_ms != 0 &&
-                                          r->now_ms - node->heard_ms >= r->rules.node_timeout_ms };
+                                .lost = how->type == RDZV_LOST,
+                                .silent = how->silent };
     rdzv_copy_text(gone->host, sizeof(gone->host), node->host);
-    rdzv_copy_text(gone->how, sizeof(gone->how), how);
+    rdzv_copy_text(gone->how, sizeof(gone->how), words);
 }

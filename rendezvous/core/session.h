@@ -102,10 +102,11 @@ struct hub {
     struct hub_sink sink;
     uint64_t now_ms; /* of the call that is being worked on */
     struct quota quota;
-    struct table jobs;         /* owns them; there is always one */
-    uint64_t jobs_deadline_ms; /* no later than the nearest deadline of any job */
-    uint32_t era;              /* counts the attempts of all jobs */
-    struct table sessions;     /* owns them */
+    struct table jobs;          /* owns them; there is always one */
+    uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
+    uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
+    uint32_t era;               /* counts the attempts of all jobs */
+    struct table sessions;      /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */

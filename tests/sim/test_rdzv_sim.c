@@ -286,6 +286,40 @@ Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_stati
     rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3000 ms\n");
 }
 
+/* Its looks come a second and a half late, each of them; n0 says nothing after 10.0 s, n1 does, and is read. */
+Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = two_static, .fini = end)
+{
+    sim.join.node_timeout_ms = 3000;
+    rsim_join_all(&sim, 0, 1);
+    sim.beats[0] = sim.beats[1] = true;
+    rsim_at(&sim, 10000);
+    rsim_forget(&sim);
+    sim.beats[0] = false;
+    for (uint64_t ms = 12000; ms <= 16000; ms += 2000) {
+        rdzv_heard(sim.r, 2, ms);
+        rsim_freeze_until(&sim, ms);
+    }
+    rsim_expect(&sim, "");
+    rdzv_heard(sim.r, 2, 18000);
+    rsim_freeze_until(&sim, 18000);
+    rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8000 ms\n");
+}
+
+/* A machine that is moved may stand still twice, before its nodes have had time for a word. */
+Test(rdzv_sim, a_server_that_stood_still_twice_declares_nobody_lost, .init = two_static, .fini = end)
+{
+    sim.join.node_timeout_ms = 3000;
+    rsim_join_all(&sim, 0, 1);
+    sim.beats[0] = sim.beats[1] = true;
+    rsim_at(&sim, 10000);
+    rsim_forget(&sim);
+    rsim_freeze_until(&sim, 40000);
+    rsim_at(&sim, 40600);
+    rsim_freeze_until(&sim, 90100);
+    rsim_at(&sim, 95000);
+    rsim_expect(&sim, "");
+}
+
 Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = end)
 {
     rsim_join_all(&sim, 0, 1);

@@ -178,6 +178,7 @@ void final_report(const struct final_facts *f)
                         .best_step = f->best_step,
                         .store_lost = f->store_lost,
                         .store_node = f->store_node,
+                        .store_advice = f->store_advice,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,

@@ -142,6 +142,14 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, event);
 }
 
+/* Its last word to this node. */
+static void push_dropped(struct store_link *link, const cJSON *push)
+{
+    snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1,
+             hear_text(push, "why"));
+    link_lose(link, "the store has given this node up");
+}
+
 /* -1 is what rank_set.h leaves out. */
 static int rank_in_array(const void *array, int i)
 {
@@ -171,7 +179,7 @@ static void take_push(struct store_link *link, const cJSON *push)
     } kinds[] = {
         { "round", push_round },     { "waiting", push_waiting },           { "stop", push_stop },
         { "verdict", push_verdict }, { "findings", push_findings },         { "who", push_who },
-        { "event", push_event },     { "left_waiting", push_left_waiting },
+        { "event", push_event },     { "left_waiting", push_left_waiting }, { "dropped", push_dropped },
     };
     const char *kind = hear_text(push, "push");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

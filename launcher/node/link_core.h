@@ -34,6 +34,8 @@ struct store_link {
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = none yet */
     uint64_t heard_ms, beat_at_ms;
+    uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
+    struct link_fate fate;
     bool connected, writing, welcome, closing;
     bool urgent; /* something in `out` is */
     int open_handles;
@@ -43,6 +45,11 @@ static inline bool link_is_over(const struct store_link *link)
 {
     return link->closing || link->options.calls.lost == NULL;
 }
+
+/* --- store_link.c --- */
+
+/* Notice whether this process has stood still until now. */
+void link_feel_pulse(struct store_link *link, uint64_t now_ms);
 
 /* --- link_end.c --- */
 

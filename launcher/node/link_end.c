@@ -2,7 +2,21 @@
  * last of its handles frees it. Both may happen within a callback, and either may come first. */
 #include "node/link_core.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
+
+/* A pause that is over for long, or was too short to be noticed by anybody, is not what the store is lost by. */
+static bool stood_still(const struct store_link *link, uint64_t now_ms)
+{
+    const uint64_t limit_ms = link->options.silent_ms;
+    return link->stood_ms > 0 && 2 * link->stood_ms >= limit_ms && now_ms - link->woke_ms <= limit_ms;
+}
+
+const struct link_fate *store_link_fate(const struct store_link *link)
+{
+    return &link->fate;
+}
 
 /* Told once: `lost` is taken out before it is called, so whatever it leads to finds the link over. The
  * heartbeat stops with it, since beats for nobody would fill the queue. */
@@ -12,6 +26,7 @@ void link_lose(struct store_link *link, const char *why)
         return;
     void (*lost)(void *, const char *) = link->options.calls.lost;
     link->options.calls.lost = NULL;
+    link->fate.stood_ms = stood_still(link, clock_ms()) ? link->stood_ms : 0;
     uv_read_stop((uv_stream_t *)&link->tcp);
     uv_timer_stop(&link->heartbeat);
     lost(link->options.user, why);

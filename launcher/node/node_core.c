@@ -71,6 +71,7 @@ static void report(struct node *n)
                                         .best_step = n->best_step,
                                         .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
                                         .store_node = n->store_node,
+                                        .store_advice = n->store_finding.advice,
                                         .stuck = n->stuck,
                                         .n_stuck = n->n_stuck,
                                         .left_waiting = n->left_waiting,

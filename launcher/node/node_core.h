@@ -98,7 +98,8 @@ struct node {
     int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
     int next_attempt;        /* by the verdict */
     struct buf failed;       /* array of struct failed_attempt */
-    char store_lost[NOTE_MAX];            /* why; "" = it is there */
+    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
+    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
     char left_waiting[NOTE_MAX]; /* who ended with 0 in this attempt though others waited; "" = nobody */
     uint64_t store_deadline_ms;  /* of the answer that is waited for */

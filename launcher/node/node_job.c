@@ -8,6 +8,7 @@
 #include "node/host_look.h"
 #include "node/node_core.h"
 
+#include "report/store_words.h"
 #include "tables/exit_codes.h"
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WAITING_SAID_MS = 2000 }; /* nodes come within a moment of each other, mostly */
 
@@ -273,24 +275,44 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
+/* `code`: "  [NODE_STOOD_STILL]", or untouched. */
+static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
+{
+    const struct link_fate *fate = store_link_fate(n->link);
+    const struct store_loss loss = { .host = n->plan->facts->host,
+                                     .node_rank = n->round != NULL ? n->round->node_rank : -1,
+                                     .pid = getpid(),
+                                     .how = why,
+                                     .dropped = fate->dropped,
+                                     .stood_ms = fate->stood_ms,
+                                     .node_timeout_ms = n->plan->meeting.node_timeout_ms };
+    snprintf(n->store_lost, sizeof(n->store_lost), "%s", why);
+    if (!store_loss_finding(&loss, &n->store_finding))
+        return;
+    snprintf(n->store_lost, sizeof(n->store_lost), "%s", n->store_finding.sentence);
+    snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->store_finding.code));
+}
+
 /* Who has heard the end of the job does not need it any more. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
     const enum agent_state state = agent_state(n->agent);
+    char code[FINDING_SUBJECT_MAX] = "";
     node_expect_nothing(n);
     if (state == AGENT_DONE)
         return;
-    snprintf(n->store_lost, sizeof(n->store_lost), "%s", why);
+    explain_loss(n, why, code);
     if (state == AGENT_GATHERING && n->round == NULL) {
-        log_error("cannot use the store at %s:%d: %s", n->plan->master_addr, n->plan->master_port, why);
+        log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
+                  n->store_lost, code);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
     name_store_node(n, n->store_node, sizeof(n->store_node));
-    output_note(n->output, "warning: lost the store of the job at %s:%d%s: %s%s", n->plan->master_addr,
-                n->plan->master_port, n->store_node, why,
-                state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "");
+    output_note(n->output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
+                n->plan->master_port, n->store_node, n->store_lost,
+                state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     node_pump(n);
 }

@@ -151,11 +151,20 @@ bool store_link_ask_status(struct store_link *link)
 
 /* A process that stood still must not take its own sleep for the store's. (SIGSTOP, a VM that moved: the clock has run
  * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
- * beat may be late, and the store would never be missed. */
+ * beat may be late, and the store would never be missed. When it goes on, what it reads may come before its beat is
+ * due: so both look. */
+void link_feel_pulse(struct store_link *link, uint64_t now_ms)
+{
+    if (now_ms <= link->beat_at_ms + CLOCK_STOOD_STILL_MS)
+        return;
+    link->stood_ms = now_ms - link->beat_at_ms;
+    link->woke_ms = link->beat_at_ms = now_ms;
+    link->heard_ms += link->stood_ms;
+}
+
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
-    if (now_ms > link->beat_at_ms + CLOCK_STOOD_STILL_MS)
-        link->heard_ms += now_ms - link->beat_at_ms;
+    link_feel_pulse(link, now_ms);
     link->beat_at_ms = now_ms + link->options.beat_ms;
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
@@ -210,7 +219,9 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct store_link *link = tcp->data;
-    link->heard_ms = clock_ms();
+    const uint64_t now_ms = clock_ms();
+    link_feel_pulse(link, now_ms);
+    link->heard_ms = now_ms;
     if (n < 0)
         link_lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));
     else if (!buf_append(&link->in, buf->base, (size_t)n))

@@ -18,6 +18,8 @@
 struct cJSON;
 struct store_link;
 
+enum { LINK_DROPPED_MAX = 128 };
+
 /* What the store says. All arguments are borrowed until the return. */
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
@@ -44,6 +46,13 @@ struct store_link_calls {
     /* The connection is gone, senseless or silent; called at most once, by a later turn of the loop than what
      * caused it, never inside a call of yours. */
     void (*lost)(void *user, const char *why);
+};
+
+/* What is known of a loss beside its words. */
+struct link_fate {
+    char dropped
+        [LINK_DROPPED_MAX]; /* the store has given this node up: "silent for 3000 ms"; "" = it did not say */
+    uint64_t stood_ms;      /* this process stood still for so long just before; 0 = it did not */
 };
 
 struct store_link_options {
@@ -74,6 +83,9 @@ void store_link_tell(struct store_link *link, struct cJSON *json);
 /* The same within a few milliseconds, together with others of its kind: 256 workers that start, or end well, would
  * otherwise wake the store 256 times while they need the processor themselves. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
+
+/* Valid until the link is closed; nothing in it before `lost`. */
+const struct link_fate *store_link_fate(const struct store_link *link);
 
 /* Ask what the store knows of each worker. False when it cannot be asked: it is not there yet, or lost. */
 bool store_link_ask_status(struct store_link *link);

@@ -170,9 +170,13 @@ static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store_lost == NULL || r->elsewhere != NULL || cause_first(r) >= 0)
         return;
+    if (r->store_advice != NULL && r->store_advice[0] != '\0') {
+        rows_text(rows, "try", slice_str(r->store_advice), WHY_LINES);
+        return;
+    }
     rows_printf(rows, "why", "%s",
                 r->plan->meeting.elsewhere
-                    ? "the ddprun that hosts it, or its host, has ended; or the network between"
+                    ? "the ddprun that hosts it, or its host, has ended or is frozen; or the network between"
                     : "the store's thread in this ddprun has ended the connection");
     rows_printf(rows, "try", "%s",
                 "look at what ddprun said on that host; a store of its own (ddp-rendezvous on another host, "

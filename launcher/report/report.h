@@ -52,6 +52,7 @@ struct report {
     int64_t best_step;         /* of all attempts, -1 = no worker told */
     const char *store_lost;    /* how, when that is the end of this node's job; else NULL */
     const char *store_node;    /* " on node 0 (n0)", where it was; "" or NULL = not known */
+    const char *store_advice;  /* what to do, when `store_lost` says all about why; "" or NULL */
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */

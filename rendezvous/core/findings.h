@@ -252,6 +252,13 @@
     X(NODE_LOST_CLOSED, ERROR,                                                                               \
       "${subject} is lost since ${time}: ${words}",                                                          \
       "its ddprun has ended or was killed there: look at its output, and for an out-of-memory kill")         \
+    X(NODE_STOOD_STILL, ERROR,                                                                               \
+      "${subject} stood still for at least ${time}, and the job goes on without it: ${words}",               \
+      "find out what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine that " \
+      "was moved or suspended; a --node_timeout longer than such a pause lets the job wait for it")          \
+    X(NODE_UNHEARD, ERROR,                                                                                   \
+      "the store has given up ${subject}, although it ran all the time: ${words}",                           \
+      "what it says does not arrive: look at the network and the firewalls between it and the store")        \
     X(NODE_CAME_AND_DIED, ERROR,                                                                             \
       "${subject} had come, stayed ${stayed}, and is gone since ${time}: ${words}",                          \
       "its ddprun has ended or was killed there: look at its output; start it again, the job waits")         \

@@ -8,6 +8,7 @@
 #include "core/job_events.h"
 #include "core/job_nodes.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,6 +68,16 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
+/* A node that was frozen finds this when it goes on; without it it would only see a connection that ends. */
+static void say_farewell(struct hub *hub, struct session *s, const char *why)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "dropped");
+    cJSON_AddStringToObject(o, "why", why);
+    hub_push(hub, s, o);
+    cJSON_Delete(o);
+}
+
 /* Not a node any more, so that its end is not told to the rendezvous, which wants it. The one being fed is closed by
  * hub_feed. */
 static void drop(void *user, uint64_t node, const char *why)
@@ -76,6 +87,7 @@ static void drop(void *user, uint64_t node, const char *why)
     if (s == NULL)
         return;
     job_node_ends(s);
+    say_farewell(hub, s, why);
     if (s == hub->feeding)
         ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
     else

@@ -205,6 +205,53 @@ Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others, .fini = t
     says(1, " on node 0 (");
 }
 
+/* A worker's parent, as the worker says it. */
+static pid_t agent_of(int i)
+{
+    const char *said;
+    until_both_run();
+    said = strstr(run_output(node[i]), "ready, child of ");
+    cr_assert_not_null(said);
+    return (pid_t)atoi(said + strlen("ready, child of "));
+}
+
+#define READY "echo ready, child of $PPID; exec sleep 30"
+
+/* Until the other has given it up; then it goes on. The agent alone: its guardian does not mind. */
+static void freeze(int i)
+{
+    const pid_t agent = agent_of(i);
+    kill(agent, SIGSTOP);
+    cr_assert(job_until_state(agent, 'T'));
+    end[1 - i] = run_wait(node[1 - i]);
+    kill(agent, SIGCONT);
+    end[i] = run_wait(node[i]);
+}
+
+Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tear_down)
+{
+    START("--node_timeout=fast", "--contain=plain", SH, READY);
+    freeze(1);
+    expect_codes(125, 123);
+    says(0, ") is lost: silent for ");
+    says(1, "this ddprun (node 1, ");
+    says(1, " stood still for at least ");
+    says(1, "it was given up as silent for ");
+    says(1, "--node_timeout is 1.5 s");
+    says(1, "[NODE_STOOD_STILL]");
+    says(1, "kill -STOP");
+}
+
+/* The other has given it up. */
+Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
+{
+    START("--node_timeout=fast", "--contain=plain", SH, READY);
+    freeze(0);
+    expect_codes(125, 123);
+    says(0, ", after the store itself had stood still for ");
+    says(1, "it has said nothing for 1.5 s (--node_timeout)");
+}
+
 /* They notice the end of the store themselves, and are not what the job has died of. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it, .fini = tear_down)
 {

@@ -283,6 +283,7 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     two_nodes();
     beat_until(4000, N0);
     sim_expect(&sim, N1, "closed: ");
+    expect_heard(N1, "{\"push\":\"dropped\",\"why\":\"silent for 3");
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 

@@ -43,14 +43,12 @@ static const char *read_file(const char *dir, const char *name, struct buf *text
 
 /* --- find ------------------------------------------------------------------------------------------------ */
 
-static bool locate(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
+                   char why[CGROUP_WHY_MAX])
 {
-    struct buf groups = { 0 };
     const char *reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
-    bool found = procfs_read("/proc/self/cgroup", &groups) && mounts[0] != '\0' &&
-                 cgroup_locate((const char *)groups.data, mounts, dir, &reason);
+    bool found = groups[0] != '\0' && mounts[0] != '\0' && cgroup_locate(groups, mounts, dir, &reason);
     snprintf(why, CGROUP_WHY_MAX, "%s", found ? "" : reason);
-    buf_free(&groups);
     return found;
 }
 
@@ -66,9 +64,9 @@ static bool is_threaded(const char *dir)
 
 /* To move a process between two groups one must be able to write to the cgroup.procs of both and of their common
  * parent, which here is our own. */
-bool cgroup_find(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
-    if (!locate(mounts, dir, why))
+    if (!locate(groups, mounts, dir, why))
         return false;
     const char *problem = NULL;
     if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0 || !may_write(dir, "cgroup.procs"))

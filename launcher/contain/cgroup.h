@@ -12,9 +12,9 @@
 
 enum { CGROUP_WHY_MAX = 160 };
 
-/* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. `mounts` is
- * the text of /proc/self/mountinfo, "" = it cannot be read. */
-bool cgroup_find(const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
+/* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. `groups`
+ * and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = it cannot be read. */
+bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Make the group and return a descriptor of its directory, which the caller closes; -1: errno. EEXIST: one of that name
  * is left, and may have been killed. ENOSYS: the kernel is older than 5.14 and cannot kill a group at once. */

@@ -36,7 +36,7 @@ struct contain {
     bool may_fall_back;     /* nobody asked for this layer */
     bool recorded;
     char *job, *cookie;          /* owned; cookie "" = none */
-    struct buf mounts;           /* text of /proc/self/mountinfo */
+    struct buf mounts, groups;   /* texts of /proc/self/mountinfo and /proc/self/cgroup */
     char group[CGROUP_PATH_MAX]; /* below our own; "" = none */
     int group_fd;                /* its directory, while an attempt has it; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
@@ -91,7 +91,8 @@ static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_e
         snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (nothing is stronger)");
         return pidns_probe(err);
     }
-    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && cgroup_find(contain_mounts(c), own, why))
+    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' &&
+        cgroup_find(contain_groups(c), contain_mounts(c), own, why))
         choose_cgroup(c, own);
     else
         choose_plain(c, why);
@@ -108,6 +109,7 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     c->group_fd = c->host_proc = -1;
     procfs_read("/proc/self/mountinfo", &c->mounts);
+    procfs_read("/proc/self/cgroup", &c->groups);
     c->job = strdup(options->job);
     c->cookie = strdup(options->cookie != NULL ? options->cookie : "");
     ddp_status status = c->job != NULL && c->cookie != NULL ? choose(c, options->kind, err)
@@ -129,6 +131,7 @@ void contain_close(struct contain *c)
     if (c->host_proc >= 0)
         close(c->host_proc);
     buf_free(&c->mounts);
+    buf_free(&c->groups);
     free(c->job);
     free(c->cookie);
     free(c);
@@ -139,9 +142,19 @@ const char *contain_words(const struct contain *c)
     return c->words;
 }
 
+static const char *text_of(const struct buf *text)
+{
+    return text->data != NULL ? (const char *)text->data : "";
+}
+
 const char *contain_mounts(const struct contain *c)
 {
-    return c->mounts.data != NULL ? (const char *)c->mounts.data : "";
+    return text_of(&c->mounts);
+}
+
+const char *contain_groups(const struct contain *c)
+{
+    return text_of(&c->groups);
 }
 
 /* --- begin ----------------------------------------------------------------------------------------------- */

@@ -38,9 +38,10 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * the stronger layers, for --verbose, --dry_run and the report. Borrowed. */
 const char *contain_words(const struct contain *c);
 
-/* The text of /proc/self/mountinfo; "" = it cannot be read. For others who need it, too: the kernel takes 0.1 ms to
- * write it. Borrowed. */
+/* The texts of /proc/self/mountinfo and /proc/self/cgroup; "" = they cannot be read. For others who need them, too: the
+ * kernel takes 0.1 ms to write the first. Borrowed. */
 const char *contain_mounts(const struct contain *c);
+const char *contain_groups(const struct contain *c);
 
 /* Fork the agent, as fork(2) does. */
 pid_t contain_fork(struct contain *c);

@@ -49,8 +49,7 @@ static void wait_a_moment(const sigset_t *child_ended)
 
 static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
 {
-    bool left;
-    reap(&left);
+    bool left = true;
     while (left && clock_ms() < end_ms) {
         kill_children();
         if (reap(&left) == 0 && left)
@@ -59,9 +58,14 @@ static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
     return !left;
 }
 
+/* Mostly there is nobody, and then nothing is to be hurried. */
 bool descendants_kill_all(uint64_t limit_ms)
 {
     sigset_t child_ended, before;
+    bool left;
+    reap(&left);
+    if (!left)
+        return true;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
     /* Blocked, so that sigtimedwait sees it and no handler takes it away. */

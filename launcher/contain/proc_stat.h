@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The length of /proc/sys/kernel/random/boot_id, a UUID: pids and start times are worth something on one boot only. */
+enum { BOOT_ID_CHARS = 36 };
+
 struct proc_stat {
     char state; /* R S D T Z X ... */
     int parent; /* 0 = outside this PID namespace */

@@ -59,6 +59,31 @@ bool procfs_stat(pid_t pid, struct proc_stat *out)
     return proc_stat_parse(text, out);
 }
 
+const char *procfs_boot_id(void)
+{
+    static char id[BOOT_ID_CHARS + 1];
+    struct buf text = { 0 };
+    if (id[0] == '\0' && procfs_read("/proc/sys/kernel/random/boot_id", &text) && text.len >= BOOT_ID_CHARS)
+        memcpy(id, text.data, BOOT_ID_CHARS);
+    buf_free(&text);
+    return id;
+}
+
+/* A child of ours has another. */
+uint64_t procfs_own_start(void)
+{
+    static struct {
+        pid_t pid;
+        uint64_t ticks;
+    } own;
+    struct proc_stat stat;
+    if (own.pid != getpid() && procfs_stat(getpid(), &stat)) {
+        own.pid = getpid();
+        own.ticks = stat.start_ticks;
+    }
+    return own.pid == getpid() ? own.ticks : 0;
+}
+
 /* A container may show the /proc of its host: there "self" is our number outside, and every pid that we read would
  * be that of somebody else here. */
 bool procfs_is_ours(void)

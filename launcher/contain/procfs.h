@@ -6,6 +6,7 @@
 #include "contain/proc_stat.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* The whole of a file as text in `out`, with a NUL behind its end (not counted); false when it is gone, longer than
@@ -18,6 +19,12 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 
 /* False when there is no such process. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
+
+/* Of this boot of this machine, read once; "" when /proc does not tell. The agent reads what its parent has read. */
+const char *procfs_boot_id(void);
+
+/* When this process began, read once: the kernel's start time tells it from another with its pid. 0 = not known. */
+uint64_t procfs_own_start(void);
 
 /* False when /proc is not mounted, or its numbers are those of another PID namespace. */
 bool procfs_is_ours(void);

@@ -34,28 +34,30 @@ enum {
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
 
-static bool who_is(pid_t pid, struct record_process *to)
+static bool who_is_parent(struct record_process *to)
 {
     struct proc_stat stat;
-    if (!procfs_stat(pid, &stat))
+    if (!procfs_stat(getppid(), &stat))
         return false;
-    *to = (struct record_process){ .pid = pid, .start_ticks = stat.start_ticks };
+    *to = (struct record_process){ .pid = getppid(), .start_ticks = stat.start_ticks };
     return true;
+}
+
+static bool who_am_i(struct record_process *to)
+{
+    *to = (struct record_process){ .pid = getpid(), .start_ticks = procfs_own_start() };
+    return to->start_ticks != 0;
 }
 
 static bool look_where_we_are(struct record *r)
 {
     struct stat st;
-    struct buf boot = { 0 };
-    bool ok = procfs_read("/proc/sys/kernel/random/boot_id", &boot) && boot.len >= RECORD_BOOT_CHARS &&
-              stat("/proc/self/ns/pid", &st) == 0;
-    if (ok) {
-        memcpy(r->boot, boot.data, RECORD_BOOT_CHARS);
-        r->boot[RECORD_BOOT_CHARS] = '\0';
-        r->pid_namespace = st.st_ino;
-    }
-    buf_free(&boot);
-    return ok;
+    const char *boot = procfs_boot_id();
+    if (boot[0] == '\0' || stat("/proc/self/ns/pid", &st) != 0)
+        return false;
+    snprintf(r->boot, sizeof(r->boot), "%s", boot);
+    r->pid_namespace = st.st_ino;
+    return true;
 }
 
 /* What pids are worth: this boot, this namespace. Both are the same for our whole life, and the agent's. */
@@ -98,8 +100,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
-    if (!where_are_we(&r) || !who_is(getppid(), &r.guardian) || !who_is(getpid(), &r.agent) ||
-        !record_print(&text, &r)) {
+    if (!where_are_we(&r) || !who_is_parent(&r.guardian) || !who_am_i(&r.agent) || !record_print(&text, &r)) {
         buf_free(&text);
         return ddp_fail(err, DDP_ERR_IO, "/proc does not tell who we are");
     }

@@ -7,12 +7,13 @@
 
 #include "base/buf.h"
 #include "contain/cgroup_path.h"
+#include "contain/proc_stat.h"
 #include "tables/worker_env.h"
 
 #include <stdint.h>
 
 enum {
-    RECORD_BOOT_CHARS = 36, /* a UUID */
+    RECORD_BOOT_CHARS = BOOT_ID_CHARS,
     RECORD_JOB_MAX = 129,
     RECORD_MAX = 8192 /* bytes of text */
 };

@@ -35,8 +35,6 @@
 #include "report/evidence.h"
 #include "tables/signals.h"
 
-enum { BOOT_ID_MAX = 64 };
-
 /* One node's life. The handles are members and closed together by node_finish(); there is no other owner
  * of any of them. */
 struct node {
@@ -52,7 +50,6 @@ struct node {
     struct store_host *host;    /* while it is found out who has it, */
     struct join_dial *dial;     /* ... and while that is looked for */
     struct store_link *link;
-    char boot_id[BOOT_ID_MAX];
     char port_note[NOTE_MAX];
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
     struct heard_waiting waiting; /* what was said last, while it is waited */

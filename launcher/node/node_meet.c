@@ -18,23 +18,11 @@
 /* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500 };
 
-/* Tells two machines from two containers of one. Without /proc it stays empty and is not compared. */
-static void read_boot_id(char out[BOOT_ID_MAX])
+/* The process as other nodes' users may find it. The boot's id tells two machines from two containers of one; without
+ * /proc it stays empty and is not compared. */
+static struct link_who who_am_i(void)
 {
-    struct buf text = { 0 };
-    if (procfs_read("/proc/sys/kernel/random/boot_id", &text))
-        snprintf(out, BOOT_ID_MAX, "%.*s", (int)strcspn((const char *)text.data, "\n"),
-                 (const char *)text.data);
-    buf_free(&text);
-}
-
-/* The process as other nodes' users may find it; the kernel's start time tells it from a later one with its pid. */
-static struct link_who who_am_i(struct node *n)
-{
-    struct proc_stat self = { 0 };
-    read_boot_id(n->boot_id);
-    procfs_stat(getpid(), &self);
-    return (struct link_who){ .pid = getpid(), .pid_start = self.start_ticks, .boot_id = n->boot_id };
+    return (struct link_who){ .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
 }
 
 /* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost
@@ -47,7 +35,7 @@ static ddp_status open_link(struct node *n, const char *address, int port, int f
                                                 .address = address,
                                                 .port = port,
                                                 .plan = n->plan,
-                                                .who = who_am_i(n),
+                                                .who = who_am_i(),
                                                 .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
                                                 .silent_ms = n->store != NULL ? 0 : timeout_ms,
                                                 .calls = node_store_calls,

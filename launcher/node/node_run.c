@@ -114,7 +114,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->exits);
     if (status == DDP_OK)
         status = node_meet(n, err);
-    n->evidence = evidence_new(contain_mounts(n->contain));
+    n->evidence = evidence_new(contain_mounts(n->contain), contain_groups(n->contain));
     if (status == DDP_OK)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
@@ -131,14 +131,14 @@ static void linger(struct node *n)
         store_server_linger(n->store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. Only
- * when nobody is left may the control group go. */
+/* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. The store's
+ * thread ends meanwhile. Only when nobody is left may the control group go. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
     input_free(n->input);
     linger(n);
-    store_server_stop(n->store);
+    store_server_begin_stop(n->store);
     agent_free(n->agent);
     evidence_free(n->evidence);
     event_log_close(n->announce.events);
@@ -153,6 +153,7 @@ static void close_node(struct node *n)
     vouch_free(&n->vouch);
     spawner_close(&n->spawner);
     exits_close(&n->exits);
+    store_server_stop(n->store);
 }
 
 /* On the stack, since this process does nothing else and returns the exit code. Whatever fails once there is a

@@ -6,7 +6,6 @@
 #include "report/evidence.h"
 
 #include "contain/cgroup_path.h"
-#include "contain/procfs.h"
 #include "report/core_look.h"
 #include "report/evidence_text.h"
 #include "report/file_head.h"
@@ -24,15 +23,16 @@
 #include <unistd.h>
 
 enum {
-    WATCHES_MAX = 24,       /* control groups: ours, the job's, those around them, in two hierarchies */
-    LOOKED_AT_MAX = 8,      /* failures of one attempt that are looked at */
-    FILE_BYTES = 64 * 1024, /* of any file in here */
-    LOG_RECORDS_MAX = 4000, /* of the kernel's log at one time */
+    WATCHES_MAX = 24,        /* control groups: ours, the job's, those around them, in two hierarchies */
+    LOOKED_AT_MAX = 8,       /* failures of one attempt that are looked at */
+    GROUP_FILE_BYTES = 4096, /* of a control group's: the longest, memory.events, has ten numbers */
+    FILE_BYTES = 64 * 1024,  /* of others */
+    LOG_RECORDS_MAX = 4000,  /* of the kernel's log at one time */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
 struct watch {
-    char dir[PATH_MAX];
+    char *dir;               /* owned */
     char name[CGROUP_SHOWN]; /* as in /proc/PID/cgroup */
     struct oom_watch counts;
 };
@@ -40,11 +40,11 @@ struct watch {
 struct evidence {
     struct cgroup_mount mounts[2]; /* of version 1 and 2 */
     bool mounted[2];
+    const char *groups; /* our own, as in /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills;
-    int log;       /* /dev/kmsg, -1 = not to be read */
-    bool log_pids; /* the log's process ids are ours: we are in the first PID namespace */
+    int log; /* /dev/kmsg, -1 = not to be read */
     struct buf lines;
     time_t began; /* wall clock, for the age of core files */
     struct looked_at {
@@ -56,44 +56,55 @@ struct evidence {
 
 /* --- control groups ------------------------------------------------------------------------------------- */
 
-static struct slice read_in(const char *dir, const char *name, char bytes[FILE_BYTES])
+/* One read is the whole: the kernel makes the text of such a file in one piece. */
+static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_FILE_BYTES])
 {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return file_head(path, bytes, FILE_BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, bytes, GROUP_FILE_BYTES) : 0;
+    if (fd >= 0)
+        close(fd);
+    return slice_of(bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. */
-static struct oom_count count_v2(const char *dir, char bytes[FILE_BYTES])
+/* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. False: no
+ * such group, or one without the memory controller. */
+static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
-    struct oom_count count = { 0 };
-    counter_in(read_in(dir, "memory.events", bytes), "oom_kill", &count.kills);
-    if (!counter_in(read_in(dir, "memory.events.local", bytes), "oom", &count.hits))
-        counter_in(read_in(dir, "memory.events", bytes), "oom", &count.hits);
-    return count;
+    const struct slice text = read_in(dir, "memory.events", bytes);
+    if (text.len == 0)
+        return false;
+    counter_in(text, "oom_kill", &count->kills);
+    if (!counter_in(read_in(dir, "memory.events.local", bytes), "oom", &count->hits))
+        counter_in(read_in(dir, "memory.events", bytes), "oom", &count->hits);
+    return true;
 }
 
 /* Version 1 has no count of its own for "the limit was reached and nothing could be freed"; refused pages come
  * nearest. */
-static struct oom_count count_v1(const char *dir, char bytes[FILE_BYTES])
+static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
-    struct oom_count count = { 0 };
-    counter_in(read_in(dir, "memory.oom_control", bytes), "oom_kill", &count.kills);
-    count.hits = limit_in(read_in(dir, "memory.failcnt", bytes));
-    return count;
+    const struct slice text = read_in(dir, "memory.oom_control", bytes);
+    if (text.len == 0)
+        return false;
+    counter_in(text, "oom_kill", &count->kills);
+    count->hits = limit_in(read_in(dir, "memory.failcnt", bytes));
+    return true;
 }
 
-static void read_counts(const struct watch *w, struct oom_count *count)
+static bool read_counts(const char *dir, bool v2, struct oom_count *count)
 {
-    char bytes[FILE_BYTES];
-    *count = w->counts.v2 ? count_v2(w->dir, bytes) : count_v1(w->dir, bytes);
+    char bytes[GROUP_FILE_BYTES];
+    *count = (struct oom_count){ 0 };
+    return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
 /* Read after the end and not before: a limit may be changed while the worker runs, and the peak is complete only
  * now. */
 static void read_limits(struct watch *w)
 {
-    char bytes[FILE_BYTES];
+    char bytes[GROUP_FILE_BYTES];
     bool v2 = w->counts.v2;
     w->counts.limit = limit_in(read_in(w->dir, CGROUP_LIMIT_FILE(v2), bytes));
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
@@ -114,19 +125,28 @@ static bool join(char out[PATH_MAX], const char *a, const char *b)
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* A group without the memory controller has no such files, and is not watched. */
+/* A group without the memory controller has no counters, and is not watched. Where it is met late, what its counters showed
+ * before is not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
-    char path[PATH_MAX];
-    if (e->n_watches == WATCHES_MAX || is_watched(e, dir) ||
-        !join(path, dir, v2 ? "/memory.events" : "/memory.oom_control") || access(path, R_OK) != 0)
+    struct oom_count before;
+    if (e->n_watches == WATCHES_MAX || is_watched(e, dir) || !read_counts(dir, v2, &before))
         return;
-    struct watch *w = &e->watches[e->n_watches++];
-    join(w->dir, dir, "");
+    struct watch *w = &e->watches[e->n_watches];
+    w->dir = strdup(dir);
+    if (w->dir == NULL)
+        return;
+    e->n_watches++;
     snprintf(w->name, sizeof(w->name), "%.*s", CGROUP_SHOWN - 1, *name != '\0' ? name : "/");
     w->counts = (struct oom_watch){ .name = w->name, .v2 = v2, .late = late };
     if (!late)
-        read_counts(w, &w->counts.before);
+        w->counts.before = before;
+}
+
+static void forget_watches(struct evidence *e)
+{
+    while (e->n_watches > 0)
+        free(e->watches[--e->n_watches].dir);
 }
 
 /* What lies at `below` the mount and the groups around it, from the inside outwards. */
@@ -155,13 +175,10 @@ static void watch_group(struct evidence *e, const char *group, bool v2, bool lat
 /* Our own groups, in both hierarchies. */
 static void watch_own(struct evidence *e)
 {
-    struct buf groups = { 0 };
     char path[CGROUP_PATH_MAX];
-    const bool read = procfs_read("/proc/self/cgroup", &groups);
-    for (int v2 = 0; v2 < 2 && read; v2++)
-        if (cgroup_own((const char *)groups.data, v2, path))
+    for (int v2 = 0; v2 < 2; v2++)
+        if (cgroup_own(e->groups, v2, path))
             watch_group(e, path, v2, false);
-    buf_free(&groups);
 }
 
 static void find_mounts(struct evidence *e, const char *mounts)
@@ -198,7 +215,7 @@ static unsigned long long system_kills(void)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* The number that the first PID namespace of every machine has. */
+/* The number that the first PID namespace of every machine has: there the log's process ids are ours. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -212,7 +229,6 @@ static void open_log(struct evidence *e)
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (e->log >= 0)
         lseek(e->log, 0, SEEK_END);
-    e->log_pids = in_first_pid_namespace();
 }
 
 /* Each read is one record, "6,339,5140900,-;text\n". EPIPE: the kernel was faster, and goes on with the oldest it has. */
@@ -232,9 +248,11 @@ static void read_log(struct evidence *e)
  * of its end. The pids there are the host's, so inside a container they would name strangers. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
+    if (!in_first_pid_namespace())
+        return;
     read_log(e);
     const char *p = (const char *)e->lines.data;
-    for (size_t left = e->lines.len; left > 0 && e->log_pids;) {
+    for (size_t left = e->lines.len; left > 0;) {
         const char *end = memchr(p, '\n', left);
         size_t n = end != NULL ? (size_t)(end - p) : left;
         kernel_log_line(slice_of(p, n), pid, facts);
@@ -287,9 +305,10 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
     for (int v2 = 0; v2 < 2 && facts->cgroup[0] == '/'; v2++)
         watch_group(e, facts->cgroup, v2, true);
     for (size_t i = 0; i < e->n_watches; i++) {
-        read_counts(&e->watches[i], &e->watches[i].counts.now);
-        read_limits(&e->watches[i]);
-        counts[i] = e->watches[i].counts;
+        struct watch *w = &e->watches[i];
+        read_counts(w->dir, w->counts.v2, &w->counts.now);
+        read_limits(w);
+        counts[i] = w->counts;
     }
     unsigned long long now = e->n_watches == 0 ? system_kills() : 0;
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
@@ -314,11 +333,12 @@ static void look_at_signal(struct evidence *e, pid_t pid, int status, struct wor
 /* --- interface ------------------------------------------------------------------------------------------ */
 
 /* The mounts are found once: where the hierarchies lie does not change while a job runs. */
-struct evidence *evidence_new(const char *mounts)
+struct evidence *evidence_new(const char *mounts, const char *groups)
 {
     struct evidence *e = calloc(1, sizeof(*e));
     if (e == NULL)
         return NULL;
+    e->groups = groups;
     find_mounts(e, mounts);
     open_log(e);
     return e;
@@ -330,6 +350,7 @@ void evidence_free(struct evidence *e)
         return;
     if (e->log >= 0)
         close(e->log);
+    forget_watches(e);
     buf_free(&e->lines);
     free(e);
 }
@@ -338,7 +359,8 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
 {
     if (e == NULL)
         return;
-    e->n_watches = e->n_looked_at = 0;
+    e->n_looked_at = 0;
+    forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
     e->system_kills = e->n_watches == 0 ? system_kills() : 0; /* oom_judge looks at it then only */

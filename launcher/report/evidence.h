@@ -15,9 +15,9 @@
 
 struct evidence;
 
-/* `mounts` is the text of /proc/self/mountinfo, borrowed for the call. NULL when memory is short; every function below
- * takes NULL, and then knows nothing. */
-struct evidence *evidence_new(const char *mounts);
+/* `mounts` and `groups` are the texts of /proc/self/mountinfo and /proc/self/cgroup; `groups` must live as long as the
+ * evidence. NULL when memory is short; every function below takes NULL, and then knows nothing. */
+struct evidence *evidence_new(const char *mounts, const char *groups);
 void evidence_free(struct evidence *e);
 
 /* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */

@@ -84,8 +84,8 @@ uint32_t hub_nodes(const struct hub *hub);
 enum hub_counter {
     HUB_REFUSED_NO_FD,
     HUB_CUT_OFF_SLOW_READER,
-    HUB_ACCEPT_OVERFLOWS, /* of queues for new connections on this machine, since the server began */
-    HUB_SOMAXCONN,        /* the machine's limit of such a queue */
+    HUB_ACCEPT_OVERFLOWS, /* connections dropped because the queue of new ones was full */
+    HUB_SOMAXCONN,        /* that queue's limit */
     HUB_COUNTERS
 };
 void hub_count(struct hub *hub, enum hub_counter counter);

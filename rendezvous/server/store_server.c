@@ -46,6 +46,7 @@ struct store_server {
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
     bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
     bool stopping;
+    bool stop_asked;         /* only the caller's thread looks at it */
     uint64_t linger_ms;      /* set before the stop is asked for */
     uint64_t linger_at_ms;   /* until then nodes are waited for; UINT64_MAX = not */
     uint64_t linger_said_ms; /* the user hears of it */
@@ -60,8 +61,7 @@ struct store_server {
     uv_thread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t overflows_before; /* of queues, when it began; see listen_queue.h */
-    uint64_t looked_ms;        /* when it was looked at last */
+    uint64_t looked_ms; /* when it was looked at last */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static void look_at_queue(struct store_server *s)
     if (now_ms < s->looked_ms + QUEUE_LOOK_MS)
         return;
     s->looked_ms = now_ms;
-    hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_overflows() - s->overflows_before);
+    hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
 static void on_event(void *user, const char *json)
@@ -368,8 +368,7 @@ static void name_server(struct store_server *s)
         snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", s->host, s->listener.port);
     else
         snprintf(s->endpoint, sizeof(s->endpoint), "%s", address);
-    s->overflows_before = listen_queue_overflows();
-    hub_set_counter(s->hub, HUB_SOMAXCONN, listen_queue_limit());
+    hub_set_counter(s->hub, HUB_SOMAXCONN, listen_queue_limit(s->listener.fd));
 }
 
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
@@ -409,11 +408,19 @@ void store_server_linger(struct store_server *server, uint64_t limit_ms)
     server->linger_ms = limit_ms;
 }
 
+void store_server_begin_stop(struct store_server *server)
+{
+    if (server != NULL && !server->stop_asked)
+        uv_async_send(&server->stop_request);
+    if (server != NULL)
+        server->stop_asked = true;
+}
+
 void store_server_stop(struct store_server *server)
 {
     if (server == NULL)
         return;
-    uv_async_send(&server->stop_request);
+    store_server_begin_stop(server);
     uv_thread_join(&server->thread);
     server_free(server);
 }

@@ -35,12 +35,16 @@ int store_server_port(const struct store_server *server);
 /* "HOST:PORT" as bound, for messages: "127.0.0.1:29400", "[::]:29400". Borrowed, valid until the stop. */
 const char *store_server_address(const struct store_server *server);
 
-/* Before the stop: it shall serve on until no node of a job is connected any more, at most `limit_ms`: the others may
+/* Before the end is begun: it shall serve on until no node of a job is connected any more, at most `limit_ms`: the others may
  * still be told how the job ended. After a second it says that it waits. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms);
 
-/* Flush (for a second at most), close every connection, join the thread, free. NULL is allowed. A torch 1.13
- * client does not survive the loss of its store: end the workers first. */
+/* Flush (for a second at most) and close every connection, on the server's thread: the caller may do something else
+ * meanwhile, and then stop it. NULL is allowed. A torch 1.13 client does not survive the loss of its store: end the workers
+ * first. */
+void store_server_begin_stop(struct store_server *server);
+
+/* The same if it was not begun; wait for its end, free. NULL is allowed. */
 void store_server_stop(struct store_server *server);
 
 #endif

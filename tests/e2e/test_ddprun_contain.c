@@ -135,10 +135,11 @@ Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_u
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
     char inside[64];
-    struct buf mounts = { 0 };
+    struct buf groups = { 0 }, mounts = { 0 };
     skip_without("--contain=cgroup");
-    cr_assert(procfs_read("/proc/self/mountinfo", &mounts));
-    cr_assert(cgroup_find((const char *)mounts.data, own, why), "%s", why);
+    cr_assert(procfs_read("/proc/self/cgroup", &groups) && procfs_read("/proc/self/mountinfo", &mounts));
+    cr_assert(cgroup_find((const char *)groups.data, (const char *)mounts.data, own, why), "%s", why);
+    buf_free(&groups);
     buf_free(&mounts);
     snprintf(group, sizeof(group), "%s/ddprun-test-%d", own, (int)getpid());
     int fd = cgroup_make(group);

@@ -66,7 +66,7 @@ static int print_info(const struct cli *cli)
     struct buf out = { 0 };
     if (cli->version)
         return print_out(cli_print_version(&out), &out);
-    return print_out(cli->help ? cli_print_help(&out) : cli_print_man(&out), &out);
+    return print_out(cli->help ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
 }
 
 static int print_plan(const struct plan *plan)

@@ -17,10 +17,9 @@
 #include <string.h>
 
 const struct cli_row cli_rows[OPTIONS] = {
-#define X(id, name, letter, kind, field, value, preset, in_environment, section, help) \
-    { name,  letter, cli_value_##kind, offsetof(struct cli, field),                    \
-      value, preset, in_environment,   SECTION_##section,                              \
-      help },
+#define X(id, name, letter, kind, field, value, preset, in_environment, whose, section, help) \
+    { name,   letter,         cli_value_##kind, offsetof(struct cli, field), value,           \
+      preset, in_environment, WHOSE_##whose,    SECTION_##section,           help },
     DDPRUN_OPTIONS(X)
 #undef X
 };
@@ -66,34 +65,41 @@ static ddp_status set(struct cli *cli, enum cli_option option, const char *text,
 /* First round. A default that its own parser refuses would be an error in the table; the tests would see it. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
-    for (int i = 0; i < OPTIONS; i++) {
-        if (cli_rows[i].preset == NULL)
-            continue;
-        ddp_status status = set(cli, (enum cli_option)i, cli_rows[i].preset, cli_rows[i].name, err);
-        if (status != DDP_OK)
-            return status;
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < OPTIONS && status == DDP_OK; i++) {
+        const char *preset = cli_preset(cli, (enum cli_option)i);
+        if (preset != NULL)
+            status = set(cli, (enum cli_option)i, preset, cli_rows[i].name, err);
     }
-    return DDP_OK;
+    return status;
 }
 
 /* A variable that is set but empty counts as not set: that is what `PET_X= ddprun ...` means to a shell user.
  */
+static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
+                                struct ddp_err *err)
+{
+    const char *text = env_find(block, name);
+    if (text == NULL || text[0] == '\0')
+        return DDP_OK;
+    ddp_status status = set(cli, option, text, name, err);
+    if (status == DDP_OK)
+        cli->origin[option] = FROM_ENVIRONMENT;
+    return status;
+}
+
+/* torchrun has one default in a variable of another name; it is the weakest, so it comes first. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[CLI_PET_MAX];
-    for (int i = 0; i < OPTIONS; i++) {
-        if (!cli_rows[i].in_environment)
-            continue;
+    ddp_status status =
+        read_variable(cli, OPT_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", block, err);
+    for (int i = 0; i < OPTIONS && status == DDP_OK; i++) {
         cli_pet_name(name, &cli_rows[i]);
-        const char *text = env_find(block, name);
-        if (text == NULL || text[0] == '\0')
-            continue;
-        ddp_status status = set(cli, (enum cli_option)i, text, name, err);
-        if (status != DDP_OK)
-            return status;
-        cli->origin[i] = FROM_ENVIRONMENT;
+        if (cli_rows[i].in_environment)
+            status = read_variable(cli, (enum cli_option)i, name, block, err);
     }
-    return DDP_OK;
+    return status;
 }
 
 /* Does "PET_X=..." belong to a row of the table? */
@@ -154,39 +160,11 @@ static size_t distance_to(const char *name, const char *option)
     return cut < whole ? cut : whole;
 }
 
-/* Options of torchrun that this version lacks, and what to do: whoever comes from there should not look for a
- * slip of the finger where there is none. NULL for a name that torchrun does not have either. */
-static const char *torchruns(const char *name)
-{
-    static const struct {
-        const char *name, *instead; /* NULL = leave it out */
-    } rows[] = {
-        { "shutdown_timeout", "use --grace" },
-        { "monitor_interval", NULL },
-        { "start_method", NULL },
-        { "role", NULL },
-        { "event_log_handler", "--json prints events" },
-        { "run_path", NULL },
-        { "logs_specs", "--log_file names the log files" },
-        { "numa_binding", NULL },
-        { "virtual_local_rank", NULL },
-        { "duplicate_stdout_filters", NULL },
-        { "duplicate_stderr_filters", NULL },
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (strcmp(name, rows[i].name) == 0)
-            return rows[i].instead != NULL ? rows[i].instead : "leave it out";
-    return NULL;
-}
-
 /* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
 static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
 {
     size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
-    const char *nearest = NULL, *instead = torchruns(name);
-    if (instead != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "%.*s: this version does not have that option of torchrun; %s",
-                        SHOWN_MAX, spelled, instead);
+    const char *nearest = NULL;
     for (int i = 0; i < OPTIONS; i++) {
         size_t d = distance_to(name, cli_rows[i].name);
         if (d < best) {
@@ -213,24 +191,35 @@ static ddp_status ambiguous_option(const char *name, const char *spelled, struct
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, spelled, list);
 }
 
-/* `name` has underscores only. An exact name wins over those that it begins. */
-static ddp_status find_long(const char *name, const char *spelled, enum cli_option *found,
-                            struct ddp_err *err)
+/* How many options of `whose` begin with `name`; *found is the last of them, or the one that is called so. */
+static int find_among(const char *name, enum cli_whose whose, enum cli_option *found)
 {
     int matches = 0;
     for (int i = 0; i < OPTIONS; i++) {
-        if (strncmp(cli_rows[i].name, name, strlen(name)) != 0)
+        if (cli_rows[i].whose != whose || strncmp(cli_rows[i].name, name, strlen(name)) != 0)
             continue;
         *found = (enum cli_option)i;
         if (strcmp(cli_rows[i].name, name) == 0)
-            return DDP_OK;
+            return 1;
         matches++;
     }
-    if (matches == 0)
-        return unknown_option(name, spelled, err);
-    if (matches == 1)
+    return matches;
+}
+
+/* `name` has underscores only. An exact name wins over those that it begins. A short form that torchrun takes means
+ * the same here: options that torchrun does not have cannot make it ambiguous. */
+static ddp_status find_long(const char *name, const char *spelled, enum cli_option *found,
+                            struct ddp_err *err)
+{
+    enum cli_option ours = OPTIONS;
+    const int n_ours = find_among(name, WHOSE_OURS, &ours);
+    const int n_theirs = find_among(name, WHOSE_THEIRS, found);
+    const bool is_ours = n_ours == 1 && (n_theirs == 0 || strcmp(cli_rows[ours].name, name) == 0);
+    if (is_ours)
+        *found = ours;
+    if (is_ours || n_theirs == 1)
         return DDP_OK;
-    return ambiguous_option(name, spelled, err);
+    return n_ours + n_theirs > 0 ? ambiguous_option(name, spelled, err) : unknown_option(name, spelled, err);
 }
 
 /* Row of a short option, -1 when there is none. */
@@ -348,7 +337,7 @@ static ddp_status read_all(struct cli *cli, char *const *argv, char *const *bloc
 
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
 {
-    *cli = (struct cli){ 0 };
+    *cli = (struct cli){ .torchrun = argc > 0 && cli_is_torchrun(argv[0]) };
     ddp_status status = read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
     if (status != DDP_OK)
         cli_free(cli);

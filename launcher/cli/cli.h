@@ -112,6 +112,7 @@ struct cli_input {
 
 /* The command line, understood. Text is borrowed from argv or from the environment block. */
 struct cli {
+    bool torchrun; /* started under that name: the defaults are torchrun's */
     struct cli_nproc nproc;
     struct cli_nnodes nnodes;
     int node_rank; /* counts when it was given */
@@ -135,10 +136,14 @@ struct cli {
     int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
-    bool module, no_python;
-    const char *log_dir;  /* NULL = none */
-    const char *log_file; /* pattern of log_pattern.h; NULL = none */
-    const char *events;   /* pattern, too; NULL = no event log */
+    bool module, no_python, run_path, use_env, virtual_local_rank;
+    const char *rank_argument; /* "local-rank" or "local_rank": passed to PROGRAM; NULL = it is not */
+    const char *role;
+    bool torch_events;                                        /* torchrun's event lines on stderr */
+    const char *start_method, *monitor_interval, *logs_specs; /* right, and nothing follows from them */
+    const char *log_dir;                                      /* NULL = none */
+    const char *log_file;                                     /* pattern of log_pattern.h; NULL = none */
+    const char *events;                                       /* pattern, too; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;
@@ -159,7 +164,7 @@ struct cli {
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
 };
 
-/* Read defaults, then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
+/* Read defaults (torchrun's own when argv[0] is so called), then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
  * (NULL-terminated, as main gets it). Whether it all goes together is for cli_check to say. DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
  * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right. DDP_ERR_NOMEM: memory is
  * short. After either nothing needs to be freed. */
@@ -182,7 +187,7 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
 bool cli_is_elastic(const struct cli *cli);
 
 /* Append the text of --help, --version or the manual page (roff). False when memory is short. */
-bool cli_print_help(struct buf *out);
+bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);
 

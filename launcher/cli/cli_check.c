@@ -47,12 +47,14 @@ static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
 {
     const enum cli_origin *origin = cli->origin;
-    if (cli->module && cli->no_python)
+    if (cli->module && cli->no_python && !cli->run_path)
         return exclude(cli, OPT_MODULE, OPT_NO_PYTHON, err);
     if (cli->per_task && cli->standalone)
         return exclude(cli, OPT_PER_TASK, OPT_STANDALONE, err);
     if (cli->per_task && cli->origin[OPT_NPROC_PER_NODE] > FROM_SCHEDULER)
         return exclude(cli, OPT_PER_TASK, OPT_NPROC_PER_NODE, err);
+    if (origin[OPT_GRACE] == FROM_COMMAND_LINE && origin[OPT_SHUTDOWN_TIMEOUT] == FROM_COMMAND_LINE)
+        return exclude(cli, OPT_GRACE, OPT_SHUTDOWN_TIMEOUT, err);
     if (cli->quiet && cli->verbose)
         return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
     if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)
@@ -63,14 +65,14 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
 }
 
 /* A node rank that nobody gave would be 0 with torchrun, on every node that forgot it: then two nodes want to be
- * the first, and the others wait. */
+ * the first, and the others wait. Only who is called torchrun must take it so. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
                         cli->node_rank, cli->nnodes.max);
-    if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK))
+    if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--nnodes=%d needs --node_rank on each node: 0 on the one that has the master address, "
@@ -121,7 +123,7 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
         (cli_gives(cli, OPT_MASTER_PORT) && cli->master_port == 0) || (endpoint && cli->endpoint.port == 0);
     if (endpoint && check_one_place(cli, err) != DDP_OK)
         return DDP_ERR_ARG;
-    if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR))
+    if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR) && !cli->torchrun)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--nnodes=%d needs the address where the nodes meet: --master_addr=HOST (node 0's) or "

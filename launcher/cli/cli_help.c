@@ -68,7 +68,7 @@ static bool wrap(struct buf *out, const char *text, size_t at, size_t column)
 }
 
 /* Name on the left, text on the right; a long name pushes its text to the next line. */
-static bool help_row(struct buf *out, const struct cli_row *row)
+static bool help_row(struct buf *out, const struct cli_row *row, const char *preset)
 {
     char left[80], letter[8] = "";
     if (row->letter != 0)
@@ -78,20 +78,20 @@ static bool help_row(struct buf *out, const struct cli_row *row)
     bool long_left = len + 2 > HELP_COLUMN;
     bool ok = long_left ? buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "")
                         : buf_printf(out, "%-*s", HELP_COLUMN, left);
-    if (row->preset == NULL)
+    if (preset == NULL)
         return ok && wrap(out, row->help, HELP_COLUMN, HELP_COLUMN);
     char text[512];
-    snprintf(text, sizeof(text), "%s (default: %s)", row->help, row->preset);
+    snprintf(text, sizeof(text), "%s (default: %s)", row->help, preset);
     return ok && wrap(out, text, HELP_COLUMN, HELP_COLUMN);
 }
 
 /* Rows are shown in the order of the table. */
-static bool help_section(struct buf *out, enum cli_section section)
+static bool help_section(struct buf *out, const struct cli *cli, enum cli_section section)
 {
     bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
     for (int i = 0; i < OPTIONS; i++)
         if (cli_rows[i].section == section)
-            ok = ok && help_row(out, &cli_rows[i]);
+            ok = ok && help_row(out, &cli_rows[i], cli_preset(cli, (enum cli_option)i));
     return ok;
 }
 
@@ -102,11 +102,12 @@ static const char rules[] =
     "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
     "ddprun --print_man has them all.";
 
-bool cli_print_help(struct buf *out)
+bool cli_print_help(const struct cli *cli, struct buf *out)
 {
-    bool ok = buf_printf(out, "Usage: ddprun [options] PROGRAM [args...]\n\n") && wrap(out, purpose, 0, 0);
+    const char *name = cli->torchrun ? "torchrun" : "ddprun";
+    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) && wrap(out, purpose, 0, 0);
     for (int s = 0; s < SECTIONS; s++)
-        ok = ok && help_section(out, (enum cli_section)s);
+        ok = ok && help_section(out, cli, (enum cli_section)s);
     ok = ok && buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
     for (int i = 0; i < EXAMPLES; i++)
         ok = ok && buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what);

@@ -36,7 +36,14 @@
     X(RDZV_CONF)     \
     X(HOST_STORE)    \
     X(GROW)          \
-    X(NODE_TIMEOUT)
+    X(NODE_TIMEOUT)  \
+    X(ROLE)          \
+    X(START_METHOD)  \
+    X(RANK_ARGUMENT) \
+    X(EVENT_HANDLER) \
+    X(LOGS_SPECS)    \
+    X(SECONDS)       \
+    X(INTERVAL)
 
 #define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
 CLI_KINDS(X)
@@ -49,6 +56,8 @@ enum cli_section {
         SECTIONS
 };
 
+enum cli_whose { WHOSE_THEIRS, WHOSE_OURS };
+
 struct cli_row {
     const char *name; /* with underscores */
     char letter;      /* 0 = no short form */
@@ -57,11 +66,18 @@ struct cli_row {
     const char *value;   /* "" = a switch */
     const char *preset;  /* default as it would be typed, or NULL */
     bool in_environment; /* PET_<NAME> is read */
+    enum cli_whose whose;
     enum cli_section section;
     const char *help;
 };
 
 extern const struct cli_row cli_rows[OPTIONS];
+
+/* The option's default, as it would be typed; NULL = none. torchrun's where that differs and we are called so. */
+const char *cli_preset(const struct cli *cli, enum cli_option option);
+
+/* Is this the path of a program called torchrun? */
+bool cli_is_torchrun(const char *path);
 
 /* What several parsers need. A decimal number between `low` and `high`, and nothing else. */
 bool cli_whole_number(const char *text, long low, long high, int *to);

@@ -3,7 +3,8 @@
  *
  * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser in
  * cli_values.c), field of struct cli, name of the value in the help ("" = a switch), default as it would be
- * typed (NULL = none), whether PET_<NAME> is read, section of the help, help. */
+ * typed (NULL = none), whether PET_<NAME> is read, whose it is (torchrun's THEIRS or OURS: what is a clear
+ * abbreviation for torchrun stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
@@ -18,126 +19,148 @@
 
 /* clang-format off */
 #define DDPRUN_OPTIONS(X)                                                                                    \
-    X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, JOB,                               \
+    X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, THEIRS, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
       "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
-    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, JOB,                                  \
+    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, THEIRS, JOB,                                  \
       "a job of this node alone: takes any free port unless --master_port names one")                        \
-    X(MASTER_ADDR, "master_addr", 0, TEXT, master_addr, "HOST", "127.0.0.1", true, JOB,                      \
+    X(MASTER_ADDR, "master_addr", 0, TEXT, master_addr, "HOST", "127.0.0.1", true, THEIRS, JOB,                      \
       "where the store listens: an address of this host; of node 0 when there are several")                  \
-    X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, JOB,                          \
+    X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, THEIRS, JOB,                          \
       "its port; 0 takes any free one. When the default port is in use a job of one node takes a free one")  \
-    X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, JOB,                                                \
+    X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, THEIRS, JOB,                                                \
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given, 'none' "  \
       "with several nodes")                                                                                  \
-    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, NODES,                                            \
+    X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, THEIRS, JOB,                                     \
+      "name of these workers' role, in ROLE_NAME and for prefixes")                                          \
+    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, THEIRS, NODES,                                            \
       "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more")                        \
-    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, NODES,                               \
+    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, THEIRS, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
-    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, NODES,                          \
+    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, THEIRS, NODES,                          \
       "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
       "MIN:MAX is elastic and N is static")                                                                  \
-    X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, NODES,               \
+    X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, THEIRS, NODES,               \
       "where the store listens, on the node that has this address or in a ddp-rendezvous; port 29400 when "  \
       "elastic, else --master_port's default")                                                               \
-    X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, NODES,                         \
+    X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, THEIRS, NODES,                         \
       "join_timeout (600) or timeout (900), last_call_timeout (30), keep_alive_interval times "              \
       "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
-    X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, NODES,                              \
+    X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "the address that this node gives to the others, in place of the one it reaches the store from")       \
-    X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, NODES,               \
+    X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
-    X(UNEVEN, "uneven", 0, SWITCH, uneven, "", NULL, true, NODES,                                            \
+    X(UNEVEN, "uneven", 0, SWITCH, uneven, "", NULL, true, OURS, NODES,                                            \
       "nodes of an elastic job may bring different numbers of workers")                                      \
-    X(GROW, "grow", 0, GROW, grow, "WHEN", "agreed", true, NODES,                                            \
+    X(GROW, "grow", 0, GROW, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
       "when waiting nodes are taken into an elastic job that runs: when all workers have 'agreed', 'now' "   \
       "(workers are started again), or 'never' before the next restart")                                     \
-    X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, NODES,             \
+    X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "a node that is not heard of for this long is lost; 'fast' is 1.5s")                                   \
-    X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, NODES, \
+    X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node whose workers are done waits for the other nodes")                                    \
-    X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, NODES,                               \
+    X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "whose variables say what the options above leave open: 'auto' (whoever has started this process), "   \
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
-    X(PER_TASK, "per_task", 0, SWITCH, per_task, "", NULL, true, NODES,                                      \
+    X(PER_TASK, "per_task", 0, SWITCH, per_task, "", NULL, true, OURS, NODES,                                      \
       "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
-    X(WHY, "why", 0, SWITCH, why, "", NULL, false, NODES,                                                    \
+    X(WHY, "why", 0, SWITCH, why, "", NULL, false, OURS, NODES,                                                    \
       "print what the scheduler says, and where each value comes from, and start nothing; with --json as JSON") \
-    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, PROGRAM,                                        \
+    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, THEIRS, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
-    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, PROGRAM,                                 \
+    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, THEIRS, PROGRAM,                                 \
       "execute PROGRAM itself also when its name ends in .py")                                               \
-    X(ENV, "env", 0, ENV, env, "K=V", NULL, false, PROGRAM,                                                  \
+    X(RUN_PATH, "run_path", 0, SWITCH, run_path, "", NULL, true, THEIRS, PROGRAM,                            \
+      "PROGRAM is a Python script: run it by runpy.run_path, in a Python for each worker; wins over "        \
+      "--no_python and --module")                                                                            \
+    X(START_METHOD, "start_method", 0, START_METHOD, start_method, "NAME", "spawn", true, THEIRS, PROGRAM,   \
+      "'spawn', 'fork' or 'forkserver', for --run_path: each worker is a new process here, as with spawn")   \
+    X(PASS_LOCAL_RANK, "pass_local_rank", 0, RANK_ARGUMENT, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
+      "put --NAME=N, the local rank, in front of PROGRAM's arguments, as python -m torch.distributed.launch "  \
+      "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
+    X(USE_ENV, "use_env", 0, SWITCH, use_env, "", NULL, false, THEIRS, PROGRAM,                              \
+      "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
+    X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
+      "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
+    X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \
       "set a variable for the workers; may be given several times")                                          \
-    X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, PROGRAM,                               \
+    X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "how processes of the job are kept together: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
-    X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, PROGRAM,                                          \
+    X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each gets everything) or 'none'; the "    \
       "others read nothing")                                                                                 \
-    X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, PROGRAM,                                       \
+    X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, OURS, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
-    X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, OUTPUT,                                       \
+    X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, THEIRS, OUTPUT,                                       \
       "write each worker's stdout and stderr also to files below DIR, and the report")                       \
-    X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, OUTPUT,                            \
+    X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, THEIRS, OUTPUT,                            \
       "streams that go only to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
-    X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, OUTPUT,                                              \
+    X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, THEIRS, OUTPUT,                                              \
       "streams that go to files and to the console; same format")                                            \
-    X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OUTPUT,                             \
+    X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
       "name of each log file, in place of DIR's layout: %h host, %r rank, %l local rank, %n node rank, %t "  \
       "time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
-    X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, "", NULL, true, OUTPUT,                                  \
+    X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, "", NULL, true, OURS, OUTPUT,                                  \
       "let workers share a log file where PATTERN gives them the same name; lines stay whole")               \
-    X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OUTPUT,                    \
+    X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
       "begin a new log file at this size (as 500K, 64M, 2G); full ones get .1, .2 ... at the end, the newest KEEP "  \
       "of them stay, or all")                                                                                \
-    X(LOG_POLICY, "log_policy", 0, POLICY, log_policy, "POLICY", "block", true, OUTPUT,                      \
+    X(LOG_POLICY, "log_policy", 0, POLICY, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
       "when output comes faster than it can be written, or a disk is full: 'block' lets the workers wait, "  \
       "'drop' loses and counts it")                                                                          \
-    X(PREFIX, "prefix", 0, PREFIX, prefix, "", NULL, true, OUTPUT,                                           \
+    X(PREFIX, "prefix", 0, PREFIX, prefix, "", NULL, true, OURS, OUTPUT,                                           \
       "put '[rank] ' in front of each line, also with one worker")                                           \
-    X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OUTPUT,                                  \
+    X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OURS, OUTPUT,                                  \
       "no prefix; without either there is one when several workers write")                                   \
-    X(PREFIX_TEMPLATE, "log_line_prefix_template", 0, TEXT, prefix_template, "TEMPLATE", NULL, true, OUTPUT, \
+    X(PREFIX_TEMPLATE, "log_line_prefix_template", 0, TEXT, prefix_template, "TEMPLATE", NULL, true, THEIRS, OUTPUT, \
       "what to put in front of each line, '[${rank}] ' if not given; ddprun(1) lists the fields. Given here, "  \
       "one worker's lines have it, too")                                                                     \
-    X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, "", NULL, true, OUTPUT,                               \
+    X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, "", NULL, true, OURS, OUTPUT,                               \
       "put the time at which it was read in front of each line (UTC, microseconds)")                         \
-    X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, OUTPUT,        \
+    X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only these local ranks' lines, as 0,2-5; files and the report still have all")                   \
-    X(FOLD, "fold", 0, SWITCH, fold, "", NULL, true, OUTPUT,                                                 \
+    X(FOLD, "fold", 0, SWITCH, fold, "", NULL, true, OURS, OUTPUT,                                                 \
       "show a line that several workers print only once, with their ranks in front")                         \
-    X(JSON, "json", 0, SWITCH, json, "", NULL, true, OUTPUT,                                                 \
+    X(JSON, "json", 0, SWITCH, json, "", NULL, true, OURS, OUTPUT,                                                 \
       "print events as JSON lines on stdout, the workers' output among them")                                \
-    X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OUTPUT,                                       \
+    X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
       "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
       "%n node rank, %j job, %t time of the start in its name")                                              \
-    X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OUTPUT,                                            \
+    X(EVENT_LOG_HANDLER, "event_log_handler", 0, EVENT_HANDLER, torch_events, "NAME", "null", true, THEIRS, OUTPUT, \
+      "'console' prints torchrun's events as JSON lines on stderr, 'null' does not")                         \
+    X(LOGS_SPECS, "logs_specs", 0, LOGS_SPECS, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
+      "'default': the layout of --log_dir; torchrun's plug-ins are Python")                                  \
+    X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OURS, OUTPUT,                                            \
       "say nothing but errors")                                                                              \
-    X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OUTPUT,                                      \
+    X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OURS, OUTPUT,                                      \
       "say more: what is started and how it ended, also after a success")                                    \
-    X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, TIME,   \
+    X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
       "signals that stop the job besides SIGTERM, SIGINT and SIGHUP, which always do: SIGQUIT, SIGUSR1, "    \
       "SIGUSR2; those that are not named do what the manual page's table says")                              \
-    X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, TIME,                                      \
+    X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
-    X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, TIME,                                  \
+    X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
+      "torchrun's name for --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default")                          \
+    X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, THEIRS, TIME, \
+      "accepted and not needed: the end of a worker is noticed at once")                                     \
+    X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
       "how long nodes (15m, elastic 10m), and workers (60s), wait for each other at the start")              \
-    X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FAILURE,                          \
+    X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, THEIRS, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt meets in an empty store")      \
-    X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, FAILURE,              \
+    X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
       "wait before the first restart; doubled each time while the job makes no progress")                    \
-    X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, FAILURE,  \
+    X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, OURS, FAILURE,  \
       "the longest such wait")                                                                               \
-    X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, FAILURE,                \
+    X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
       "no further restart after N attempts in a row that came no further than one before; 0 is any number. " \
       "Only for workers that tell their progress (ddp_progress)")                                            \
-    X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, FAILURE,                  \
+    X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
       "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
       "that of 'rank0'")                                                                                     \
-    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, INFO, "print this text")                             \
-    X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, INFO, "print the version")                  \
-    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, INFO,                                   \
+    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, THEIRS, INFO, "print this text")                             \
+    X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, OURS, INFO, "print the version")                  \
+    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, OURS, INFO,                                   \
       "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */
 

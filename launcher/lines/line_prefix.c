@@ -37,7 +37,7 @@ static bool put_prefix(const struct plan *plan, const struct line_origin *from, 
     prefix_time(time, from->at.unix_us);
     prefix_elapsed(elapsed, from->at.since_us);
     values->of[PREFIX_HOST] = values->of[PREFIX_HOSTNAME] = plan->facts->host;
-    values->of[PREFIX_ROLE_NAME] = "default";
+    values->of[PREFIX_ROLE_NAME] = plan->cli->role;
     values->of[PREFIX_PID] = from->pid != 0 && from->ranks == NULL ? pid : NULL;
     values->of[PREFIX_STREAM] = from->which == STD_OUT ? "stdout" : "stderr";
     values->of[PREFIX_JOB] = plan->job;

@@ -45,11 +45,13 @@ void plan_free(struct plan *plan)
     for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         free(w->argv);
+        free(w->visible);
         plan_output_free(w);
     }
     for (int i = 0; i < PLAN_NOTES_MAX; i++)
         free(plan->notes[i]);
     env_base_free(&plan->env);
+    free(plan->stop_signals);
     free(plan->gpus);
     free(plan->workers);
     free(plan->log_root);

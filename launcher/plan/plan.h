@@ -40,6 +40,7 @@ struct plan_stream {
 struct plan_worker {
     int rank, local_rank;
     const char *gpu; /* its name in CUDA_VISIBLE_DEVICES' terms; NULL = no GPU. Borrowed from the plan. */
+    char *visible;   /* owned; all that it shall see of CUDA_VISIBLE_DEVICES, NULL = as inherited */
     char **argv;     /* owned, NULL-terminated */
     char *log_dir;   /* owned; directory of the files below, to be made by the shell; NULL = none */
     struct plan_stream out, err;
@@ -88,6 +89,7 @@ struct plan {
     bool prefix;                 /* lines on the console have one */
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     struct plan_worker *workers; /* nproc of them */
+    char *stop_signals;          /* owned; names of the signals that stop the job */
     struct env_base env;         /* what the workers' environments have in common */
     const char *contained_by;    /* words for --dry_run and --verbose, borrowed; the shell writes them here */
     char *notes[PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last unless full */

@@ -27,12 +27,17 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .master_addr = plan->master_addr,
                                .master_port = plan->master_port,
                                .job = plan->job,
+                               .role = plan->cli->role,
+                               .signals = plan->stop_signals,
+                               .visible = w->visible,
                                .cookie = plan->facts->cookie,
                                .error_file = w->error_file,
                                .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
                                .timeout_ms = plan->cli->timeout_ms };
     if (plan->cli->per_task)
         tell_task(&facts, &plan->cli->task);
+    if (w->visible != NULL)
+        facts.local_rank = 0;
     env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
     return facts;
 }
@@ -41,6 +46,12 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
+    struct buf signals = { 0 };
+    if (!signals_print(plan->cli->stop_signals, &signals)) {
+        buf_free(&signals);
+        return DDP_ERR_NOMEM;
+    }
+    plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
     if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
         plan_note(

@@ -46,6 +46,14 @@ static bool shares_console(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.tasks > 1 && !plan->cli->standalone;
 }
 
+static bool tees(const struct plan *plan)
+{
+    for (int r = 0; r < plan->nproc; r++)
+        if (std_map_get(&plan->cli->tee, r) != 0)
+            return true;
+    return false;
+}
+
 /* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
 static bool needs_prefix(const struct plan *plan)
 {
@@ -54,6 +62,8 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
+    if (plan->cli->torchrun) /* it passes output on as it is, but for what it tees */
+        return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
            plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
@@ -70,7 +80,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
         template = env_find(plan->facts->environ_block, from);
     }
     if (template == NULL || *template == '\0')
-        template = "[${rank}] ";
+        template = cli->torchrun ? "[${role_name}${local_rank}]:" : "[${rank}] ";
     ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
     if (status == DDP_OK)
         status = prefix_add(&plan->line_prefix, template, &why);
@@ -86,6 +96,46 @@ static const char *task_gpu(const struct plan *plan)
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
+/* torchrun's reading, which is the text and not what CUDA makes of it: HIP's variable when there is one, else CUDA's,
+ * and the local rank itself where nothing is set. */
+static const char *parent_gpus(const struct plan *plan)
+{
+    const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
+    return hip != NULL && *hip != '\0' ? hip : env_find(plan->facts->environ_block, "CUDA_VISIBLE_DEVICES");
+}
+
+static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
+{
+    const char *list = plan->cli->virtual_local_rank ? parent_gpus(plan) : NULL;
+    int entries = 1;
+    for (const char *p = list; p != NULL && *p != '\0'; p++)
+        entries += *p == ',';
+    if (list == NULL || entries >= plan->nproc)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--virtual_local_rank gives each of %d workers one entry of CUDA_VISIBLE_DEVICES, but "
+                    "\"%.200s\" has %d; set more, or start fewer workers",
+                    plan->nproc, list, entries);
+}
+
+/* The worker's entry of the list, which check_visible has counted. */
+static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
+{
+    const char *at = parent_gpus(plan);
+    if (at == NULL) {
+        w->visible = plan_text_of("%d", w->local_rank);
+        return w->visible != NULL;
+    }
+    for (int i = 0; i < w->local_rank; i++)
+        at += strcspn(at, ",") + 1;
+    at += strspn(at, " \t");
+    size_t len = strcspn(at, ",");
+    while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+        len--;
+    w->visible = plan_text_of("%.*s", (int)len, at);
+    return w->visible != NULL;
+}
+
 /* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
  * pattern of file names before anybody waits. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
@@ -98,6 +148,8 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
         w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
         if (plan->cli->per_task)
             w->gpu = task_gpu(plan);
+        if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))
+            return DDP_ERR_NOMEM;
         w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
         if (w->argv == NULL)
             return DDP_ERR_NOMEM;
@@ -119,6 +171,8 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
     if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
         status = check_ranks(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), err);
+    if (status == DDP_OK)
+        status = check_visible(plan, err);
     if (status == DDP_OK)
         status = plan_prefix(plan, err);
     if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))

@@ -86,6 +86,17 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
+/* Of torchrun's defaults "none" is one, too, but for a node that meets nobody and names no port. */
+static const char *made_up_name(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const bool named_place =
+        cli_gives(cli, OPT_MASTER_PORT) || cli_gives(cli, OPT_RDZV_ENDPOINT) || cli->backend == BACKEND_C10D;
+    if (plan->meeting.nnodes_max > 1 || (cli->torchrun && named_place && !cli->standalone))
+        return "none";
+    return plan->facts->nonce;
+}
+
 /* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
  * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
  * told apart. */
@@ -103,7 +114,6 @@ bool plan_meet(struct plan *plan)
     choose_times(m, cli);
     name_program(cli, m->program);
     guess(plan);
-    const char *made_up = m->nnodes_max > 1 ? "none" : plan->facts->nonce;
-    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up);
+    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up_name(plan));
     return plan->job != NULL;
 }

@@ -31,7 +31,7 @@ static void note_nodes(struct plan *plan)
         plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
 }
 
-/* PET_ROLE and the like: torchrun would read it, this version cannot. The user should know. */
+/* PET_STRATEGY and the like: torchrun would read it, this version cannot. The user should know. */
 static void note_unknown_default(struct plan *plan)
 {
     const char *entry = cli_unknown_pet(plan->facts->environ_block);

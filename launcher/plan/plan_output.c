@@ -34,10 +34,10 @@ static bool is_shown(const struct cli *cli, int local_rank)
 }
 
 /* Streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file
- * alone mean --tee=3. */
+ * alone mean --tee=3, but not with torchrun's defaults. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
-    bool chosen = cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
+    bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
     int tee = std_map_get(&cli->tee, local_rank);
     int redirect = std_map_get(&cli->redirects, local_rank);
     if (!chosen && (cli->log_dir != NULL || cli->log_file != NULL) && !to_nowhere(cli))
@@ -67,7 +67,7 @@ bool plan_log_root(struct plan *plan)
         return true;
     if (cli->log_dir == NULL)
         plan->log_root = plan_text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
-    else if (cli->job == NULL && plan->meeting.nnodes_max == 1)
+    else if (cli->job == NULL && plan->meeting.nnodes_max == 1 && !cli->torchrun)
         plan->log_root = plan_text_of("%s/%s", cli->log_dir, nonce);
     else
         plan->log_root = plan_text_of("%s/%s_%s", cli->log_dir, plan->job, nonce);
@@ -124,7 +124,7 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
     }
     if (w->log_dir != NULL)
         w->error_file = plan_text_of("%s/error.json", w->log_dir);
-    else if (plan->facts->error_stem != NULL)
+    else if (plan->facts->error_stem != NULL && !to_nowhere(plan->cli))
         w->error_file =
             plan_text_of("%s.attempt_%d_rank_%d.json", plan->facts->error_stem, plan->attempt, w->rank);
     else

@@ -6,7 +6,8 @@
 
 /* The command of worker `local_rank`: NULL-terminated, one allocation, free() it. PROGRAM as it is; one that
  * ends in .py, or -m, runs as "$PYTHON_EXEC -u ..." ("python3" when that is not set). "${local_rank}" in an
- * argument becomes the number, as torchrun does; every other dollar stays. NULL when memory is short. */
+ * argument becomes the number, as torchrun does; every other dollar stays, unless we were started as torchrun. NULL when
+ * memory is short. */
 char **program_argv(const struct cli *cli, const char *python_exec, int local_rank);
 
 #endif

@@ -86,6 +86,16 @@ enum signal_act signals_act(signal_set stop, int signal)
     return row->may_stop && (stop & bit(signal)) != 0 ? SIGNAL_STOP : row->act;
 }
 
+bool signals_print(signal_set stop, struct buf *out)
+{
+    const size_t start = out->len;
+    bool ok = true;
+    for (int i = 0; i < SIGNAL_ROWS; i++)
+        if (signals_act(stop, signal_rows[i].number) == SIGNAL_STOP)
+            ok = ok && buf_printf(out, "%sSIG%s", out->len > start ? "," : "", signal_rows[i].name);
+    return ok && buf_append(out, "", 1);
+}
+
 /* --- who sent it -------------------------------------------------------------------------------------------- */
 
 /* A signal without a sender comes from the kernel; these three it only sends for a terminal. */

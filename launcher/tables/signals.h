@@ -82,6 +82,9 @@ typedef uint64_t signal_set;
 /* Read "SIGTERM,INT"; each name with or without SIG. DDP_ERR_ARG: `err` lists what would be right. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
+/* "SIGTERM,SIGINT,SIGHUP" and those of `stop` that are not among them, and a NUL. False when memory is short. */
+bool signals_print(signal_set stop, struct buf *out);
+
 /* What a signal does when those of `stop` are to stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 

@@ -56,9 +56,11 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
 {
     const char *async = env_find(inherited, worker_env_name(ENV_TORCH_NCCL_ASYNC_ERROR_HANDLING));
     const char *async_old = env_find(inherited, worker_env_name(ENV_NCCL_ASYNC_ERROR_HANDLING));
+    const char *hip = env_find(inherited, worker_env_name(ENV_HIP_VISIBLE_DEVICES));
     const char *omp = worker_env_name(ENV_OMP_NUM_THREADS);
     facts->nccl_async = async != NULL ? async : "1";
     facts->nccl_async_old = async_old != NULL ? async_old : "1";
+    facts->hip = hip != NULL && *hip != '\0';
     facts->set_omp =
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }

@@ -20,7 +20,7 @@
     X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                        \
     X(ROLE_RANK, "%d", f->rank, true, "as RANK; there is one role")                                      \
     X(ROLE_WORLD_SIZE, "%d", f->world_size, true, "as WORLD_SIZE")                                       \
-    X(ROLE_NAME, "%s", "default", true, "name of the role")                                              \
+    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                       \
     X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
     X(MASTER_PORT, "%d", f->master_port, true, "its port")                                               \
     X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "how often the workers were restarted")  \
@@ -29,8 +29,12 @@
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", "True", true, "the store runs in the launcher, not in rank 0") \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
       "where a worker may leave its error as JSON, for the report")                                      \
+    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
+    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
+      "the one GPU of this worker, with --virtual_local_rank")                                           \
+    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip, "the same, where it was set") \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
     X(DDPRUN_STORE, "%s", "1", true, "the store understands ddprun's own requests")                      \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
@@ -60,7 +64,10 @@ struct env_facts {
     int attempt;                     /* here also nodes that came or went */
     const char *master_addr;
     int master_port;
-    const char *job;
+    const char *job, *role;
+    const char *signals;    /* names, with commas */
+    const char *visible;    /* the GPU that it shall see, NULL = as inherited */
+    bool hip;               /* ... by HIP's variable, too */
     const char *cookie;     /* NULL = none */
     const char *error_file; /* "" = none */
     const char *nccl_async; /* values of the two variables */

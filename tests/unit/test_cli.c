@@ -78,6 +78,13 @@ static const char *const samples[OPTIONS] = {
     [OPT_NODE_TIMEOUT] = "fast",
     [OPT_EXIT_BARRIER_TIMEOUT] = "90",
     [OPT_SCHEDULER] = "slurm",
+    [OPT_ROLE] = "trainer",
+    [OPT_START_METHOD] = "fork",
+    [OPT_PASS_LOCAL_RANK] = "local_rank",
+    [OPT_EVENT_LOG_HANDLER] = "console",
+    [OPT_LOGS_SPECS] = "default",
+    [OPT_SHUTDOWN_TIMEOUT] = "7",
+    [OPT_MONITOR_INTERVAL] = "0.5",
 };
 
 /* Is the option's field what the sample (a switch: on) makes it? One function for each kind of option. */
@@ -220,10 +227,38 @@ static bool is_life_option_set(enum cli_option option)
     }
 }
 
+static bool is_torchruns_option_set(enum cli_option option)
+{
+    switch (option) {
+    case OPT_ROLE:
+        return strcmp(cli.role, "trainer") == 0;
+    case OPT_RUN_PATH:
+        return cli.run_path;
+    case OPT_START_METHOD:
+        return strcmp(cli.start_method, "fork") == 0;
+    case OPT_PASS_LOCAL_RANK:
+        return strcmp(cli.rank_argument, "local_rank") == 0;
+    case OPT_USE_ENV:
+        return cli.use_env;
+    case OPT_VIRTUAL_LOCAL_RANK:
+        return cli.virtual_local_rank;
+    case OPT_EVENT_LOG_HANDLER:
+        return cli.torch_events;
+    case OPT_LOGS_SPECS:
+        return strcmp(cli.logs_specs, "default") == 0;
+    case OPT_SHUTDOWN_TIMEOUT:
+        return cli.grace_ms == 7000;
+    case OPT_MONITOR_INTERVAL:
+        return strcmp(cli.monitor_interval, "0.5") == 0;
+    default:
+        return false;
+    }
+}
+
 static bool is_set(enum cli_option option)
 {
-    return is_job_option_set(option) || is_nodes_option_set(option) || is_output_option_set(option) ||
-           is_life_option_set(option);
+    return is_torchruns_option_set(option) || is_job_option_set(option) || is_nodes_option_set(option) ||
+           is_output_option_set(option) || is_life_option_set(option);
 }
 
 static void expect_set(int option, enum cli_origin origin, char *const *environment, char *const *words)
@@ -339,8 +374,25 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     cr_assert_eq(cli.master_port, 1);
     cr_assert(cli.standalone);
     cli_free(&cli);
-    REFUSED("option --no-p is ambiguous: --no_python, --no_prefix", "--no-p", "prog");
+    REFUSED("option --no is ambiguous: --node_rank, --node_timeout, --no_python, --no_prefix", "--no",
+            "prog");
+    REFUSED("option --ex=1 is ambiguous: --exit_barrier_timeout, --exit_code", "--ex=1", "prog");
     REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
+}
+
+/* --max_no_progress, --timeout and --no_prefix begin like these, but torchrun does not have them. */
+Test(cli, what_is_clear_to_torchrun_is_clear)
+{
+    PARSE("--max=2", "--t", "3", "--no-p", "--re=0:1", "prog");
+    cr_assert_eq(cli.max_restarts, 2);
+    cr_assert_eq(std_map_get(&cli.tee, 0), 3);
+    cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
+    cr_assert(cli.no_python);
+    cli_free(&cli);
+    PARSE("--max-no=5", "--timeo=9", "prog");
+    cr_assert_eq(cli.max_no_progress, 5);
+    cr_assert_eq(cli.timeout_ms, 9000);
+    cli_free(&cli);
 }
 
 Test(cli, the_last_value_counts_and_env_adds_up)
@@ -454,13 +506,6 @@ Test(cli, the_nearest_option_is_suggested)
     REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
 }
 
-Test(cli, an_option_that_only_torchrun_has_is_no_typing_error)
-{
-    REFUSED("--role=x: this version does not have that option of torchrun; leave it out", "--role=x", "prog");
-    REFUSED("--shutdown-timeout=3: this version does not have that option of torchrun; use --grace",
-            "--shutdown-timeout=3", "prog");
-}
-
 Test(cli, what_is_missing_or_too_much_is_said)
 {
     REFUSED("no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options",
@@ -471,18 +516,24 @@ Test(cli, what_is_missing_or_too_much_is_said)
     REFUSED("--tee needs a value: --tee=MAP", "-t");
     REFUSED("--standalone is a switch and takes no value, but got '1'", "--standalone=1", "prog");
     REFUSED("--module and --no_python exclude each other", "-m", "--no_python", "prog");
+    REFUSED("--grace and --shutdown_timeout exclude each other", "--grace=1", "--shutdown-timeout=1", "prog");
     REFUSED("--quiet and --verbose exclude each other", "-qv", "prog");
     REFUSED("--prefix and --no_prefix exclude each other", "--prefix", "--no_prefix", "prog");
 }
 
 Test(cli, an_environment_of_another_launcher_is_noticed)
 {
-    char *environment[] = { "PET_NNODES=1", "PET_ROLE=trainer", NULL };
-    cr_assert_str_eq(cli_unknown_pet(environment), "PET_ROLE=trainer");
+    char *environment[] = { "PET_NNODES=1", "PET_STRATEGY=ddp", NULL };
+    cr_assert_str_eq(cli_unknown_pet(environment), "PET_STRATEGY=ddp");
     cr_assert_null(cli_unknown_pet(no_environment));
 }
 
 /* --- what is printed ------------------------------------------------------------------------------------ */
+
+static bool print_help(struct buf *out)
+{
+    return cli_print_help(&cli, out);
+}
 
 static char *printed(bool (*print)(struct buf *out))
 {
@@ -495,7 +546,7 @@ static char *printed(bool (*print)(struct buf *out))
 
 Test(cli, the_help_has_every_option_and_fits_80_columns)
 {
-    char *help = printed(cli_print_help);
+    char *help = printed(print_help);
     for (int i = 0; i < OPTIONS; i++) {
         char word[128];
         spell(word, i, '_', NULL);

@@ -21,6 +21,8 @@ static void build(char *const *inherited, const char *const *overrides, size_t n
                                 .master_addr = "127.0.0.1",
                                 .master_port = 29500,
                                 .job = "job7",
+                                .role = "default",
+                                .signals = "SIGTERM,SIGINT,SIGHUP",
                                 .error_file = "/logs/attempt_0/2/error.json" };
     env_facts_inherit(&facts, inherited, overrides, n);
     cr_assert(env_base_init(&base, &facts, inherited, overrides, n));
@@ -68,6 +70,7 @@ Test(launch_env, has_torchruns_variables_and_ours, .fini = tear_down)
         { "TORCHELASTIC_RUN_ID", "job7" },
         { "TORCHELASTIC_USE_AGENT_STORE", "True" },
         { "TORCHELASTIC_ERROR_FILE", "/logs/attempt_0/2/error.json" },
+        { "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP" },
         { "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1" },
         { "NCCL_ASYNC_ERROR_HANDLING", "1" },
         { "OMP_NUM_THREADS", "1" },

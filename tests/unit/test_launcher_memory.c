@@ -65,7 +65,7 @@ void free(void *p)
 #pragma GCC visibility pop
 #endif
 
-static char *environment[] = { "PATH=/bin", "PET_TEE=0:1", "PET_ROLE=trainer", NULL };
+static char *environment[] = { "PATH=/bin", "PET_TEE=0:1", "PET_STRATEGY=ddp", NULL };
 static char *argv[] = { "ddprun",    "--nproc_per_node=3", "--log_dir=logs", "--tee=0:3,2:1",
                         "--env=A=1", "--env=B=2",          "prog.py",        "x",
                         NULL };

@@ -152,7 +152,7 @@ Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
     PLAN("--log_dir=/dev/null", "--redirects=1", "p");
     cr_assert_null(plan.log_root);
     cr_assert_null(plan.workers[0].out.file);
-    cr_assert_str_eq(plan.workers[0].error_file, "/run/ddprun/c00k1e.attempt_0_rank_0.json");
+    cr_assert_str_eq(plan.workers[0].error_file, "", "as torchrun: no files at all");
 }
 
 Test(plan, what_cannot_be_is_refused)
@@ -171,9 +171,9 @@ Test(plan, what_cannot_be_is_refused)
 
 Test(plan, names_what_it_cannot_obey, .fini = tear_down)
 {
-    char *environment[] = { "PET_ROLE=trainer", NULL };
+    char *environment[] = { "PET_STRATEGY=ddp", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_ROLE is set, but this version has no such option"));
+    cr_assert(has_note("PET_STRATEGY is set, but this version has no such option"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)
@@ -220,6 +220,7 @@ Test(plan, is_printed_so_that_it_can_be_pasted, .fini = tear_down)
                      "        TORCHELASTIC_RUN_ID=j\n"
                      "        TORCHELASTIC_USE_AGENT_STORE=True\n"
                      "        TORCHELASTIC_ERROR_FILE=/run/ddprun/c00k1e.attempt_0_rank_0.json\n"
+                     "        TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP\n"
                      "        TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
                      "        NCCL_ASYNC_ERROR_HANDLING=1\n"
                      "        DDPRUN_STORE=1\n"

@@ -1,0 +1,130 @@
+/* cli_torchrun.c -- what is here because torchrun has it: the values of its options (see cli_table.h for what a parser
+ * returns), and the defaults of a ddprun that is called torchrun.
+ *
+ * Options are of three kinds. Some have a meaning here (--role, --shutdown_timeout). Some are about how torchrun works inside and
+ * need nothing done: they are checked all the same, because a wrong value is refused by torchrun, too. And some name a
+ * piece of Python that torchrun would load: a C program cannot, so what ddprun has of it is accepted, and all else is
+ * refused with a sentence that names what to use instead. */
+#include "cli/cli_table.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROLE_MAX = 128 };
+
+/* --- the name torchrun --------------------------------------------------------------------------------------- */
+
+/* Defaults that differ. What depends on other options is decided where they meet: the job id in plan_meeting.c,
+ * prefixes in plan_make.c, files in plan_output.c, Python in program.c. */
+static const struct {
+    enum cli_option option;
+    const char *preset;
+} torchruns[] = {
+    { OPT_NPROC_PER_NODE, "1" },
+    { OPT_NODE_RANK, "0" },
+    { OPT_SCHEDULER, "none" },
+    { OPT_SIGNALS, "SIGTERM,SIGINT,SIGHUP,SIGQUIT" },
+};
+
+const char *cli_preset(const struct cli *cli, enum cli_option option)
+{
+    for (size_t i = 0; cli->torchrun && i < sizeof(torchruns) / sizeof(torchruns[0]); i++)
+        if (torchruns[i].option == option)
+            return torchruns[i].preset;
+    return cli_rows[option].preset;
+}
+
+bool cli_is_torchrun(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
+}
+
+/* --- values -------------------------------------------------------------------------------------------------- */
+
+/* It ends up in a variable, in prefixes and in reports, where a control character would be obeyed. */
+ddp_status cli_value_ROLE(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    const size_t len = strlen(text);
+    bool bad = len > ROLE_MAX;
+    for (size_t i = 0; i < len; i++)
+        bad = bad || iscntrl((unsigned char)text[i]) != 0;
+    if (bad)
+        return ddp_fail(err, DDP_ERR_ARG, "at most %d characters without control characters", ROLE_MAX);
+    *field = text;
+    return DDP_OK;
+}
+
+/* One of a few words, kept as it was typed. */
+static ddp_status one_of(const char *text, const char *const words[], size_t n, void *to)
+{
+    const char **field = to;
+    if (cli_word_in(text, words, n) < 0)
+        return DDP_ERR_ARG;
+    *field = text;
+    return DDP_OK;
+}
+
+ddp_status cli_value_START_METHOD(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { "spawn", "fork", "forkserver" };
+    if (one_of(text, words, sizeof(words) / sizeof(words[0]), to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'spawn', 'fork' or 'forkserver'");
+}
+
+ddp_status cli_value_RANK_ARGUMENT(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { "local-rank", "local_rank" };
+    if (one_of(text, words, sizeof(words) / sizeof(words[0]), to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'local-rank' or 'local_rank'");
+}
+
+ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { "null", "console" };
+    bool *field = to;
+    const int word = CLI_WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'null' or 'console'; other handlers are Python code registered inside of torchrun, "
+                        "use --events=FILE or --json");
+    *field = word == 1;
+    return DDP_OK;
+}
+
+ddp_status cli_value_LOGS_SPECS(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { "default" };
+    if (one_of(text, words, 1, to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "'default'; others are entry points of Python packages (torchrun.logs_specs), use "
+                    "--log_file=PATTERN to name the log files");
+}
+
+/* torchrun's integer; our longer forms are for --grace. */
+ddp_status cli_value_SECONDS(const char *text, void *to, struct ddp_err *err)
+{
+    uint64_t *ms = to;
+    int seconds;
+    if (!cli_whole_number(text, 0, 31536000, &seconds))
+        return ddp_fail(err, DDP_ERR_ARG, "whole seconds, 0 or more");
+    *ms = (uint64_t)seconds * 1000;
+    return DDP_OK;
+}
+
+ddp_status cli_value_INTERVAL(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value))
+        return ddp_fail(err, DDP_ERR_ARG, "seconds, as 0.1");
+    *field = text;
+    return DDP_OK;
+}

@@ -1,0 +1,207 @@
+/* What only torchrun's users know: their options, and the defaults of a ddprun that is called torchrun. */
+#include "command_line.h"
+#include "plan/plan.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct cli cli;
+static struct plan plan;
+static struct plan_facts facts;
+static struct ddp_err err;
+static char *bare[] = { NULL };
+
+static void tear_down(void)
+{
+    plan_free(&plan);
+    cli_free(&cli);
+}
+
+/* Words in `environment`, too; two GPUs more than any test needs. */
+static ddp_status make(char *const *words, char *const *environment)
+{
+    int argc = 0;
+    while (words[argc] != NULL)
+        argc++;
+    ddp_status status = cli_parse(&cli, argc, words, environment, &err);
+    facts = (struct plan_facts){ .environ_block = environment,
+                                 .cpus = 4,
+                                 .host = "n1",
+                                 .cookie = "c00k1e",
+                                 .nonce = "k3x9",
+                                 .start_time = "20240229T235959Z",
+                                 .tmp_dir = "/tmp",
+                                 .error_stem = "/run/ddprun/c00k1e" };
+    return status == DDP_OK ? plan_make(&plan, &cli, &facts, &err) : status;
+}
+
+static void expect_made(char *const *words, char *const *environment)
+{
+    tear_down();
+    cr_assert_eq(make(words, environment), DDP_OK, "%s", err.msg);
+}
+
+#define WORDS(...)    ((char *[]){ __VA_ARGS__, NULL })
+#define DDPRUN(...)   expect_made(WORDS("ddprun", __VA_ARGS__), bare)
+#define TORCHRUN(...) expect_made(WORDS("/usr/local/bin/torchrun", __VA_ARGS__), bare)
+
+static void refused(char *const *words, char *const *environment, const char *message)
+{
+    cr_assert_eq(make(words, environment), DDP_ERR_ARG, "taken, but should say: %s", message);
+    cr_assert_str_eq(err.msg, message);
+}
+
+#define REFUSED(message, ...) refused(WORDS("ddprun", __VA_ARGS__), bare, message)
+
+/* The worker's command, with blanks between the words. */
+static const char *command(int local_rank)
+{
+    static char text[512];
+    size_t used = 0;
+    text[0] = '\0';
+    for (char **arg = plan.workers[local_rank].argv; *arg != NULL; arg++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", used > 0 ? " " : "", *arg);
+    return text;
+}
+
+/* One variable of a worker; NULL when it is not set. */
+static const char *variable(int local_rank, const char *name)
+{
+    static char text[256];
+    struct worker_env env;
+    cr_assert_eq(plan_env(&plan, local_rank, &env, &err), DDP_OK);
+    const char *value = env_find(env.block, name);
+    snprintf(text, sizeof(text), "%s", value != NULL ? value : "");
+    worker_env_free(&env);
+    return value != NULL ? text : NULL;
+}
+
+/* --- its options ------------------------------------------------------------------------------------------ */
+
+Test(torchrun, run_path_gives_the_script_its_own_words, .fini = tear_down)
+{
+    DDPRUN("--run_path", "--no_python", "-m", "/x/train.py", "--lr", "1");
+    cr_assert_str_eq(command(0),
+                     "python3 -u -c import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], "
+                     "run_name='__main__') /x/train.py --lr 1");
+}
+
+Test(torchrun, the_local_rank_can_be_an_argument_as_with_launch, .fini = tear_down)
+{
+    DDPRUN("--nproc_per_node=2", "--pass_local_rank=local-rank", "train.py", "a${local_rank}b$$");
+    cr_assert_str_eq(command(1), "python3 -u train.py --local-rank=1 a1b$$");
+    DDPRUN("--pass_local_rank", "local_rank", "--use-env", "train.py", "x");
+    cr_assert_str_eq(command(0), "python3 -u train.py x");
+    REFUSED("--pass_local_rank=rank is not valid; expected: 'local-rank' or 'local_rank'",
+            "--pass_local_rank=rank", "train.py");
+}
+
+Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_down)
+{
+    char *three[] = { "CUDA_VISIBLE_DEVICES=5, GPU-77 ,0", NULL };
+    char *hip[] = { "HIP_VISIBLE_DEVICES=3,2", "CUDA_VISIBLE_DEVICES=1", NULL };
+    char *const *words = WORDS("ddprun", "--nproc_per_node=2", "--virtual-local-rank", "p", "${local_rank}");
+    expect_made(words, three);
+    cr_assert_str_eq(variable(1, "LOCAL_RANK"), "0");
+    cr_assert_str_eq(variable(1, "RANK"), "1");
+    cr_assert_str_eq(variable(1, "CUDA_VISIBLE_DEVICES"), "GPU-77");
+    cr_assert_null(variable(1, "HIP_VISIBLE_DEVICES"));
+    cr_assert_str_eq(command(1), "p 1", "arguments still get the real one");
+    expect_made(words, hip);
+    cr_assert_str_eq(variable(0, "CUDA_VISIBLE_DEVICES"), "3");
+    cr_assert_str_eq(variable(0, "HIP_VISIBLE_DEVICES"), "3");
+    expect_made(words, bare);
+    cr_assert_str_eq(variable(1, "CUDA_VISIBLE_DEVICES"), "1");
+}
+
+Test(torchrun, a_virtual_local_rank_needs_a_gpu_for_each)
+{
+    char *one[] = { "CUDA_VISIBLE_DEVICES=5", NULL };
+    refused(
+        WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p"), one,
+        "--virtual_local_rank gives each of 2 workers one entry of CUDA_VISIBLE_DEVICES, but \"5\" has 1; "
+        "set more, or start fewer workers");
+}
+
+Test(torchrun, a_role_has_a_name, .fini = tear_down)
+{
+    DDPRUN("--role=trainer", "p");
+    cr_assert_str_eq(variable(0, "ROLE_NAME"), "trainer");
+    REFUSED("--role=a\nb is not valid; expected: at most 128 characters without control characters",
+            "--role=a\nb", "p");
+}
+
+Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
+{
+    REFUSED("--event_log_handler=mine is not valid; expected: 'null' or 'console'; other handlers are Python "
+            "code registered inside of torchrun, use --events=FILE or --json",
+            "--event-log-handler=mine", "p");
+    REFUSED("--logs_specs=mine is not valid; expected: 'default'; others are entry points of Python packages "
+            "(torchrun.logs_specs), use --log_file=PATTERN to name the log files",
+            "--logs-specs", "mine", "p");
+    REFUSED("--start_method=thread is not valid; expected: 'spawn', 'fork' or 'forkserver'",
+            "--start-method=thread", "p");
+    REFUSED("--monitor_interval=soon is not valid; expected: seconds, as 0.1", "--monitor-interval=soon",
+            "p");
+    REFUSED("--shutdown_timeout=1.5 is not valid; expected: whole seconds, 0 or more",
+            "--shutdown_timeout=1.5", "p");
+}
+
+Test(torchrun, its_variable_for_the_grace_time_is_the_weakest_default, .fini = tear_down)
+{
+    char *one[] = { "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5", NULL };
+    char *two[] = { "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5", "PET_GRACE=7s", NULL };
+    expect_made(WORDS("ddprun", "p"), one);
+    cr_assert_eq(cli.grace_ms, 5000);
+    expect_made(WORDS("ddprun", "p"), two);
+    cr_assert_eq(cli.grace_ms, 7000);
+    expect_made(WORDS("ddprun", "--shutdown-timeout=9", "p"), two);
+    cr_assert_eq(cli.grace_ms, 9000);
+}
+
+/* --- its name --------------------------------------------------------------------------------------------- */
+
+Test(torchrun, defaults_are_its_own_under_its_name, .fini = tear_down)
+{
+    TORCHRUN("p", "$local_rank", "$local_rank_", "$$x", "$LOCAL_RANK");
+    cr_assert_eq(plan.nproc, 1);
+    cr_assert_str_eq(command(0), "python3 -u p 0 $local_rank_ $x $LOCAL_RANK");
+    cr_assert_eq(signals_act(cli.stop_signals, SIGQUIT), SIGNAL_STOP);
+    cr_assert_str_eq(variable(0, "TORCHELASTIC_SIGNALS_TO_HANDLE"), "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    cr_assert_str_eq(cli.scheduler, "none");
+    cr_assert_str_eq(plan.job, "k3x9");
+    TORCHRUN("--no_python", "p");
+    cr_assert_str_eq(command(0), "p");
+    DDPRUN("p");
+    cr_assert_not(cli.torchrun);
+}
+
+Test(torchrun, a_job_with_a_place_is_called_none_under_its_name, .fini = tear_down)
+{
+    TORCHRUN("--master_port=29501", "--log-dir=logs", "p");
+    cr_assert_str_eq(plan.job, "none");
+    cr_assert_str_eq(plan.log_root, "logs/none_k3x9");
+    cr_assert_null(plan.workers[0].out.file, "a directory alone redirects nothing");
+    cr_assert_str_eq(plan.workers[0].error_file, "logs/none_k3x9/attempt_0/0/error.json");
+    TORCHRUN("--standalone", "--master_port=29501", "p");
+    cr_assert_str_eq(plan.job, "k3x9");
+}
+
+Test(torchrun, only_what_is_teed_has_a_prefix_under_its_name, .fini = tear_down)
+{
+    TORCHRUN("--nproc-per-node=2", "p");
+    cr_assert_not(plan.prefix);
+    TORCHRUN("--nproc-per-node=2", "-t3", "p");
+    cr_assert(plan.prefix);
+    cr_assert_eq(plan.line_prefix.n, 4, "[ role, local rank ]:");
+}
+
+Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_down)
+{
+    TORCHRUN("--nnodes=2", "p");
+    cr_assert_eq(plan.node_rank, 0);
+    cr_assert_str_eq(plan.meeting.host, "127.0.0.1");
+    cr_assert_str_eq(plan.job, "none");
+}

@@ -294,7 +294,16 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
+# Not part of install: who has PyTorch's own torchrun must want this one. One that is not ours is never written over.
+install-torchrun-alias: ## torchrun as a second name of the installed ddprun, with torchrun's defaults
+	$(call say,INSTALL,$(D)/bin/torchrun)
+	$(Q)install -d $(D)/bin
+	$(Q)if [ -e $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
+		echo "$(D)/bin/torchrun is another program; remove it, or choose another PREFIX" >&2; exit 1; fi
+	$(Q)ln -sf ddprun $(D)/bin/torchrun
+
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
+	$(Q)[ "$$(readlink $(D)/bin/torchrun)" != ddprun ] || rm $(D)/bin/torchrun
 	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl) \
 		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) pkgconfig/ddp.pc) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
@@ -310,7 +319,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes soak bench probes format \
-	check-format man install uninstall clean help FORCE
+	check-format man install install-torchrun-alias uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(patsubst %.c,$(BUILD)/obj/%.d,$(ALL_SRC))

@@ -277,6 +277,21 @@ static bool man_examples(struct buf *out)
     return ok;
 }
 
+static bool man_torchrun(struct buf *out)
+{
+    return buf_printf(
+        out,
+        ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun are understood as they "
+        "are "
+        "there. 'make install\\-torchrun\\-alias' installs the name torchrun for ddprun; started under that "
+        "name "
+        "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
+        "is "
+        "given, SIGQUIT stops the job, no scheduler is asked, only streams of \\-\\-tee have a prefix, "
+        "\\-\\-log_dir alone redirects nothing, and a job that names its place is called 'none'. Python "
+        "plug\\-ins and etcd are refused, and so is a rendezvous together with torchrun's own agents.\n");
+}
+
 bool cli_print_man(struct buf *out)
 {
     return buf_printf(out, ".TH DDPRUN 1 \"\" \"ddprun %s\" \"User Commands\"\n", DDP_VERSION) &&
@@ -294,7 +309,7 @@ bool cli_print_man(struct buf *out)
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
            man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_prefix_fields(out) && man_events(out) && man_schedulers(out) && man_findings(out) &&
-           man_examples(out) &&
+           man_torchrun(out) && man_prefix_fields(out) && man_events(out) && man_schedulers(out) &&
+           man_findings(out) && man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

@@ -69,6 +69,23 @@ check "it runs alone" runs_alone
 check "it runs with four workers" runs_with_four
 check "the README's worker compiles against the static library" compile_with static_flags
 check "that one runs too" runs_alone
+torchrun=$stage$prefix/bin/torchrun
+
+the_alias_has_torchruns_defaults() {
+    "$torchrun" --no_python --dry_run true | tee "$tmp/out"
+    grep -q '1 worker on' "$tmp/out" && grep -q 'TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT' "$tmp/out"
+}
+
+a_real_torchrun_is_left_alone() {
+    rm "$torchrun" && echo theirs >"$torchrun"
+    make_it install-torchrun-alias 2>&1 | grep 'is another program' || return 1
+    make_it uninstall && grep -q theirs "$torchrun" && rm "$torchrun"
+}
+
+check "make install-torchrun-alias" make_it install-torchrun-alias
+check "the alias has torchrun's defaults" the_alias_has_torchruns_defaults
+check "a real torchrun is left alone" a_real_torchrun_is_left_alone
+check "both again" make_it install install-torchrun-alias
 check "make uninstall leaves nothing" make_it uninstall
 check "really nothing" nothing_left
 finish

@@ -4,6 +4,7 @@
  * of them and kept: whoever is told of the same name, outcome and report gets the same bytes. */
 #include "core/arrivals.h"
 
+#include "core/encode.h"
 #include "core/rdzv.h"
 #include "base/text.h"
 
@@ -131,7 +132,8 @@ static bool print(struct barrier_push *push, struct slice name, enum barrier_out
         cJSON_AddRawToObject(o, "report", (const char *)text.data);
     buf_free(&text);
     char *printed = cJSON_PrintUnformatted(o);
-    bool ok = printed != NULL && keep(&push->text, slice_str(printed));
+    push->message.len = 0;
+    bool ok = printed != NULL && put_blob(&push->message, slice_str(printed));
     cJSON_free(printed);
     cJSON_Delete(o);
     return ok;
@@ -141,13 +143,13 @@ static bool print(struct barrier_push *push, struct slice name, enum barrier_out
 static bool print_once(struct barrier_push *push, struct slice name, enum barrier_outcome outcome,
                        struct slice json)
 {
-    if (push->text.len > 0 && push->outcome == outcome && slice_equal(buf_slice(&push->name), name) &&
+    if (push->message.len > 0 && push->outcome == outcome && slice_equal(buf_slice(&push->name), name) &&
         slice_equal(buf_slice(&push->json), json))
         return true;
     push->outcome = outcome;
     if (print(push, name, outcome, json) && keep(&push->name, name) && keep(&push->json, json))
         return true;
-    push->text.len = 0;
+    push->message.len = 0;
     return false;
 }
 
@@ -155,7 +157,7 @@ void arrivals_forget_push(struct hub *hub)
 {
     buf_free(&hub->barrier_push.name);
     buf_free(&hub->barrier_push.json);
-    buf_free(&hub->barrier_push.text);
+    buf_free(&hub->barrier_push.message);
 }
 
 /* Memory that is short costs the push; the agent's own deadline then ends the wait. */
@@ -165,6 +167,6 @@ void arrivals_answer(struct job *job, struct barrier_seat *seat, enum barrier_ou
     struct hub *hub = job->hub;
     struct arrival *a = TABLE_ENTRY(seat, struct arrival, seat);
     if (print_once(&hub->barrier_push, slice_of(a->name, a->name_len), outcome, json))
-        hub_push_text(hub, a->session, buf_slice(&hub->barrier_push.text));
+        hub_send(hub, a->session, buf_slice(&hub->barrier_push.message));
     drop(hub, a);
 }

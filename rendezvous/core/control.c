@@ -11,17 +11,19 @@ static bool call_hello(struct hub *hub, struct session *s, const cJSON *request,
     return true;
 }
 
-/* Who may change what is known of workers is whoever started them; to look is free for all. */
+/* Who may change what is known of workers is whoever started them; to look is free for all. What thousands of nodes say
+ * again and again comes first. */
 static const struct {
     const char *op;
     bool agents_only;
     control_call call;
 } call_table[] = {
+    { "arrive", true, control_arrive },
+    { "heartbeat", true, control_heartbeat },
     { "hello", false, call_hello },
     { "job", true, control_declare },
     { "worker_started", true, control_worker_started },
     { "worker_exited", true, control_worker_exited },
-    { "heartbeat", true, control_heartbeat },
     { "join", true, control_join },
     { "failed", true, control_failed },
     { "cause", true, control_cause },
@@ -30,7 +32,6 @@ static const struct {
     { "leave", true, control_leave },
     { "vouch", true, control_vouch },
     { "notice", true, control_notice },
-    { "arrive", true, control_arrive },
     { "barrier_cancel", false, control_barrier_cancel },
     { "jobs", false, control_jobs },
     { "rejects", false, control_rejects },
@@ -59,6 +60,17 @@ static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, c
     return false;
 }
 
+static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
+{
+    cJSON_AddBoolToObject(answer, "ok", ok);
+    if (!ok)
+        cJSON_AddStringToObject(answer, "error", hub->err.msg[0] ? hub->err.msg : "out of memory");
+    char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
+    const bool put = printed != NULL && put_blob(&hub->out, slice_str(printed));
+    cJSON_free(printed);
+    return put;
+}
+
 /* One object back for whatever came, so that a caller never waits for an answer that will not come; or a push, later,
  * where the call is known for that. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
@@ -66,14 +78,8 @@ bool control_answer(struct hub *hub, struct session *s, struct slice text)
     hub->answer_is_pushed = false;
     cJSON *request = json_object(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
-    bool ok = request != NULL && dispatch(hub, s, request, answer);
-    cJSON_AddBoolToObject(answer, "ok", ok);
-    if (!ok)
-        cJSON_AddStringToObject(answer, "error", hub->err.msg[0] ? hub->err.msg : "out of memory");
-    char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
-    const bool put =
-        (ok && hub->answer_is_pushed) || (printed != NULL && put_blob(&hub->out, slice_str(printed)));
-    cJSON_free(printed);
+    const bool ok = request != NULL && dispatch(hub, s, request, answer);
+    const bool put = (ok && hub->answer_is_pushed) || put_answer(hub, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

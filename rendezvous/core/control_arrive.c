@@ -17,10 +17,9 @@
 #define MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* [first, last], both of this node. */
-static bool read_ranks(struct hub *hub, const struct session *s, const cJSON *request,
+static bool read_ranks(struct hub *hub, const struct rdzv_node_facts *node, const cJSON *request,
                        struct barrier_call *call)
 {
-    struct rdzv_node_facts node;
     const cJSON *ranks = cJSON_GetObjectItemCaseSensitive(request, "ranks");
     const cJSON *first = cJSON_GetArrayItem(ranks, 0), *last = cJSON_GetArrayItem(ranks, 1);
     if (!cJSON_IsArray(ranks) || cJSON_GetArraySize(ranks) != 2 || !cJSON_IsNumber(first) ||
@@ -28,13 +27,11 @@ static bool read_ranks(struct hub *hub, const struct session *s, const cJSON *re
         ddp_fail(&hub->err, DDP_ERR_ARG, "\"ranks\" must be the first and the last of them");
         return false;
     }
-    if (!rdzv_node_facts(s->job->rdzv, s->id, &node))
-        return false;
-    const double lowest = node.first_rank, highest = lowest + node.nproc - 1;
+    const double lowest = node->first_rank, highest = lowest + node->nproc - 1;
     if (!(first->valuedouble >= lowest && first->valuedouble <= last->valuedouble &&
           last->valuedouble <= highest)) {
         ddp_fail(&hub->err, DDP_ERR_ARG, "\"ranks\" must be within those of this node, %u to %u",
-                 node.first_rank, node.first_rank + node.nproc - 1);
+                 node->first_rank, node->first_rank + node->nproc - 1);
         return false;
     }
     call->rank = (uint32_t)first->valuedouble;
@@ -43,10 +40,9 @@ static bool read_ranks(struct hub *hub, const struct session *s, const cJSON *re
 }
 
 /* Only who runs in a round has ranks. */
-static bool has_ranks(struct hub *hub, const struct session *s)
+static bool has_ranks(struct hub *hub, const struct session *s, struct rdzv_node_facts *node)
 {
-    struct rdzv_node_facts node;
-    if (s->is_node && rdzv_node_facts(s->job->rdzv, s->id, &node) && node.state == RDZV_NODE_RUNNING)
+    if (s->is_node && rdzv_node_facts(s->job->rdzv, s->id, node) && node->state == RDZV_NODE_RUNNING)
         return true;
     ddp_fail(&hub->err, DDP_ERR_ARG,
              s->is_node ? "no workers run on this node" : "this connection is no node of a job: join first");
@@ -56,9 +52,10 @@ static bool has_ranks(struct hub *hub, const struct session *s)
 static bool arrive(struct hub *hub, struct session *s, const cJSON *request, const char *name, cJSON *answer)
 {
     struct barrier_call call = { .name = slice_str(name), .now_ms = hub->now_ms };
-    if (control_is_stale(hub, s, request, answer) || !has_ranks(hub, s) ||
+    struct rdzv_node_facts node;
+    if (control_is_stale(hub, s, request, answer) || !has_ranks(hub, s, &node) ||
         !json_integer(request, "timeout_ms", 0, MS_MAX, &call.timeout_ms, &hub->err) ||
-        !read_ranks(hub, s, request, &call))
+        !read_ranks(hub, &node, request, &call))
         return false;
     call.world_size = s->job->members.world_size;
     return arrivals_come(hub, s, &call);

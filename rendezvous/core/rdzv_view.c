@@ -60,11 +60,16 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
                              .n_gone = r->n_gone };
 }
 
+static bool is_spare(const struct rdzv *r, const struct node *node)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    return node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
+}
+
 bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
 {
     const struct node *node = rdzv_find(r, id);
-    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
-    return node != NULL && node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
+    return node != NULL && is_spare(r, node);
 }
 
 bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *facts)
@@ -86,7 +91,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
                                        .joined_ms = node->joined_ms,
                                        .heard_ms = node->heard_ms,
                                        .leaving = node->leaving,
-                                       .is_spare = rdzv_is_spare(r, id) };
+                                       .is_spare = is_spare(r, node) };
     return true;
 }
 

@@ -94,7 +94,7 @@ struct session {
 /* What agents were told last about the end of a barrier: see arrivals.c. */
 struct barrier_push {
     enum barrier_outcome outcome;
-    struct buf name, json, text; /* owned; no text = nothing */
+    struct buf name, json, message; /* owned; `message` as it goes out, empty = nothing */
 };
 
 struct hub {

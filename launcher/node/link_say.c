@@ -7,6 +7,8 @@
 
 #include "text/json_text.h"
 
+#include "core/json.h"
+
 #include "ddp/context.h"
 
 #include <cjson/cJSON.h>
@@ -26,15 +28,15 @@ static void add_rules(cJSON *json, const struct plan *plan)
         [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"
     };
     const struct cli *cli = plan->cli;
-    cJSON_AddNumberToObject(json, "max_restarts", cli->max_restarts);
-    cJSON_AddNumberToObject(json, "max_no_progress", cli->max_no_progress);
-    cJSON_AddNumberToObject(json, "backoff_ms", (double)cli->backoff_ms);
-    cJSON_AddNumberToObject(json, "backoff_cap_ms", (double)cli->backoff_cap_ms);
-    cJSON_AddNumberToObject(json, "last_call_ms", (double)plan->meeting.last_call_ms);
-    cJSON_AddNumberToObject(json, "join_timeout_ms", (double)plan->meeting.join_ms);
-    cJSON_AddNumberToObject(json, "node_timeout_ms", (double)plan->meeting.node_timeout_ms);
+    json_add_integer(json, "max_restarts", cli->max_restarts);
+    json_add_integer(json, "max_no_progress", cli->max_no_progress);
+    json_add_integer(json, "backoff_ms", (int64_t)cli->backoff_ms);
+    json_add_integer(json, "backoff_cap_ms", (int64_t)cli->backoff_cap_ms);
+    json_add_integer(json, "last_call_ms", (int64_t)plan->meeting.last_call_ms);
+    json_add_integer(json, "join_timeout_ms", (int64_t)plan->meeting.join_ms);
+    json_add_integer(json, "node_timeout_ms", (int64_t)plan->meeting.node_timeout_ms);
     cJSON_AddStringToObject(json, "grow", grow_words[cli->grow]);
-    cJSON_AddNumberToObject(json, "grace_ms", (double)cli->grace_ms);
+    json_add_integer(json, "grace_ms", (int64_t)cli->grace_ms);
 }
 
 /* The address stays empty: which of ours others can reach is best seen from outside, and the store fills it
@@ -43,8 +45,8 @@ static void add_who(cJSON *json, const struct plan *plan, const struct link_who 
 {
     cJSON_AddStringToObject(json, "version", DDP_VERSION);
     cJSON_AddStringToObject(json, "host", plan->facts->host);
-    cJSON_AddNumberToObject(json, "pid", who->pid);
-    cJSON_AddNumberToObject(json, "pid_start", (double)who->pid_start);
+    json_add_integer(json, "pid", who->pid);
+    json_add_integer(json, "pid_start", (int64_t)who->pid_start);
     cJSON_AddStringToObject(json, "boot_id", who->boot_id);
     cJSON_AddStringToObject(json, "addr", "");
 }
@@ -66,10 +68,10 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     cJSON_AddStringToObject(json, "instance", instance);
     add_who(json, plan, who);
     cJSON_AddStringToObject(json, "mode", m->elastic ? "elastic" : "static");
-    cJSON_AddNumberToObject(json, "nnodes_min", m->nnodes_min);
-    cJSON_AddNumberToObject(json, "nnodes_max", m->nnodes_max);
-    cJSON_AddNumberToObject(json, "node_rank", m->node_rank);
-    cJSON_AddNumberToObject(json, "nproc", plan->nproc);
+    json_add_integer(json, "nnodes_min", m->nnodes_min);
+    json_add_integer(json, "nnodes_max", m->nnodes_max);
+    json_add_integer(json, "node_rank", m->node_rank);
+    json_add_integer(json, "nproc", plan->nproc);
     cJSON_AddBoolToObject(json, "nproc_given", plan->cli->nproc.kind == NPROC_NUMBER);
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
     cJSON_AddStringToObject(json, "task", scheduler_of_task(plan));
@@ -95,8 +97,8 @@ cJSON *say_notice(const struct finding *finding)
 static cJSON *about_worker(const char *op, int rank, int pid)
 {
     cJSON *json = say(op);
-    cJSON_AddNumberToObject(json, "rank", rank);
-    cJSON_AddNumberToObject(json, "pid", pid);
+    json_add_integer(json, "rank", rank);
+    json_add_integer(json, "pid", pid);
     return json;
 }
 
@@ -104,7 +106,7 @@ cJSON *say_started(int rank, int local_rank, int pid, const char *host)
 {
     cJSON *json = about_worker("worker_started", rank, pid);
     cJSON_AddStringToObject(json, "host", host);
-    cJSON_AddNumberToObject(json, "local_rank", local_rank);
+    json_add_integer(json, "local_rank", local_rank);
     return json;
 }
 
@@ -112,7 +114,7 @@ cJSON *say_started(int rank, int local_rank, int pid, const char *host)
 cJSON *say_exited(int rank, int pid, int exit_code, int signal)
 {
     cJSON *json = about_worker("worker_exited", rank, pid);
-    cJSON_AddNumberToObject(json, signal != 0 ? "signal" : "exit_code", signal != 0 ? signal : exit_code);
+    json_add_integer(json, signal != 0 ? "signal" : "exit_code", signal != 0 ? signal : exit_code);
     return json;
 }
 
@@ -133,14 +135,14 @@ static void add_lines(cJSON *json, const struct cause *c)
 cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_again)
 {
     cJSON *json = say(op);
-    cJSON_AddNumberToObject(json, "rank", c->rank);
-    cJSON_AddNumberToObject(json, "local_rank", c->local_rank);
-    cJSON_AddNumberToObject(json, "pid", c->pid);
+    json_add_integer(json, "rank", c->rank);
+    json_add_integer(json, "local_rank", c->local_rank);
+    json_add_integer(json, "pid", c->pid);
     if (c->error != 0)
-        cJSON_AddNumberToObject(json, "error", c->error);
+        json_add_integer(json, "error", c->error);
     else
-        cJSON_AddNumberToObject(json, c->signal != 0 ? "signal" : "exit_code",
-                                c->signal != 0 ? c->signal : c->exit_code);
+        json_add_integer(json, c->signal != 0 ? "signal" : "exit_code",
+                         c->signal != 0 ? c->signal : c->exit_code);
     cJSON_AddStringToObject(json, "no_retry",
                             never_again == NO_RESTART_CANNOT_START ? "cannot_start"
                             : never_again == NO_RESTART_USAGE      ? "usage"
@@ -158,9 +160,9 @@ cJSON *say_stopped(bool unkillable, int max_code, int rank0)
 {
     cJSON *json = say("stopped");
     cJSON_AddBoolToObject(json, "unkillable", unkillable);
-    cJSON_AddNumberToObject(json, "max_code", max_code);
+    json_add_integer(json, "max_code", max_code);
     if (rank0 >= 0)
-        cJSON_AddNumberToObject(json, "rank0_code", rank0);
+        json_add_integer(json, "rank0_code", rank0);
     return json;
 }
 
@@ -168,7 +170,7 @@ cJSON *say_stopped(bool unkillable, int max_code, int rank0)
 cJSON *say_leave(int signal, const char *by)
 {
     cJSON *json = say("leave");
-    cJSON_AddNumberToObject(json, "signal", signal);
+    json_add_integer(json, "signal", signal);
     json_add_text(json, "by", by);
     return json;
 }
@@ -176,8 +178,8 @@ cJSON *say_leave(int signal, const char *by)
 cJSON *say_vouch(int64_t conn, int rank, int pid)
 {
     cJSON *json = say("vouch");
-    cJSON_AddNumberToObject(json, "conn", (double)conn);
-    cJSON_AddNumberToObject(json, "rank", rank);
-    cJSON_AddNumberToObject(json, "pid", pid);
+    json_add_integer(json, "conn", (int64_t)conn);
+    json_add_integer(json, "rank", rank);
+    json_add_integer(json, "pid", pid);
     return json;
 }

@@ -41,22 +41,26 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Twice, first only to learn the length: there is no limit to guess, and nothing is cut. The NUL that vsnprintf writes
- * lies behind `len`, and the next append overwrites it. */
+/* Mostly it fits into the room that is there; else once more, when the length is known: nothing is cut. The NUL that vsnprintf
+ * writes lies behind `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
+    const size_t room = b->cap - b->len;
+    char *to = room > 0 ? (char *)b->data + b->len : NULL;
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    const int n = vsnprintf(to, room, fmt, ap);
     va_end(ap);
-    char *to = n < 0 ? NULL : buf_reserve(b, (size_t)n + 1);
-    if (to != NULL) {
-        vsnprintf(to, (size_t)n + 1, fmt, again);
-        b->len += (size_t)n;
+    bool ok = n >= 0;
+    if (ok && (size_t)n >= room) {
+        to = buf_reserve(b, (size_t)n + 1);
+        ok = to != NULL && vsnprintf(to, (size_t)n + 1, fmt, again) == n;
     }
     va_end(again);
-    return to != NULL;
+    if (ok)
+        b->len += (size_t)n;
+    return ok;
 }
 
 void buf_consume(struct buf *b, size_t n)

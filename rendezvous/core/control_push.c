@@ -13,7 +13,7 @@
 
 static void add_number(cJSON *o, const char *name, uint64_t value)
 {
-    cJSON_AddNumberToObject(o, name, (double)value);
+    json_add_integer(o, name, (int64_t)value);
 }
 
 /* UINT64_MAX stands for "never". */
@@ -50,18 +50,18 @@ char *control_round_nodes(const struct rdzv_round *world)
 static void add_end(cJSON *o, const struct rdzv_cause *cause)
 {
     if (cause->error != 0)
-        cJSON_AddNumberToObject(o, "error", cause->error);
+        json_add_integer(o, "error", cause->error);
     else if (cause->signal != 0)
-        cJSON_AddNumberToObject(o, "signal", cause->signal);
+        json_add_integer(o, "signal", cause->signal);
     else
-        cJSON_AddNumberToObject(o, "exit_code", cause->exit_code);
+        json_add_integer(o, "exit_code", cause->exit_code);
 }
 
 static void add_worker(cJSON *o, const struct rdzv_cause *cause)
 {
-    cJSON_AddNumberToObject(o, "rank", cause->rank);
-    cJSON_AddNumberToObject(o, "local_rank", cause->local_rank);
-    cJSON_AddNumberToObject(o, "pid", cause->pid);
+    json_add_integer(o, "rank", cause->rank);
+    json_add_integer(o, "local_rank", cause->local_rank);
+    json_add_integer(o, "pid", cause->pid);
     add_end(o, cause);
     cJSON_AddStringToObject(o, "no_retry", rdzv_no_restart_word(cause->no_retry));
     cJSON_AddBoolToObject(o, "victim", cause->is_victim);

@@ -92,10 +92,12 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
     return a->sweep_hard && e->now_ms >= a->give_up_ms ? give_up(a, e) : core_sweep_kill(a);
 }
 
-/* All that was started here ended with 0. */
+/* All that was started here ended with 0. Where there is no other node the verdict is known, and is not waited for. */
 static enum agent_state linger(struct agent *a)
 {
     core_wish(a, WISH_TELL_DONE, -1, 0);
+    if (a->options.alone)
+        return finish(a, NULL);
     a->linger_until_ms = a->now_ms + a->options.linger_ms;
     a->deadline_ms =
         a->now_ms + (a->options.linger_ms < AGENT_SILENT_MS ? a->options.linger_ms : AGENT_SILENT_MS);

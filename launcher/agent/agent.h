@@ -160,6 +160,7 @@ struct agent_options {
     uint64_t linger_ms; /* how long a node that is done waits for the others */
     enum exit_policy exit_policy;
     int max_restarts; /* only to know whether there is anything to explain: the store counts */
+    bool alone;       /* no other node can be in the job, so one that ended well here has ended well */
 };
 
 struct agent;

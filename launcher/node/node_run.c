@@ -49,7 +49,8 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* The agent is pure and knows no command line: what it needs of that is copied. */
+/* The agent is pure and knows no command line: what it needs of that is copied. A log of events wants the store's verdict,
+ * too. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -59,7 +60,8 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .doubt_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
                                    .linger_ms = cli->exit_barrier_ms,
                                    .exit_policy = cli->exit_policy,
-                                   .max_restarts = cli->max_restarts };
+                                   .max_restarts = cli->max_restarts,
+                                   .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
 /* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and

@@ -31,7 +31,7 @@ static bool can_flush(const struct store_link *link)
 
 /* The buffers change places and both keep their memory: after the first messages the queue allocates
  * nothing. */
-static void flush(struct store_link *link)
+void link_flush(struct store_link *link)
 {
     if (!can_flush(link))
         return;
@@ -54,7 +54,7 @@ static void on_written(uv_write_t *write, int status)
     if (status < 0)
         link_lose(link, uv_strerror(status));
     else
-        flush(link);
+        link_flush(link);
 }
 
 /* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
@@ -68,7 +68,7 @@ static void lose_because_full(struct store_link *link)
 
 static void on_patience_over(uv_timer_t *patience)
 {
-    flush(patience->data);
+    link_flush(patience->data);
 }
 
 /* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for
@@ -82,7 +82,7 @@ static void on_before_poll(uv_prepare_t *prepare)
     else if (link->out.no_memory)
         link_lose(link, "out of memory");
     else if (link->urgent)
-        flush(link);
+        link_flush(link);
     else if (can_flush(link) && !uv_is_active((uv_handle_t *)&link->patience))
         uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }

@@ -39,6 +39,24 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          finish with 0\n");
 }
 
+/* The same where no other node can be in the job: its end is the job's, and the store is not waited for. */
+Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
+{
+    asim_init_with(&sim, &(struct agent_options){ .nproc = 1, .grace_ms = 30000, .alone = true });
+    sim.worker[0].lives_ms = 5000;
+    sim.verdict_ms = ASIM_FOR_EVER;
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  5000] worker 0: exit 0, ok\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  5000] nothing is left\n"
+                      "          tell: done\n"
+                      "          finish with 0\n");
+}
+
 /* One fails: the other is stopped, and that is called a consequence. */
 Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini = done)
 {

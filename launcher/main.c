@@ -10,6 +10,7 @@
 #include "node/own_addresses.h"
 #include "node/host_look.h"
 #include "plan/gpu_count.h"
+#include "plan/numa_look.h"
 #include "plan/plan.h"
 #include "plan/scheduler_look.h"
 #include "tables/exit_codes.h"
@@ -143,6 +144,23 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
+/* The machine is looked at for --numa_binding only while the plan is made. */
+static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
+                            struct ddp_err *err)
+{
+    struct numa_look look;
+    if (cli->numa_binding == NUMA_NONE)
+        return plan_make(plan, cli, facts, err);
+    ddp_status status = numa_look_open(&look, err);
+    if (status != DDP_OK)
+        return status;
+    facts->numa = &look;
+    status = plan_make(plan, cli, facts, err);
+    facts->numa = NULL;
+    numa_look_close(&look);
+    return status;
+}
+
 /* Carry the command line out. */
 static int run(const struct cli *cli, const struct scheduler *scheduler, const char *host)
 {
@@ -158,18 +176,18 @@ static int run(const struct cli *cli, const struct scheduler *scheduler, const c
     if (cli->log_file != NULL)
         write_start_time(start_time);
     write_error_stem(error_stem, cookie, cli->dry_run);
-    const struct plan_facts facts = { .environ_block = environ,
-                                      .physical_gpus = gpu_count(),
-                                      .cpus = cpu_count(),
-                                      .host = host,
-                                      .terminal = isatty(STDERR_FILENO),
-                                      .cookie = cookie[0] != '\0' ? cookie : NULL,
-                                      .nonce = nonce,
-                                      .start_time = start_time,
-                                      .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
-                                      .scheduler = scheduler,
-                                      .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
-    if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
+    struct plan_facts facts = { .environ_block = environ,
+                                .physical_gpus = gpu_count(),
+                                .cpus = cpu_count(),
+                                .host = host,
+                                .terminal = isatty(STDERR_FILENO),
+                                .cookie = cookie[0] != '\0' ? cookie : NULL,
+                                .nonce = nonce,
+                                .start_time = start_time,
+                                .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
+                                .scheduler = scheduler,
+                                .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
+    if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
         log_warn("workers cannot leave error files, there is no directory for them (XDG_RUNTIME_DIR, TMPDIR, "

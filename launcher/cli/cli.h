@@ -82,6 +82,9 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster t
 
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
 
+/* Which CPUs a worker may use, by where its GPU is. */
+enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
+
 struct cli_nnodes {
     int min, max;
 };
@@ -139,6 +142,7 @@ struct cli {
     bool module, no_python, run_path, use_env, virtual_local_rank;
     const char *rank_argument; /* "local-rank" or "local_rank": passed to PROGRAM; NULL = it is not */
     const char *role;
+    enum numa_binding numa_binding;
     bool torch_events;                                        /* torchrun's event lines on stderr */
     const char *start_method, *monitor_interval, *logs_specs; /* right, and nothing follows from them */
     const char *log_dir;                                      /* NULL = none */

@@ -43,7 +43,8 @@
     X(EVENT_HANDLER) \
     X(LOGS_SPECS)    \
     X(SECONDS)       \
-    X(INTERVAL)
+    X(INTERVAL)      \
+    X(BINDING)
 
 #define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
 CLI_KINDS(X)

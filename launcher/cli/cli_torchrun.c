@@ -84,6 +84,20 @@ ddp_status cli_value_RANK_ARGUMENT(const char *text, void *to, struct ddp_err *e
     return ddp_fail(err, DDP_ERR_ARG, "'local-rank' or 'local_rank'");
 }
 
+ddp_status cli_value_BINDING(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = { [NUMA_NODE] = "node",
+                                         [NUMA_SOCKET] = "socket",
+                                         [NUMA_EXCLUSIVE] = "exclusive",
+                                         [NUMA_CORE_COMPLEX] = "core-complex" };
+    enum numa_binding *field = to;
+    const int word = CLI_WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'node', 'socket', 'exclusive' or 'core-complex'");
+    *field = (enum numa_binding)word;
+    return DDP_OK;
+}
+
 ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
 {
     static const char *const words[] = { "null", "console" };

@@ -82,6 +82,9 @@
       "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
+    X(NUMA_BINDING, "numa_binding", 0, BINDING, numa_binding, "WHERE", NULL, false, THEIRS, PROGRAM,         \
+      "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
+      "share of the node, or one 'core-complex' (a group with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \
       "set a variable for the workers; may be given several times")                                          \
     X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \

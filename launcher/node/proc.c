@@ -107,6 +107,13 @@ IN_CHILD static void join_group(struct child *c)
         close(fd);
 }
 
+/* The kernel's mask of CPUs is an array of long, as the set's bits are. */
+IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
+{
+    return cpus == NULL || cpus->limit == 0 ||
+           syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
+}
+
 /* The group comes first, so that a signal to ours does not meet a half-made worker.
  *
  * A group and not a session, as one might expect: there is no terminal to get away from, the agent has left it already.
@@ -118,6 +125,8 @@ IN_CHILD static bool become_worker(const struct child *c)
         return false;
     if (c->spec->nofile != NULL)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
+    if (!bind_cpus(c->spec->cpus))
+        return false;
     /* Our parent may have died before the signal was armed; then it will never come. */
     if (getppid() != c->parent) {
         errno = ESRCH;

@@ -6,6 +6,8 @@
 #ifndef LAUNCHER_PROC_H
 #define LAUNCHER_PROC_H
 
+#include "text/rank_set.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/resource.h>
@@ -29,6 +31,7 @@ struct proc_spec {
     char *const *envp;           /* NULL-terminated */
     int fds[3];                  /* become 0, 1 and 2; stay open here */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
+    const struct rank_set *cpus; /* CPUs that it may use; NULL or empty = as here */
     int cgroup_fd;               /* directory of the control group where it is born; -1 = ours */
 };
 

@@ -46,6 +46,7 @@ void plan_free(struct plan *plan)
         struct plan_worker *w = &plan->workers[r];
         free(w->argv);
         free(w->visible);
+        rank_set_free(&w->cpus);
         plan_output_free(w);
     }
     for (int i = 0; i < PLAN_NOTES_MAX; i++)

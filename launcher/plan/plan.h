@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
+#include "plan/numa.h"
 #include "plan/scheduler.h"
 #include "tables/worker_env.h"
 #include "text/prefix.h"
@@ -27,6 +28,7 @@ struct plan_facts {
     const char *start_time; /* for a file name, to the second */
     const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
     const struct scheduler *scheduler; /* around us; NULL = nobody has asked */
+    const struct numa_look *numa;      /* for --numa_binding; NULL without it */
     const char *error_stem; /* how paths of error files begin without log directory; NULL = there are none */
 };
 
@@ -40,9 +42,10 @@ struct plan_stream {
 struct plan_worker {
     int rank, local_rank;
     const char *gpu; /* its name in CUDA_VISIBLE_DEVICES' terms; NULL = no GPU. Borrowed from the plan. */
-    char *visible;   /* owned; all that it shall see of CUDA_VISIBLE_DEVICES, NULL = as inherited */
-    char **argv;     /* owned, NULL-terminated */
-    char *log_dir;   /* owned; directory of the files below, to be made by the shell; NULL = none */
+    struct rank_set cpus; /* owned; that it may use, empty = as inherited */
+    char *visible;        /* owned; all that it shall see of CUDA_VISIBLE_DEVICES, NULL = as inherited */
+    char **argv;          /* owned, NULL-terminated */
+    char *log_dir;        /* owned; directory of the files below, to be made by the shell; NULL = none */
     struct plan_stream out, err;
     char *error_file; /* owned; "" = none */
 };

@@ -136,6 +136,16 @@ static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
     return w->visible != NULL;
 }
 
+static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
+{
+    const struct cli *cli = plan->cli;
+    ddp_status status = DDP_OK;
+    for (int r = 0; r < plan->nproc && cli->numa_binding != NUMA_NONE && status == DDP_OK; r++)
+        status = numa_choose(cli->numa_binding, plan->facts->numa, plan->gpus,
+                             cli->per_task ? cli->task.local_rank : r, &plan->workers[r].cpus, err);
+    return status;
+}
+
 /* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
  * pattern of file names before anybody waits. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
@@ -154,7 +164,9 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
         if (w->argv == NULL)
             return DDP_ERR_NOMEM;
     }
-    ddp_status status = plan_round(plan, &first, err);
+    ddp_status status = plan_cpus(plan, err);
+    if (status == DDP_OK)
+        status = plan_round(plan, &first, err);
     plan->prefix = needs_prefix(plan);
     return status;
 }

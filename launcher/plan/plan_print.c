@@ -96,13 +96,20 @@ static bool print_environment(struct buf *out, const struct plan *plan, int loca
     return ok;
 }
 
+static bool print_cpus(struct buf *out, const struct rank_set *cpus)
+{
+    if (cpus->limit == 0)
+        return true;
+    return buf_printf(out, "    CPUs: ") && numa_print(cpus, out) && buf_printf(out, "\n");
+}
+
 static bool print_worker(struct buf *out, const struct plan *plan, const struct plan_worker *w)
 {
     const bool ok =
         has_open_ranks(plan) ? buf_printf(out, "rank ?: ") : buf_printf(out, "rank %d: ", w->rank);
     return ok &&
            buf_printf(out, "local rank %d, GPU %s\n", w->local_rank, w->gpu != NULL ? w->gpu : "none") &&
-           print_command(out, w->argv) && print_stream(out, "stdout", &w->out) &&
+           print_command(out, w->argv) && print_cpus(out, &w->cpus) && print_stream(out, "stdout", &w->out) &&
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
 }
 
@@ -203,6 +210,18 @@ static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int va
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
+/* Left out where nothing is bound. */
+static bool add_cpus(cJSON *o, const struct rank_set *cpus)
+{
+    struct buf text = { 0 };
+    if (cpus->limit == 0)
+        return true;
+    const bool ok = numa_print(cpus, &text) && buf_append(&text, "", 1) &&
+                    json_add_text(o, "cpus", (const char *)text.data);
+    buf_free(&text);
+    return ok;
+}
+
 static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_worker *w)
 {
     cJSON *o = json_add_object(array);
@@ -211,8 +230,9 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
     cJSON *command = below(o, "command", cJSON_CreateArray());
     for (char *const *arg = w->argv; *arg != NULL; arg++)
         ok = ok && add_to_array(command, *arg);
-    return ok && add_stream(o, "stdout", &w->out) && add_stream(o, "stderr", &w->err) &&
-           json_add_text(o, "error_file", w->error_file) && add_environment(o, plan, w->local_rank);
+    return ok && add_cpus(o, &w->cpus) && add_stream(o, "stdout", &w->out) &&
+           add_stream(o, "stderr", &w->err) && json_add_text(o, "error_file", w->error_file) &&
+           add_environment(o, plan, w->local_rank);
 }
 
 /* null = any free one, found at the start. */

@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,16 +20,21 @@ TestSuite(proc, .timeout = 30);
 
 extern char **environ;
 
-static pid_t spawn(const char *path, char *const *argv, int *error)
+static pid_t spawn_on(const struct rank_set *cpus, const char *path, char *const *argv, int *error)
 {
     struct proc_slots slots;
     const struct proc_spec spec = {
-        .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 }, .cgroup_fd = -1
+        .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 }, .cpus = cpus, .cgroup_fd = -1
     };
     cr_assert(proc_slots_open(&slots));
     pid_t pid = proc_spawn(&slots, &spec, error);
     proc_slots_close(&slots);
     return pid;
+}
+
+static pid_t spawn(const char *path, char *const *argv, int *error)
+{
+    return spawn_on(NULL, path, argv, error);
 }
 
 Test(proc, a_name_is_looked_up_along_path)
@@ -61,6 +67,29 @@ Test(proc, the_exit_code_comes_back)
     cr_assert_gt(pid, 0);
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+/* The highest that we may use ourselves, which is another than the lowest wherever there is a choice. */
+Test(proc, a_worker_is_bound_to_its_cpus_before_it_begins)
+{
+    int error, status;
+    struct rank_set cpus;
+    char command[128];
+    cr_assert(rank_set_init(&cpus, 16384));
+    cr_assert_eq(sched_getaffinity(0, 16384 / 8, (cpu_set_t *)(void *)cpus.bits), 0);
+    const int cpu = rank_set_highest(&cpus);
+    memset(cpus.bits, 0, 16384 / 8);
+    rank_set_add(&cpus, cpu);
+    snprintf(command, sizeof(command), "grep -q '^Cpus_allowed_list:[[:space:]]*%d$' /proc/self/status", cpu);
+    char *const argv[] = { "sh", "-c", command, NULL };
+    pid_t pid = spawn_on(&cpus, "/bin/sh", argv, &error);
+    cr_assert_gt(pid, 0);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    memset(cpus.bits, 0, 16384 / 8);
+    cr_expect_eq(spawn_on(&cpus, "/bin/sh", argv, &error), -1, "no CPU at all");
+    cr_expect_eq(error, EINVAL);
+    rank_set_free(&cpus);
 }
 
 Test(proc, the_reason_of_a_failed_start_comes_back_and_no_zombie_stays)

@@ -83,6 +83,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_PASS_LOCAL_RANK] = "local_rank",
     [OPT_EVENT_LOG_HANDLER] = "console",
     [OPT_LOGS_SPECS] = "default",
+    [OPT_NUMA_BINDING] = "core-complex",
     [OPT_SHUTDOWN_TIMEOUT] = "7",
     [OPT_MONITOR_INTERVAL] = "0.5",
 };
@@ -244,6 +245,8 @@ static bool is_torchruns_option_set(enum cli_option option)
         return cli.virtual_local_rank;
     case OPT_EVENT_LOG_HANDLER:
         return cli.torch_events;
+    case OPT_NUMA_BINDING:
+        return cli.numa_binding == NUMA_CORE_COMPLEX;
     case OPT_LOGS_SPECS:
         return strcmp(cli.logs_specs, "default") == 0;
     case OPT_SHUTDOWN_TIMEOUT:

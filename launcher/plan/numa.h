@@ -1,0 +1,35 @@
+/* numa.h -- which CPUs are near a worker's GPU (--numa_binding), from what /sys says.
+ *
+ * Which machine that is does not matter here: files and GPUs are asked through two functions, so that a test brings a
+ * machine of its own as text. */
+#ifndef LAUNCHER_NUMA_H
+#define LAUNCHER_NUMA_H
+
+#include "cli/cli.h"
+#include "plan/gpus.h"
+#include "text/rank_set.h"
+
+enum {
+    NUMA_CPUS_MAX = 16384,
+    NUMA_NODES_MAX = 1024,
+    NUMA_PCI_SIZE = 32 /* "0000:3b:00.0" */
+};
+
+struct numa_look {
+    /* Text of a file below /sys, NULL when it cannot be read. Valid until the next call. */
+    const char *(*read)(void *user, const char *path);
+    /* PCI address, as /sys spells it, of the GPU that CUDA_VISIBLE_DEVICES would call so. */
+    bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
+    void *user;
+    struct rank_set allowed; /* CPUs that this process may use */
+};
+
+/* The CPUs of the worker with the `device`-th of `gpus`. DDP_OK: free with rank_set_free. DDP_ERR_ARG: they cannot be
+ * told, `err` says why. DDP_ERR_NOMEM. */
+ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
+                       int device, struct rank_set *cpus, struct ddp_err *err);
+
+/* Append them as "0-3,8". False when memory is short. */
+bool numa_print(const struct rank_set *cpus, struct buf *out);
+
+#endif

@@ -1,0 +1,165 @@
+/* --numa_binding on machines that are text. Two of them:
+ *
+ *     a server     2 sockets of 2 nodes of 4 cores with 2 threads each (cpu N and N + 16 are one core); 8 GPUs, two on a node
+ *     a small one  one node, which /sys calls -1 for its GPU; 3 cores, one of which this process may not use */
+#include "plan/numa.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct gpu_list gpus;
+static struct numa_look look;
+static struct rank_set cpus;
+static struct ddp_err err;
+static char text[64];
+
+/* --- the server -------------------------------------------------------------------------------------------- */
+
+static const char *lists(const char *path)
+{
+    int node, cpu, index;
+    char rest[64];
+    if (sscanf(path, "/sys/devices/system/node/node%d/%63s", &node, rest) == 2)
+        snprintf(text, sizeof(text), "%d-%d,%d-%d\n", 4 * node, 4 * node + 3, 4 * node + 16, 4 * node + 19);
+    else if (strcmp(path, "/sys/devices/system/node/possible") == 0)
+        snprintf(text, sizeof(text), "0-4\n");
+    else if (sscanf(path, "/sys/bus/pci/devices/0000:%x:00.0/numa_node", (unsigned *)&node) == 1)
+        snprintf(text, sizeof(text), "%d\n", node / 2);
+    else if (sscanf(path, "/sys/devices/system/cpu/cpu%d/topology/%63s", &cpu, rest) == 2 && rest[0] == 'p')
+        snprintf(text, sizeof(text), "%d\n", cpu % 16 / 8);
+    else if (strstr(path, "thread_siblings_list") != NULL)
+        snprintf(text, sizeof(text), "%d,%d\n", cpu % 16, cpu % 16 + 16);
+    else if (sscanf(path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%63s", &cpu, &index, rest) == 3 &&
+             index < 4 && rest[0] == 't')
+        snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
+    else if (index < 4 && rest[0] == 'l')
+        snprintf(text, sizeof(text), "%d\n", index); /* "instructions" of level 1, data of level 0, 2 and 3 */
+    else if (index == 3) /* a group is two cores, but the third and fourth of node 3 are alone */
+        snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
+                 cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);
+    else
+        return NULL;
+    return text;
+}
+
+/* Node 4 has memory alone. */
+static const char *read_server(void *user, const char *path)
+{
+    (void)user;
+    if (strstr(path, "node4/") != NULL)
+        return "\n";
+    return lists(path);
+}
+
+/* GPU n is on bus n. */
+static bool on_its_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    (void)user;
+    snprintf(out, NUMA_PCI_SIZE, "0000:%.8s:00.0", gpu);
+    return true;
+}
+
+static void a_machine(const char *(*read)(void *, const char *), int n_gpus, const char *allowed)
+{
+    gpus_list(&gpus, NULL, n_gpus);
+    look = (struct numa_look){ .read = read, .pci_address = on_its_bus };
+    cr_assert_eq(rank_set_parse(&look.allowed, allowed, NUMA_CPUS_MAX, &err), DDP_OK);
+}
+
+static void tear_down(void)
+{
+    rank_set_free(&look.allowed);
+}
+
+static void expect(enum numa_binding mode, int device, const char *list)
+{
+    struct buf out = { 0 };
+    cr_assert_eq(numa_choose(mode, &look, &gpus, device, &cpus, &err), DDP_OK, "%s", err.msg);
+    cr_assert(numa_print(&cpus, &out) && buf_append(&out, "", 1));
+    cr_assert_str_eq((const char *)out.data, list, "GPU %d", device);
+    buf_free(&out);
+    rank_set_free(&cpus);
+}
+
+static void expect_error(enum numa_binding mode, int device, const char *message)
+{
+    cr_assert_eq(numa_choose(mode, &look, &gpus, device, &cpus, &err), DDP_ERR_ARG);
+    cr_assert_str_eq(err.msg, message);
+}
+
+Test(numa, a_node_is_all_its_cpus, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-31");
+    expect(NUMA_NODE, 0, "0-3,16-19");
+    expect(NUMA_NODE, 7, "12-15,28-31");
+}
+
+Test(numa, a_socket_is_all_its_nodes, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-31");
+    expect(NUMA_SOCKET, 3, "0-7,16-23");
+    expect(NUMA_SOCKET, 4, "8-15,24-31");
+}
+
+Test(numa, exclusive_cores_are_shared_out_whole, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-31");
+    expect(NUMA_EXCLUSIVE, 0, "0-1,16-17");
+    expect(NUMA_EXCLUSIVE, 1, "2-3,18-19");
+}
+
+Test(numa, the_first_gets_the_core_that_is_left_over, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-2,5,16-18");
+    expect(NUMA_EXCLUSIVE, 0, "0-1,16-17");
+    expect(NUMA_EXCLUSIVE, 1, "2,18");
+    expect_error(NUMA_EXCLUSIVE, 2,
+                 "--numa_binding=exclusive: 2 GPUs share a node where only 1 core may be used");
+}
+
+Test(numa, a_core_complex_is_one_cache_the_largest_first, .fini = tear_down)
+{
+    a_machine(read_server, 8, "0-31");
+    expect(NUMA_CORE_COMPLEX, 0, "0-1,16-17");
+    expect(NUMA_CORE_COMPLEX, 1, "2-3,18-19");
+    expect(NUMA_CORE_COMPLEX, 6, "12-13,28-29");
+    tear_down();
+    a_machine(read_server, 8, "0,2-3,16,18-19");
+    expect(NUMA_CORE_COMPLEX, 0, "2-3,18-19");
+    expect(NUMA_CORE_COMPLEX, 1, "0,16");
+}
+
+/* --- the small one, and wrong ones ------------------------------------------------------------------------- */
+
+static const char *read_small(void *user, const char *path)
+{
+    (void)user;
+    if (strstr(path, "numa_node") != NULL)
+        return "-1\n";
+    return strcmp(path, "/sys/devices/system/node/node0/cpulist") == 0 ? "0-2\n" : NULL;
+}
+
+Test(numa, a_machine_of_one_node_need_not_say_so, .fini = tear_down)
+{
+    a_machine(read_small, 1, "0-1,7");
+    expect(NUMA_NODE, 0, "0-1");
+}
+
+Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
+{
+    a_machine(read_small, 1, "0-1");
+    expect_error(
+        NUMA_NODE, 1,
+        "--numa_binding binds each worker to the CPUs near its GPU, but local rank 1 has none; taskset "
+        "and numactl bind workers without");
+    expect_error(
+        NUMA_EXCLUSIVE, 0,
+        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read, or "
+        "is not as expected");
+    tear_down();
+    a_machine(read_small, 1, "7");
+    expect_error(NUMA_NODE, 0,
+                 "--numa_binding: none of the CPUs near GPU 0 may be used by this process (taskset -p shows "
+                 "which may)");
+}

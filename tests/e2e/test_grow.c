@@ -1,7 +1,10 @@
 /* test_grow.c -- elastic jobs that nodes come late to: several ddprun on one machine, each a node. */
+#include "free_port.h"
+#include "gate.h"
 #include "job.h"
+#include "pace.h"
+#include "patience.h"
 
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,23 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NODES = 3, ARGS_MAX = 32, LONG_MS = 30000 };
+enum { NODES = 3, ARGS_MAX = 32 };
 
 static struct run_process *node[NODES];
 static struct run_result end[NODES];
 static char endpoint[64], *dir;
 
-/* A port that was free a moment ago. */
 static void set_up(void)
 {
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(endpoint, sizeof(endpoint), "--rdzv_endpoint=127.0.0.1:%d", ntohs(at.sin_port));
-    close(fd);
+    snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));
     dir = job_dir();
+    gate_shut();
 }
 
 static void tear_down(void)
@@ -33,10 +30,11 @@ static void tear_down(void)
     for (int i = 0; i < NODES; i++)
         if (end[i].out != NULL)
             run_free(&end[i]);
+    gate_gone();
     job_dir_remove(dir);
 }
 
-TestSuite(grow, .init = set_up, .fini = tear_down, .timeout = 150);
+TestSuite(grow, .init = set_up, .fini = tear_down, .timeout = 240);
 
 static void start(int i, const char *id, const char *const args[])
 {
@@ -47,29 +45,26 @@ static void start(int i, const char *id, const char *const args[])
     for (int k = 0; args[k] != NULL; k++)
         argv[n++] = args[k];
     argv[n] = NULL;
-    node[i] = run_start(argv, &(struct run_options){ .timeout_ms = 120000 });
+    node[i] = run_start(argv, &(struct run_options){ .timeout_ms = 2 * PATIENCE_MS });
     cr_assert_not_null(node[i]);
 }
 
-/* Waits until one of the first two nodes has printed `words`: which of them has rank 0 is not known, and a
-   short job may be over when the wrong one was asked for long. */
-static void await_words(const char *words)
-{
-    enum { LOOK_MS = 50 };
-    for (int waited = 0; waited < LONG_MS; waited += LOOK_MS)
-        if (run_until_output(node[waited / LOOK_MS % (NODES - 1)], words, LOOK_MS))
-            return;
-    cr_assert_fail("no node says '%s'", words);
-}
-
-/* Two nodes, and when they have printed `words` the third. */
-#define LATE(words, ...) late(words, (const char *const[]){ __VA_ARGS__, NULL })
-static void late(const char *words, const char *const args[])
+/* Two nodes; then the third, while the first two wait for something, and it is told that it has come late. */
+static void start_two(const char *const args[])
 {
     for (int i = 0; i < NODES - 1; i++)
         start(i, "--rdzv_id=one", args);
-    await_words(words);
+}
+
+static void start_late(const char *const args[])
+{
     start(NODES - 1, "--rdzv_id=one", args);
+    cr_assert(
+        run_until_error(node[NODES - 1], "this node waits to be taken in when it begins anew", PATIENCE_MS));
+}
+
+static void finish(void)
+{
     for (int i = 0; i < NODES; i++)
         end[i] = run_wait(node[i]);
 }
@@ -91,7 +86,13 @@ static void says(int i, const char *words)
 
 Test(grow, now_starts_the_workers_again_with_a_late_node)
 {
-    LATE("world 2", "--grow=now", SH, "echo world $WORLD_SIZE; [ $WORLD_SIZE = 3 ] || exec sleep 30");
+    const char *const args[] = { "--grow=now", SH, "echo world $WORLD_SIZE; [ $WORLD_SIZE = 3 ] || " AT_GATE,
+                                 NULL };
+    start_two(args);
+    for (int i = 0; i < NODES - 1; i++)
+        cr_assert(run_until_output(node[i], "world 2", PATIENCE_MS), "%s", run_output(node[i]));
+    start_late(args);
+    finish();
     expect_codes(0, 0, 0);
     for (int i = 0; i < NODES; i++)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
@@ -101,12 +102,19 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
 
 Test(grow, never_leaves_a_late_node_waiting)
 {
-    LATE("world 2", "--grow=never", SH, "echo world $WORLD_SIZE; sleep 3");
+    const char *const args[] = { "--grow=never", SH, "echo world $WORLD_SIZE; " AT_GATE, NULL };
+    start_two(args);
+    for (int i = 0; i < NODES - 1; i++)
+        cr_assert(run_until_output(node[i], "world 2", PATIENCE_MS), "%s", run_output(node[i]));
+    start_late(args);
+    cr_expect(run_until_error(node[0], "came when the job was running with 2 nodes: it waits as a spare",
+                              PATIENCE_MS));
+    gate_open();
+    finish();
     cr_expect_eq(end[0].exit_code, 0, "%s", end[0].err);
     cr_expect_eq(end[1].exit_code, 0, "%s", end[1].err);
     cr_expect_null(strstr(end[2].out, "world"), "%s", end[2].out);
     says(2, "the job ended without this node");
-    says(0, "came when the job was running with 2 nodes: it waits as a spare");
 }
 
 static void make_data(void)
@@ -120,28 +128,38 @@ static void make_data(void)
 /* By default: the ranks agree behind a checkpoint, and go on from it. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
+    struct pace pace;
     char summary[256];
     if (getenv("DDP_BUILD") != NULL && bin_is_sanitized()) /* as `make tsan` does */
         cr_skip_test("skipped, because so many steps take minutes under ThreadSanitizer");
     make_data();
     snprintf(summary, sizeof(summary), "%s/summary.json", dir);
-    LATE("epoch 1/", bin("train"), "--data", dir, "--global_batch=60", "--epochs=200", "--checkpoint", dir,
-         "--resume", "--grow", "--summary", summary);
+    pace_open(&pace, dir);
+    const char *const args[] = {
+        bin("train"), "--data", dir,         "--global_batch=60", "--epochs=8", "--checkpoint", dir,
+        "--resume",   "--grow", "--metrics", pace.path,           "--summary",  summary,        NULL
+    };
+    start_two(args);
+    cr_assert(pace_until(&pace, "\"epoch\":2,"));
+    start_late(args);
+    cr_assert(pace_until(&pace, "\"epoch\":3,"));
+    cr_expect(run_until_error(node[0], "1 more node can be taken in; the workers start again", PATIENCE_MS));
+    pace_go(&pace);
+    finish();
     expect_codes(0, 0, 0);
     char *text = job_file(dir, "summary.json");
     cr_assert_not_null(text);
     cr_expect_not_null(strstr(text, "\"world_size\":\t3"), "%s\n%s", text, end[0].err);
     cr_expect_null(strstr(text, "\"resumed_epochs\":\t0,"), "%s", text);
-    says(0, "1 more node can be taken in; the workers start again");
     free(text);
 }
 
 /* Whoever is on the endpoint's machine joins the store that is there, but not another's job. */
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
-    start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
-    usleep(500 * 1000);
-    start(1, "--rdzv_id=two", (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
+    start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
+    cr_assert(run_until_error(node[0], "1 of 2 nodes are here", PATIENCE_MS));
+    start(1, "--rdzv_id=two", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
     end[1] = run_wait(node[1]);
     EXPECT(end[1], 125);
     says(1, "JOB_DIFFERS");

@@ -1,5 +1,7 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
 #include "job.h"
+#include "pace.h"
+#include "patience.h"
 #include "procstat.h"
 #include "run.h"
 #include "train/mlp.h"
@@ -40,8 +42,8 @@ static void remove_dir(void)
     run_free(&r);
 }
 
-TestSuite(train, .init = make_dir, .fini = remove_dir, .timeout = 120);
-TestSuite(make_data, .init = make_dir, .fini = remove_dir, .timeout = 60);
+TestSuite(train, .init = make_dir, .fini = remove_dir, .timeout = 240);
+TestSuite(make_data, .init = make_dir, .fini = remove_dir, .timeout = 120);
 
 /* Words put in front of `train`, until NULL. */
 static const char *const *prefix = (const char *const[]){ NULL };
@@ -68,7 +70,7 @@ static struct run_result run_line(int workers, const char *line)
             (size_t)snprintf(text + used, sizeof(text) - used, "%s", *c == '@' ? dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    return run_command(argv, &(struct run_options){ .timeout_ms = 60000 });
+    return run_command(argv, &(struct run_options){ .timeout_ms = 2 * PATIENCE_MS });
 }
 
 /* The same, and it must end well. */
@@ -327,12 +329,15 @@ Test(train, killed_and_resumed_it_ends_where_it_would_have_ended)
     train(1, "--data @/data --epochs 4 --summary @/summary.json");
     strcpy(whole, summary().hash);
 
-    const char *argv[] = { bin("train"), "--data",       in_dir("data"), "--epochs",
-                           "4",          "--checkpoint", in_dir("ckpt"), NULL };
+    struct pace pace;
+    pace_open(&pace, dir);
+    const char *argv[] = { bin("train"),   "--data",       in_dir("data"), "--epochs", "4",
+                           "--checkpoint", in_dir("ckpt"), "--metrics",    pace.path,  NULL };
     struct run_process *p = run_start(argv, NULL);
-    cr_assert(run_until_output(p, "epoch 2/4", 20000));
+    cr_assert(pace_until(&pace, "\"epoch\":2,"));
     run_signal(p, SIGKILL);
     struct run_result r = run_wait(p);
+    cr_expect_eq(r.signal, SIGKILL, "it is over before it is killed: exit %d\n%s", r.exit_code, r.err);
     run_free(&r);
 
     struct run_result resumed = run_line(
@@ -423,32 +428,21 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 /* Killed in the middle, started again by ddprun, the job goes on from its checkpoint as if nothing had happened. */
 Test(train, a_restarted_job_ends_with_the_same_parameters)
 {
-    static char data[64], checkpoint[64], file[64];
+    struct pace pace;
+    char data[64], checkpoint[64], file[64];
     make_data("data", "2000", NULL);
-    train(2, "--data @/data --epochs 30 --summary @/summary.json");
+    train(2, "--data @/data --epochs 8 --summary @/summary.json");
     struct summary undisturbed = summary();
+    pace_open(&pace, dir);
     snprintf(data, sizeof(data), "%s", in_dir("data"));
     snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
     snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
-    const char *argv[] = { bin("ddprun"),
-                           "--standalone",
-                           "--nproc_per_node=2",
-                           "--max_restarts=1",
-                           "--restart_backoff=0",
-                           bin("train"),
-                           "--data",
-                           data,
-                           "--epochs",
-                           "30",
-                           "--checkpoint",
-                           checkpoint,
-                           "--resume",
-                           "--summary",
-                           file,
-                           NULL };
-    struct run_process *p = run_start(argv, &(struct run_options){ .timeout_ms = 60000 });
-    cr_assert(run_until_output(p, "epoch 3/30", 30000));
+    struct run_process *p = JOB_START("--nproc_per_node=2", "--max_restarts=1", "--restart_backoff=0",
+                                      bin("train"), "--data", data, "--epochs", "8", "--checkpoint",
+                                      checkpoint, "--resume", "--metrics", pace.path, "--summary", file);
+    cr_assert(pace_until(&pace, "\"epoch\":3,"));
     kill(procstat_child(procstat_child(run_pid(p), 0), 1), SIGKILL);
+    pace_go(&pace);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by someone else (SIGKILL)"), "%s", r.err);

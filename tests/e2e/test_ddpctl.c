@@ -5,6 +5,7 @@
 
 #include "ddp/store.h"
 #include "fake_store.h"
+#include "patience.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -26,7 +27,7 @@ static void stop(void)
     daemon_stop(&store);
 }
 
-TestSuite(ddpctl, .init = start, .fini = stop, .timeout = 60);
+TestSuite(ddpctl, .init = start, .fini = stop, .timeout = 120);
 
 static struct run_result ask(const char *command, const char *argument)
 {
@@ -101,11 +102,12 @@ Test(ddpctl, shows_who_waits_for_what)
     if (pid == 0) {
         void *value;
         size_t len;
-        ddp_store_get(s, "lost", 20000, &value, &len, NULL);
+        ddp_store_get(s, "lost", PATIENCE_MS, &value, &len, NULL);
         _exit(0);
     }
     struct run_result r = run_command(argv, NULL);
-    while (strstr(r.out, "'/lost'") == NULL) { /* the child may need a moment */
+    for (struct patience p = { 0 }; strstr(r.out, "'/lost'") == NULL;) {
+        cr_assert(patience_left(&p), "%s", r.out);
         run_free(&r);
         r = run_command(argv, NULL);
     }
@@ -168,7 +170,7 @@ Test(ddpctl, tells_usage_errors_from_failures)
     int port, reserved = fake_port_reserve(&port);
     char closed[32];
     snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
-    const char *refused[] = { bin("ddpctl"), "--timeout=0.2", "--addr", closed, "status", NULL };
+    const char *refused[] = { bin("ddpctl"), "--timeout=2", "--addr", closed, "status", NULL };
     expect_failure(run_command(refused, NULL), 1, "refused, nothing listens there");
     close(reserved);
 }

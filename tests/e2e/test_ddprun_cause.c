@@ -15,7 +15,7 @@
 
 #define SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 
-TestSuite(ddprun_cause, .timeout = 60);
+TestSuite(ddprun_cause, .timeout = 120);
 
 /* A shell script in which $D is `ddprun --standalone` and $W the worker. */
 static struct run_result script(const char *text)

@@ -1,5 +1,6 @@
 /* ddprun --events: the log of a job with real processes, line by line against its schema. */
 #include "job.h"
+#include "patience.h"
 #include "schema.h"
 
 #include <cjson/cJSON.h>
@@ -8,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(ddprun_events, .timeout = 60);
+TestSuite(ddprun_events, .timeout = 120);
 
 #define SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+
+static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
 
 static cJSON *read_schema(void)
 {
@@ -62,7 +65,7 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     char *dir = job_dir();
     struct run_result r =
         JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=10ms", in(dir, "sub/%n.jsonl"), "sh",
-            "-c", "[ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ] || exit 7; sleep 0.1");
+            "-c", "case $RANK$TORCHELASTIC_RESTART_COUNT in 10) exit 7;; 00) exec sleep 1000;; esac");
     EXPECT(r, 0);
     char *log = job_file(dir, "sub/0.jsonl");
     cr_assert_not_null(log);
@@ -105,8 +108,8 @@ Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
     char *dir = job_dir(), own[512], at[128];
     snprintf(own, sizeof(own), "--events=%s/store", dir);
     const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", own, NULL };
-    struct run_process *daemon = run_start(argv, NULL);
-    cr_assert(run_until_output(daemon, "\n", 10000));
+    struct run_process *daemon = run_start(argv, &patience);
+    cr_assert(run_until_output(daemon, "\n", PATIENCE_MS));
     snprintf(at, sizeof(at), "--rdzv_endpoint=%.*s", (int)strcspn(strstr(run_output(daemon), "127."), "\n"),
              strstr(run_output(daemon), "127."));
     const char *job[] = { bin("ddprun"),   "--nnodes=1:1", "--rdzv_id=j", "--rdzv_backend=c10d", at,
@@ -129,7 +132,6 @@ Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
 
 static struct run_process *node(const char *at, const char *events)
 {
-    static const struct run_options patience = { .timeout_ms = 50000 };
     const char *argv[] = { bin("ddprun"),
                            "--nnodes=1:2",
                            "--rdzv_id=j",
@@ -141,7 +143,7 @@ static struct run_process *node(const char *at, const char *events)
                            events,
                            "sh",
                            "-c",
-                           "echo up; [ $WORLD_SIZE = 1 ] || sleep 30",
+                           "echo up; [ $WORLD_SIZE = 1 ] || exec sleep 1000",
                            NULL };
     return run_start(argv, &patience);
 }
@@ -151,15 +153,15 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 {
     char *dir = job_dir(), at[128], first[512], second[512];
     const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", NULL };
-    struct run_process *daemon = run_start(argv, NULL);
-    cr_assert(run_until_output(daemon, "\n", 10000));
+    struct run_process *daemon = run_start(argv, &patience);
+    cr_assert(run_until_output(daemon, "\n", PATIENCE_MS));
     snprintf(at, sizeof(at), "--rdzv_endpoint=%.*s", (int)strcspn(strstr(run_output(daemon), "127."), "\n"),
              strstr(run_output(daemon), "127."));
     snprintf(first, sizeof(first), "%s", in(dir, "first"));
     snprintf(second, sizeof(second), "%s", in(dir, "second"));
     struct run_process *a = node(at, first);
     struct run_process *b = node(at, second);
-    cr_assert(run_until_output(a, "up", 20000) && run_until_output(b, "up", 20000));
+    cr_assert(run_until_output(a, "up", PATIENCE_MS) && run_until_output(b, "up", PATIENCE_MS));
     char *log = job_file(dir, "first");
     const bool a_writes = log != NULL && strstr(log, "\"event\":\"round\"") != NULL;
     free(log);

@@ -1,5 +1,6 @@
 /* test_ddprun_exit.c -- how a job ends: exit codes, who is to blame, what cannot be started. */
 #include "job.h"
+#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +15,7 @@
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-TestSuite(ddprun_exit, .timeout = 60);
+TestSuite(ddprun_exit, .timeout = 120);
 
 Test(ddprun_exit, all_workers_end_with_0_and_nothing_is_said)
 {
@@ -34,9 +35,10 @@ Test(ddprun_exit, the_code_of_a_failed_worker_is_passed_on)
     run_free(&r);
 }
 
+/* Rank 1 fails when it is told to stop because of rank 2. */
 Test(ddprun_exit, the_first_of_two_failures_decides)
 {
-    struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "sleep:300",
+    struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "catch:15", "pause",
                               "exit:7", "all", "forever");
     EXPECT(r, 9);
     SAYS(r, "rank 2");
@@ -59,7 +61,8 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
 static struct run_result two_seen_together(const char *policy)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");
-    cr_assert(run_until_output(p, "[0] ready\n", 20000) && run_until_output(p, "[1] ready\n", 20000));
+    cr_assert(run_until_output(p, "[0] ready\n", PATIENCE_MS) &&
+              run_until_output(p, "[1] ready\n", PATIENCE_MS));
     pid_t agent = procstat_child(run_pid(p), 0), first = procstat_child(agent, 1),
           second = procstat_child(agent, 0);
     if (agent == 0)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-TestSuite(ddprun_logs, .timeout = 60);
+TestSuite(ddprun_logs, .timeout = 120);
 
 static char *dir;
 

@@ -1,5 +1,7 @@
 /* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
+#include "free_port.h"
 #include "job.h"
+#include "patience.h"
 #include "rude.h"
 
 #include <arpa/inet.h>
@@ -10,29 +12,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-TestSuite(ddprun_meet, .timeout = 120);
+TestSuite(ddprun_meet, .timeout = 240);
 
 #define TELL                                                                                              \
     "echo rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE node=$GROUP_RANK/$GROUP_WORLD_SIZE " \
     "at=$MASTER_ADDR"
 
-/* "--name=127.0.0.1:PORT" or "--name=PORT" with a port that was free a moment ago. */
-static char *with_free_port(char text[64], const char *front)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(at);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, len), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(text, 64, "%s%d", front, ntohs(at.sin_port));
-    close(fd);
-    return text;
-}
-
 /* One node: these options and the same program on each. */
 static struct run_process *node(const char *const options[])
 {
-    static const struct run_options patience = { .timeout_ms = 60000 };
+    static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
     const char *argv[16] = { bin("ddprun") };
     int n = 1;
     for (; *options != NULL; options++)
@@ -54,11 +43,10 @@ static void expect_line(const struct run_result *r, const char *line)
 
 Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
 {
-    char port[64];
-    with_free_port(port, "--master_port=");
+    const char *port = free_port_option("--master_port=");
     struct run_process *second =
         NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--nproc_per_node=3");
-    cr_assert(run_until_error(second, "waiting for node 0's store at 127.0.0.1:", 30000),
+    cr_assert(run_until_error(second, "waiting for node 0's store at 127.0.0.1:", PATIENCE_MS),
               "who is first says what it waits for");
     struct run_process *first =
         NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port, "--nproc_per_node=2");
@@ -75,10 +63,10 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
 /* The same line on each node; one of them has the store, whoever is first. */
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
-    char endpoint[64], line[64];
+    const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");
+    char line[64];
     struct run_process *nodes[3];
     int seen[3] = { 0 };
-    with_free_port(endpoint, "--rdzv_endpoint=127.0.0.1:");
     for (int i = 0; i < 3; i++)
         nodes[i] = NODE("--nnodes=1:3", "--rdzv_id=e", endpoint, "--nproc_per_node=1");
     for (int i = 0; i < 3; i++) {
@@ -105,8 +93,7 @@ static void expect_failure(struct run_process *process, const char *code, const 
 
 Test(ddprun_meet, a_store_that_never_comes_is_told_with_every_stage)
 {
-    char port[64];
-    with_free_port(port, "--master_port=");
+    const char *port = free_port_option("--master_port=");
     expect_failure(NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=3"),
                    "MASTER_IS_LOOPBACK", "gives up after 3.0 s (--timeout)");
 }
@@ -117,7 +104,7 @@ Test(ddprun_meet, another_service_on_the_port_is_told_before_the_time_is_up)
     snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_HTTP));
     struct run_process *process =
         NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=60");
-    cr_assert(run_until_error(process, "is a web server or HTTP proxy and not a store", 15000));
+    cr_assert(run_until_error(process, "is a web server or HTTP proxy and not a store", PATIENCE_MS));
     run_signal(process, 15);
     struct run_result r = run_wait(process);
     EXPECT(r, 128 + 15);

@@ -1,6 +1,7 @@
 /* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
 #include "job.h"
 #include "lines_seen.h"
+#include "patience.h"
 #include "text/rank_set.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(ddprun_output, .timeout = 60);
+TestSuite(ddprun_output, .timeout = 120);
 
 Test(ddprun_output, lines_of_several_workers_carry_their_rank)
 {
@@ -84,7 +85,7 @@ Test(ddprun_output, a_bar_that_goes_on_is_shown_meanwhile)
 {
     struct run_process *p =
         JOB_START("--nproc_per_node=2", WORKER, "only:0", "part:42%\r", "forever", "all", "forever");
-    cr_expect(run_until_output(p, "[0] 42%\n", 10000), "%s", run_output(p));
+    cr_expect(run_until_output(p, "[0] 42%\n", PATIENCE_MS), "%s", run_output(p));
     run_signal(p, 15);
     struct run_result r = run_wait(p);
     run_free(&r);
@@ -116,8 +117,8 @@ Test(ddprun_output, a_slow_reader_gets_everything)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
     usleep(300000);
-    cr_expect(run_until_output(p, "[0] end\n", 30000));
-    cr_expect(run_until_output(p, "[1] end\n", 30000));
+    cr_expect(run_until_output(p, "[0] end\n", PATIENCE_MS));
+    cr_expect(run_until_output(p, "[1] end\n", PATIENCE_MS));
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[0] line 399999"), 1);

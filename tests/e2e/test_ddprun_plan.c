@@ -1,5 +1,7 @@
 /* test_ddprun_plan.c -- what the workers are given: environment, descriptors, GPUs, the store's port; and the dry run. */
+#include "free_port.h"
 #include "job.h"
+#include "patience.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
@@ -10,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-TestSuite(ddprun_plan, .timeout = 60);
+TestSuite(ddprun_plan, .timeout = 120);
 
 /* --- environment ------------------------------------------------------------------------------------------------ */
 
@@ -121,19 +123,16 @@ static struct run_result run_with_port(const char *option)
 
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
-    int port = 29500;
-    int fd = take_port(&port);
-    for (int tries = 0; fd < 0 && tries < 100; tries++) { /* another test's ddprun has it for a moment */
-        usleep(50000);
-        fd = take_port(&port);
-    }
+    int port = 29500, fd;
+    for (struct patience p = { 0 };
+         (fd = take_port(&port)) < 0;) /* another test's ddprun has it for a moment */
+        cr_assert(patience_left(&p), "somebody keeps port 29500");
     struct run_result r = run_with_port("--prefix");
     EXPECT(r, 0);
     cr_expect_not_null(strstr(r.err, "29500"), "%s", r.err);
     cr_expect_eq(job_count(r.out, "[0] MASTER_PORT=29500"), 0);
     run_free(&r);
-    if (fd >= 0)
-        close(fd);
+    close(fd);
 }
 
 Test(ddprun_plan, a_port_that_was_asked_for_and_is_taken_is_an_error_with_its_holder)
@@ -153,8 +152,7 @@ Test(ddprun_plan, a_port_that_was_asked_for_and_is_taken_is_an_error_with_its_ho
 Test(ddprun_plan, the_port_that_was_asked_for_is_used)
 {
     char option[64], line[64];
-    int port = 0;
-    close(take_port(&port));
+    const int port = free_port();
     snprintf(option, sizeof(option), "--master_port=%d", port);
     snprintf(line, sizeof(line), "MASTER_PORT=%d", port);
     struct run_result r = run_with_port(option);

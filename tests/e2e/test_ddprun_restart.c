@@ -1,6 +1,7 @@
 /* test_ddprun_restart.c -- attempt after attempt with real processes; the rules themselves are told in
  * tests/sim/test_restart_sim.c. */
 #include "job.h"
+#include "patience.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-TestSuite(ddprun_restart, .timeout = 60);
+TestSuite(ddprun_restart, .timeout = 120);
 
 static const char *attempt_worker(void)
 {
@@ -108,7 +109,7 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     struct run_process *p =
         JOB_START("--nproc_per_node=2", "--max-restarts=3", "--restart-backoff=1h",
                   "--restart-backoff-max=1h", WORKER, "only:1", "exit:7", "all", "forever");
-    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3600 s", 20000));
+    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3600 s", PATIENCE_MS));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 7);
@@ -163,7 +164,7 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     run_free(&r);
 }
 
-/* The others are freed, and gone, 400 ms before the one that freed them. */
+/* The others are freed, and gone, before the one that freed them. */
 Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
 {
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "give_up");
@@ -175,8 +176,12 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
 
 Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
 {
-    struct run_result r =
-        JOB("--nproc_per_node=2", "--exit-code=rank0", WORKER, "only:1", "sleep:400", "exit:3");
+    struct run_process *p = JOB_START("-v", "--nproc_per_node=2", "--exit-code=rank0", WORKER, "only:1",
+                                      "catch:10", "say:ready", "pause", "exit:3");
+    cr_assert(run_until_output(p, "[1] ready", PATIENCE_MS));
+    cr_assert(run_until_error(p, "rank 0: exit 0", PATIENCE_MS));
+    run_signal(p, SIGUSR1); /* is passed on to who is left */
+    struct run_result r = run_wait(p);
     EXPECT(r, 0);
     SAYS(r, "rank 1");
     SAYS(r, "exit 3");

@@ -1,5 +1,6 @@
 /* test_ddprun_stop.c -- the user stops a job; and nothing is left, whatever dies. */
 #include "job.h"
+#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
@@ -11,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(ddprun_stop, .timeout = 60);
+TestSuite(ddprun_stop, .timeout = 120);
 
 static void until_ready(struct run_process *p, int workers)
 {
     char text[32];
     for (int i = 0; i < workers; i++) {
         snprintf(text, sizeof(text), "[%d] ready\n", i);
-        cr_assert(run_until_output(p, text, 20000), "rank %d does not come: %s", i, run_output(p));
+        cr_assert(run_until_output(p, text, PATIENCE_MS), "rank %d does not come: %s", i, run_output(p));
     }
 }
 
@@ -55,7 +56,7 @@ Test(ddprun_stop, the_second_signal_kills_those_who_do_not_listen)
                                       "say:ready", "forever");
     until_ready(p, 2);
     run_signal(p, SIGINT);
-    cr_expect(run_until_error(p, "stopping the workers", 10000));
+    cr_expect(run_until_error(p, "stopping the workers", PATIENCE_MS));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
@@ -97,19 +98,33 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_free(&r);
 }
 
+/* ddprun whose stdout is a pipe that nobody reads; stderr comes to us. */
+static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
+{
+    char command[1024];
+    int ends[2];
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    snprintf(command, sizeof(command), "exec '%s' -q --standalone --nproc_per_node=2 '%s' %s >/dev/fd/%d",
+             bin("ddprun"), program, arguments, ends[1]);
+    fcntl(ends[1], F_SETFD, 0);
+    struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    close(ends[1]);
+    *reader = ends[0];
+    return p;
+}
+
 /* Whoever reads our output may be stopped, or be waiting for us; the user's word counts more than the rest of it. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
-    char *dir = job_dir(), script[1024];
-    snprintf(script, sizeof(script),
-             "mkfifo %s/out; exec 3<>%s/out; %s -q --standalone --nproc_per_node=2 yes >&3 & "
-             "sleep 1; kill -TERM $!; wait $!",
-             dir, dir, bin("ddprun"));
-    struct run_result r = run_command((const char *const[]){ "sh", "-c", script, NULL }, NULL);
+    int reader;
+    struct run_process *p = start_unread(&reader, "yes", "");
+    cr_assert(job_until_full(reader));
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
     EXPECT(r, 143);
     cr_expect_not_null(strstr(r.err, "before all output was written"), "%s", r.err);
     run_free(&r);
-    job_dir_remove(dir);
+    close(reader);
 }
 
 /* --- nothing is left -------------------------------------------------------------------------------------------- */
@@ -121,7 +136,7 @@ Test(ddprun_stop, daemons_are_gone_when_the_job_has_ended)
     struct run_result r =
         JOB("--nproc_per_node=2", "--grace=0.2", WORKER, w.hold, "child", "daemon", "say:ready");
     EXPECT(r, 0);
-    cr_expect(job_witness_alone(&w, 1000));
+    cr_expect(job_witness_alone(&w));
     run_free(&r);
     job_witness_close(&w);
 }
@@ -133,7 +148,7 @@ Test(ddprun_stop, daemons_are_gone_when_a_worker_has_failed)
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0.2", WORKER, w.hold, "daemon", "only:1",
                               "exit:9", "all", "forever");
     EXPECT(r, 9);
-    cr_expect(job_witness_alone(&w, 1000));
+    cr_expect(job_witness_alone(&w));
     run_free(&r);
     job_witness_close(&w);
 }
@@ -144,7 +159,7 @@ Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
     job_witness_open(&w);
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0", WORKER, w.hold, "chain", "sleep:50");
     EXPECT(r, 0);
-    cr_expect(job_witness_alone(&w, 2000));
+    cr_expect(job_witness_alone(&w));
     run_free(&r);
     job_witness_close(&w);
 }
@@ -158,7 +173,7 @@ static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_resu
                                       "say:ready", "forever");
     until_ready(p, 4);
     kill(victim(p), SIGKILL);
-    cr_expect(job_witness_alone(&w, 5000), "somebody is left");
+    cr_expect(job_witness_alone(&w), "somebody is left");
     *r = run_wait(p);
     job_witness_close(&w);
 }
@@ -185,6 +200,15 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     run_free(&r);
 }
 
+/* Has a process these words in its command line? The agent has the workers' words, too. */
+static bool is_anybody_called(const char *words)
+{
+    struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
+    const bool is = r.exit_code == 0;
+    run_free(&r);
+    return is;
+}
+
 /* At any moment of the start, too. */
 Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
 {
@@ -196,13 +220,9 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         kill(run_pid(p), SIGKILL);
         struct run_result r = run_wait(p);
         run_free(&r);
-        /* A worker that comes after the look has not opened anything yet; so look again. */
-        usleep(50000);
-        bool anybody = false;
-        struct run_result ps = run_command((const char *const[]){ "pgrep", "-f", w.path, NULL }, NULL);
-        anybody = ps.exit_code == 0;
-        cr_expect_not(anybody, "round %d: %s", i, ps.out);
-        run_free(&ps);
+        /* Not the witness: a worker that comes after the look has not opened anything yet. */
+        for (struct patience left = { 0 }; is_anybody_called(w.path);)
+            cr_assert(patience_left(&left), "round %d: somebody is left", i);
         job_witness_close(&w);
     }
 }
@@ -210,22 +230,15 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
 /* Somebody holds our stdout and does not read: the job is over, and one signal is enough to go. */
 Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 {
-    int stuck[2];
-    cr_assert_eq(pipe2(stuck, O_CLOEXEC), 0);
-    char command[1024];
-    snprintf(command, sizeof(command),
-             "exec '%s' --standalone --nproc_per_node=2 '%s' long:1000000 err:done >/dev/fd/%d",
-             bin("ddprun"), bin("tests/prog/worker"), stuck[1]);
-    fcntl(stuck[1], F_SETFD, 0);
-    struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL }, NULL);
-    close(stuck[1]);
-    cr_expect(run_until_error(p, "[0] done", 20000));
-    cr_expect(run_until_error(p, "[1] done", 20000));
-    usleep(200000);
+    int reader;
+    struct run_process *p = start_unread(&reader, bin("tests/prog/worker"), "long:1000000 err:done");
+    cr_expect(run_until_error(p, "[0] done", PATIENCE_MS));
+    cr_expect(run_until_error(p, "[1] done", PATIENCE_MS));
+    cr_expect(job_until_full(reader));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     cr_expect_not(r.timed_out);
     cr_expect(r.exit_code == 0 || r.exit_code == 143, "exit %d", r.exit_code);
     run_free(&r);
-    close(stuck[0]);
+    close(reader);
 }

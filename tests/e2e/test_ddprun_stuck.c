@@ -3,6 +3,7 @@
  * A frozen cgroup of version 1 is the one way to state D that a test can take back: the worker hangs in the kernel with
  * SIGKILL pending until it is thawed. It needs root and the freezer hierarchy. */
 #include "job.h"
+#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-TestSuite(ddprun_stuck, .timeout = 60);
+TestSuite(ddprun_stuck, .timeout = 120);
 
 static char freezer[] = "/sys/fs/cgroup/freezer/ddprun-test-XXXXXX";
 
@@ -56,7 +57,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     make_freezer();
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=200ms", "--max-restarts=3",
                                       "--restart-backoff=0", WORKER, "say:up", "forever");
-    cr_assert(run_until_output(p, "[1] up", 20000));
+    cr_assert(run_until_output(p, "[1] up", PATIENCE_MS));
     pid_t agent = procstat_child(run_pid(p), 0), worker = procstat_child(agent, 1);
     cr_assert_gt(worker, 0);
     if (!freeze(worker)) {

@@ -11,7 +11,7 @@
 
 enum { ARGS_MAX = 40 };
 
-TestSuite(fallbacks, .timeout = 60);
+TestSuite(fallbacks, .timeout = 120);
 
 /* Start `before` in front of ddprun with two workers that leave daemons; everybody is gone at the end. */
 static struct run_result run_behind(const char *const before[], const char *contain)
@@ -42,7 +42,7 @@ static struct run_result run_behind(const char *const before[], const char *cont
         argv[n++] = job[i];
     argv[n] = NULL;
     struct run_result r = run_command(argv, NULL);
-    cr_expect(job_witness_alone(&w, 2000), "somebody is left");
+    cr_expect(job_witness_alone(&w), "somebody is left");
     cr_expect_eq(job_count(r.out, "[0] hello"), 1, "%s\n%s", r.out, r.err);
     cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s\n%s", r.out, r.err);
     job_witness_close(&w);

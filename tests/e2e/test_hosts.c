@@ -1,9 +1,26 @@
 /* The hosts that the tests of many nodes stand on. */
 #include "hosts.h"
+#include "patience.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <string.h>
+
+TestSuite(hosts, .timeout = 240);
+
+/* Reaches node0 at last: a bridge learns where a cable leads by what comes through. */
+static void expect_reaches(const struct host *h)
+{
+    const char *argv[] = { "ping", "-c1", "-W1", "node0", NULL };
+    for (struct patience p = { 0 }; patience_left(&p);) {
+        struct run_result r = host_run(h, argv);
+        const bool reached = r.exit_code == 0;
+        run_free(&r);
+        if (reached)
+            return;
+    }
+    cr_assert_fail("%s does not reach node0", h->name);
+}
 
 /* What a shell command says there. */
 static void expect_says(const struct host *h, const char *command, const char *text)
@@ -27,18 +44,18 @@ Test(hosts, each_has_a_name_an_address_and_process_ids_of_its_own)
 
 Test(hosts, reach_each_other_unless_a_rule_or_a_cable_is_between)
 {
-    static const char knock[] = "timeout 1 sh -c 'ping -c1 -W1 node0' >/dev/null 2>&1 && echo yes || echo no";
+    static const char knock[] = "ping -c1 -W1 node0 >/dev/null 2>&1 && echo yes || echo no";
     struct hosts *net = hosts_open(2);
     const struct host *b = &net->host[1];
-    expect_says(b, knock, "yes");
+    expect_reaches(b);
     host_rules(b, "add rule inet f out ip daddr 10.9.0.1 drop");
     expect_says(b, knock, "no");
     host_heal(b);
-    expect_says(b, knock, "yes");
+    expect_reaches(b);
     host_cable(net, 0, false);
     expect_says(b, knock, "no");
     host_cable(net, 0, true);
-    expect_says(b, knock, "yes");
+    expect_reaches(b);
     hosts_close(net);
 }
 
@@ -49,11 +66,11 @@ Test(hosts, die_with_all_that_runs_on_them)
     struct hosts *net = hosts_open(1);
     char names[256] = "";
     struct run_process *p = host_start(&net->host[0], argv, NULL);
-    for (int i = 0; i < 1000 && strstr(names, "sleep sleep") == NULL; i++)
+    for (struct patience left = { 0 }; strstr(names, "sleep sleep") == NULL && patience_left(&left);)
         host_left(&net->host[0], 0, names, sizeof(names));
     cr_expect(strstr(names, "sleep sleep") != NULL, "running:%s", names);
     host_signal(&net->host[0], NULL, SIGKILL);
-    cr_expect_eq(host_left(&net->host[0], 5000, names, sizeof(names)), 0, "left:%s", names);
+    cr_expect_eq(host_left(&net->host[0], PATIENCE_MS, names, sizeof(names)), 0, "left:%s", names);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.signal, SIGKILL);
     run_free(&r);
@@ -63,6 +80,6 @@ Test(hosts, die_with_all_that_runs_on_them)
 Test(hosts, come_in_sixteen)
 {
     struct hosts *net = hosts_open(16);
-    expect_says(&net->host[15], "ping -c1 -W2 node0 >/dev/null && echo yes", "yes");
+    expect_reaches(&net->host[15]);
     hosts_close(net);
 }

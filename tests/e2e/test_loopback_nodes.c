@@ -1,9 +1,11 @@
 /* test_loopback_nodes.c -- several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
  * tests/sim/test_job_sim.c. */
+#include "free_port.h"
+#include "gate.h"
 #include "job.h"
+#include "patience.h"
 #include "schema.h"
 
-#include <arpa/inet.h>
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -12,24 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(loopback_nodes, .timeout = 60);
-
-enum { NODES = 2, ARGS_MAX = 24, LONG_MS = 20000 };
+enum { NODES = 2, ARGS_MAX = 24 };
 
 static struct run_process *node[NODES];
 static struct run_result end[NODES];
 static char port_option[40];
 
-/* A port that was free a moment ago. */
 static void choose_port(void)
 {
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(port_option, sizeof(port_option), "--master_port=%d", ntohs(at.sin_port));
-    close(fd);
+    snprintf(port_option, sizeof(port_option), "%s", free_port_option("--master_port="));
 }
 
 static void start(int node_rank, const char *const args[])
@@ -65,7 +58,10 @@ static void tear_down(void)
 {
     for (int i = 0; i < NODES; i++)
         run_free(&end[i]);
+    gate_gone();
 }
+
+TestSuite(loopback_nodes, .init = gate_shut, .fini = tear_down, .timeout = 120);
 
 static void expect_codes(int code0, int code1)
 {
@@ -89,7 +85,7 @@ static void prints(int i, const char *line)
 
 #define SH "--no_python", "--", "/bin/sh", "-c"
 
-Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings, .fini = tear_down)
+Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings)
 {
     static const char script[] =
         "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE";
@@ -105,10 +101,10 @@ Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings, .fini = t
 }
 
 /* The words of the node where it happened are in the report of the other. */
-Test(loopback_nodes, the_first_failure_is_named_on_every_node, .fini = tear_down)
+Test(loopback_nodes, the_first_failure_is_named_on_every_node)
 {
     START("--nproc_per_node=2", SH,
-          "if [ $RANK = 3 ]; then sleep 0.3; echo 'no such file' >&2; exit 9; fi; exec sleep 30");
+          ALL_HERE "; if [ $RANK = 3 ]; then echo 'no such file' >&2; exit 9; fi; exec sleep 1000");
     finish();
     expect_codes(9, 9);
     for (int i = 0; i < NODES; i++) {
@@ -140,20 +136,20 @@ static void expect_schema(int i)
     free(text);
 }
 
-Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node, .fini = tear_down)
+Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
 {
-    START("--json", SH, "if [ $RANK = 1 ]; then echo oops >&2; exit 9; fi; exec sleep 30");
+    START("--json", SH, "if [ $RANK = 1 ]; then echo oops >&2; exit 9; fi; exec sleep 1000");
     finish();
     expect_codes(9, 9);
     for (int i = 0; i < NODES; i++)
         expect_schema(i);
 }
 
-Test(loopback_nodes, a_failure_starts_all_nodes_again, .fini = tear_down)
+Test(loopback_nodes, a_failure_starts_all_nodes_again)
 {
     START("--max_restarts=1", "--restart_backoff=10ms", SH,
-          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit; sleep 0.3; "
-          "[ $RANK = 1 ] && exit 1; exec sleep 30");
+          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit; " ALL_HERE
+          "; [ $RANK = 1 ] && exit 1; exec sleep 1000");
     finish();
     expect_codes(0, 0);
     for (int i = 0; i < NODES; i++) {
@@ -164,15 +160,20 @@ Test(loopback_nodes, a_failure_starts_all_nodes_again, .fini = tear_down)
     }
 }
 
+static void until_said(int i, const char *words)
+{
+    cr_assert(run_until_error(node[i], words, PATIENCE_MS), "node %d does not say '%s'", i, words);
+}
+
 static void until_both_run(void)
 {
     for (int i = 0; i < NODES; i++)
-        cr_assert(run_until_output(node[i], "ready", LONG_MS), "node %d: %s", i, run_output(node[i]));
+        cr_assert(run_until_output(node[i], "ready", PATIENCE_MS), "node %d: %s", i, run_output(node[i]));
 }
 
-Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job, .fini = tear_down)
+Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
 {
-    START(SH, "echo ready; exec sleep 30");
+    START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(node[1], SIGTERM);
     finish();
@@ -182,9 +183,9 @@ Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job, .fini = tear_down
     says(1, "stopped by SIGTERM from ");
 }
 
-Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job, .fini = tear_down)
+Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 {
-    START(SH, "echo ready; exec sleep 30");
+    START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(node[1], SIGKILL);
     finish();
@@ -194,9 +195,9 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job, .fini = tear_down)
 }
 
 /* With it the store is gone. */
-Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others, .fini = tear_down)
+Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
-    START(SH, "echo ready; exec sleep 30");
+    START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(node[0], SIGKILL);
     finish();
@@ -253,7 +254,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
 }
 
 /* They notice the end of the store themselves, and are not what the job has died of. */
-Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it, .fini = tear_down)
+Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
     START("--no_python", "--", "/bin/bash", "-c",
           "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
@@ -265,11 +266,11 @@ Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it, 
 }
 
 /* What is missing on one node is told on the other with its path. */
-Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both, .fini = tear_down)
+Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
 {
     choose_port();
     start(1, (const char *const[]){ "--no_python", "--uneven", "--", "./not/here", NULL });
-    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 30", NULL });
+    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 1000", NULL });
     finish();
     expect_codes(127, 127);
     for (int i = 0; i < NODES; i++)
@@ -277,10 +278,10 @@ Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both, .fini 
     cr_expect_null(strstr(end[0].err, "pid 0"), "%s", end[0].err);
 }
 
-Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node, .fini = tear_down)
+Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
 {
     START("--nproc_per_node=2", SH,
-          "echo up; if [ $RANK = 3 ]; then sleep 0.3; kill -9 $$; fi; exec sleep 30");
+          "echo up; " ALL_HERE "; if [ $RANK = 3 ]; then kill -9 $$; fi; exec sleep 1000");
     finish();
     expect_codes(128 + SIGKILL, 128 + SIGKILL);
     for (int i = 0; i < NODES; i++)
@@ -288,26 +289,29 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node, .fin
 }
 
 /* Its workers are done long before those of node 0, which is not disturbed by its leaving. */
-Test(loopback_nodes, who_is_done_waits_only_so_long, .fini = tear_down)
+Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
-    START("--exit_barrier_timeout=300ms", SH, "[ $RANK = 1 ] || sleep 1.5; echo done");
+    START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
+    until_said(1, "not within 0.3 s (--exit_barrier_timeout): leaving the job");
+    gate_open();
     finish();
     expect_codes(0, 0);
-    says(1, "not within 0.3 s (--exit_barrier_timeout): leaving the job");
     prints(0, "done");
 }
 
 /* It must not take the store away from who still runs. */
-Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done, .fini = tear_down)
+Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
-    START("--exit_barrier_timeout=300ms", SH, "[ $RANK = 0 ] || sleep 1.5; echo done");
+    START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
+    until_said(0,
+               "not within 0.3 s (--exit_barrier_timeout); this node has the store of the job, so it stays");
+    gate_open();
     finish();
     expect_codes(0, 0);
-    says(0, "not within 0.3 s (--exit_barrier_timeout); this node has the store of the job, so it stays");
     prints(1, "done");
 }
 
-Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values, .fini = tear_down)
+Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
 {
     choose_port();
     start(0, (const char *const[]){ "--timeout=3s", SH, "exit 0", NULL });
@@ -321,12 +325,13 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values, .fini = tear_
     }
 }
 
-Test(loopback_nodes, the_status_can_be_asked_on_each_node, .fini = tear_down)
+Test(loopback_nodes, the_status_can_be_asked_on_each_node)
 {
-    START(SH, "echo ready; sleep 1.5");
+    START(SH, "echo ready; " AT_GATE);
     until_both_run();
     run_signal(node[1], SIGQUIT);
+    until_said(1, "rank 1 (pid ");
+    gate_open();
     finish();
     expect_codes(0, 0);
-    says(1, "rank 1 (pid ");
 }

@@ -1,4 +1,5 @@
 /* Jobs on several hosts: one case of each kind. `make nodes` has them all. */
+#include "patience.h"
 #include "scene.h"
 
 TestSuite(nodes, .timeout = 120);
@@ -31,8 +32,8 @@ SCENE(nodes, a_firewall_is_named, .options = "--timeout=13", .before = drop, .wi
 static void lose_1_of_3(struct play *play)
 {
     fault_kill_launcher(play);
-    cr_expect(run_until_output(play->node[0], "GROUP_WORLD_SIZE=2", 30000));
-    cr_expect(run_until_output(play->node[2], "GROUP_WORLD_SIZE=2", 30000));
+    cr_expect(run_until_output(play->node[0], "GROUP_WORLD_SIZE=2", PATIENCE_MS));
+    cr_expect(run_until_output(play->node[2], "GROUP_WORLD_SIZE=2", PATIENCE_MS));
     after_stop_all(play);
 }
 

@@ -1,5 +1,8 @@
 /* ddp-rendezvous as a process: its ready line, its end, what it refuses and how it says so. */
 #include "daemon.h"
+#include "free_port.h"
+#include "job.h"
+#include "patience.h"
 #include "ddp/store.h"
 #include "peer.h"
 #include "run.h"
@@ -16,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-TestSuite(rendezvous_daemon, .timeout = 60);
+TestSuite(rendezvous_daemon, .timeout = 120);
 
 static struct run_result run_with(const char *a, const char *b)
 {
@@ -67,11 +70,14 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
+    run_signal(d.process, SIGSTOP); /* so that one comes right behind the other */
+    cr_assert(job_until_state(run_pid(d.process), 'T'));
+    run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
-    cr_assert(run_until_error(d.process, "stopping", PEER_DEADLINE_MS));
-    run_signal(d.process, SIGTERM);
+    run_signal(d.process, SIGCONT);
     struct run_result r = run_wait(d.process);
-    cr_assert_eq(r.signal, SIGTERM, "exit code %d", r.exit_code);
+    cr_assert_neq(r.signal, 0, "exit code %d", r.exit_code);
+    cr_expect_not_null(strstr(r.err, "stopping"), "%s", r.err);
     run_free(&r);
     close(fd);
     close(other);
@@ -80,12 +86,12 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 
 Test(rendezvous_daemon, a_port_can_be_used_again_at_once)
 {
-    struct daemon d = daemon_start("127.0.0.1:0", NULL);
     char again[32];
+    snprintf(again, sizeof(again), "127.0.0.1:%d", free_port());
+    struct daemon d = daemon_start(again, NULL);
     int fd = peer_connect_c(d.port);
     daemon_stop(&d);
     peer_expect_end(fd);
-    snprintf(again, sizeof(again), "127.0.0.1:%d", d.port);
     d = daemon_start(again, NULL);
     peer_expect_service(d.port);
     daemon_stop(&d);
@@ -255,11 +261,30 @@ static struct joiner joiner_of_2(int port, int rank)
     return j;
 }
 
+enum { BARRIER_MS = 2500 };
+
 static void *join(void *arg)
 {
     struct joiner *j = arg;
-    j->status = ddp_store_barrier(j->store, "b", NULL, 0, 700, &j->err);
+    j->status = ddp_store_barrier(j->store, "b", NULL, 0, BARRIER_MS, &j->err);
     return NULL;
+}
+
+/* Rank 0 has come to the barrier: that is when its time begins. */
+static void until_rank_0_is_there(int port)
+{
+    ddp_store *ctl;
+    struct ddp_err err;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "ctl";
+    cr_assert_eq(ddp_store_connect("127.0.0.1", port, &options, &ctl, &err), DDP_OK, "%s", err.msg);
+    for (bool there = false; !there;) {
+        char *reply;
+        cr_assert_eq(ddp_store_control(ctl, "{\"op\":\"barriers\"}", 0, &reply, &err), DDP_OK, "%s", err.msg);
+        there = strstr(reply, "\"arrived\":[0]") != NULL;
+        free(reply);
+    }
+    ddp_store_close(ctl);
 }
 
 /* The second arrival is in time, but the daemon sleeps over it, and over the barrier's end. */
@@ -269,10 +294,10 @@ Test(rendezvous_daemon, that_stood_still_blames_nobody)
     struct joiner j[2] = { joiner_of_2(d.port, 0), joiner_of_2(d.port, 1) };
     pthread_t threads[2];
     pthread_create(&threads[0], NULL, join, &j[0]);
-    usleep(200000);
+    until_rank_0_is_there(d.port);
     run_signal(d.process, SIGSTOP);
     pthread_create(&threads[1], NULL, join, &j[1]);
-    usleep(1400000);
+    usleep((BARRIER_MS + 1000) * 1000);
     run_signal(d.process, SIGCONT);
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);

@@ -1,4 +1,5 @@
 /* The process runner that the end-to-end tests stand on. */
+#include "patience.h"
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -62,7 +63,7 @@ Test(run, a_program_in_the_background_is_heard_and_signalled)
     const char *argv[] = { "/bin/sh", "-c",
                            "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done", NULL };
     struct run_process *p = run_start(argv, NULL);
-    cr_assert(run_until_output(p, "ready\n", 5000));
+    cr_assert(run_until_output(p, "ready\n", PATIENCE_MS));
     cr_assert_not(run_until_output(p, "bye", 1), "nothing was signalled yet");
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);

@@ -1,5 +1,6 @@
 /* test_signals.c -- each row of launcher/tables/signals.h, sent to the guardian, to the agent and to a worker. */
 #include "job.h"
+#include "patience.h"
 #include "procstat.h"
 
 #include "tables/signals.h"
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-TestSuite(signals_e2e, .timeout = 60);
+TestSuite(signals_e2e, .timeout = 120);
 
 /* Whom a signal is sent to. */
 enum target { GUARDIAN, AGENT, TARGETS };
@@ -27,7 +28,8 @@ static void until_said(struct run_process *p, int workers, const char *what)
     char text[64];
     for (int i = 0; i < workers; i++) {
         snprintf(text, sizeof(text), "[%d] %s\n", i, what);
-        cr_assert(run_until_output(p, text, 20000), "rank %d does not say '%s': %s", i, what, run_output(p));
+        cr_assert(run_until_output(p, text, PATIENCE_MS), "rank %d does not say '%s': %s", i, what,
+                  run_output(p));
     }
 }
 
@@ -117,8 +119,8 @@ ParameterizedTest(struct cell *c, signals_e2e, the_status_names_each_worker_and_
     pid_t worker = the_worker(p, 0);
     snprintf(line, sizeof(line), "rank 0 (pid %d) runs for ", (int)worker);
     send_to(p, c->target, c->sig);
-    cr_expect(run_until_error(p, line, 10000));
-    cr_expect(run_until_error(p, "rank 1", 10000));
+    cr_expect(run_until_error(p, line, PATIENCE_MS));
+    cr_expect(run_until_error(p, "rank 1", PATIENCE_MS));
     end(p);
 }
 
@@ -137,7 +139,7 @@ ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
     until_said(p, 2, "ready");
     send_to(p, c->target, c->sig);
     until_said(p, 2, caught);
-    cr_expect(run_until_error(p, "passed on to 2 workers", 10000));
+    cr_expect(run_until_error(p, "passed on to 2 workers", PATIENCE_MS));
     cr_expect(job_until_state(procstat_child(the_worker(p, 0), 0), 'S'), "the worker's child has died");
     end(p);
 }
@@ -226,13 +228,13 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
     pid_t worker = the_worker(p, 1);
     kill(worker, SIGCHLD);
     kill(worker, SIGWINCH);
-    cr_assert(run_until_output(p, "[1] caught 28", 10000));
+    cr_assert(run_until_output(p, "[1] caught 28", PATIENCE_MS));
     kill(worker, SIGTSTP);
     snprintf(note, sizeof(note), "it goes on after kill -CONT %d", (int)worker);
-    cr_expect(run_until_error(p, "rank 1 was stopped by SIGTSTP", 10000));
-    cr_expect(run_until_error(p, note, 10000));
+    cr_expect(run_until_error(p, "rank 1 was stopped by SIGTSTP", PATIENCE_MS));
+    cr_expect(run_until_error(p, note, PATIENCE_MS));
     kill(worker, SIGCONT);
-    cr_expect(run_until_output(p, "[1] caught 18", 10000));
+    cr_expect(run_until_output(p, "[1] caught 18", PATIENCE_MS));
     cr_expect_null(strstr(run_output(p), "[0] caught"));
     end(p);
 }
@@ -251,7 +253,7 @@ Test(signals_e2e, one_request_to_both_processes_is_one_request)
     usleep(300000);
     cr_expect_not(run_until_error(p, "again", 1), "the copy was taken for a second request");
     send_to(p, GUARDIAN, SIGTERM);
-    cr_expect(run_until_error(p, "again: killing", 10000));
+    cr_expect(run_until_error(p, "again: killing", PATIENCE_MS));
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
     run_free(&r);
@@ -316,9 +318,9 @@ Test(signals_e2e, events_and_report_carry_the_sender)
     char pid[64], report[64];
     struct run_process *p =
         JOB_START("--nproc_per_node=1", "--json", WORKER, "catch:12", "say:ready", "forever");
-    cr_assert(run_until_output(p, "\"ready\"", 20000));
+    cr_assert(run_until_output(p, "\"ready\"", PATIENCE_MS));
     run_signal(p, SIGUSR2);
-    cr_expect(run_until_output(p, "\"event\":\"signal_passed\"", 10000));
+    cr_expect(run_until_output(p, "\"event\":\"signal_passed\"", PATIENCE_MS));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
@@ -341,7 +343,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
     kill(run_pid(p), SIGKILL);
-    cr_expect(job_witness_alone(&w, 5000), "somebody is left");
+    cr_expect(job_witness_alone(&w), "somebody is left");
     struct run_result r = run_wait(p);
     run_free(&r);
     job_witness_close(&w);
@@ -360,9 +362,9 @@ Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     kill(agent, SIGKILL);
-    cr_expect(job_witness_alone(&workers, 5000), "a worker is left");
+    cr_expect(job_witness_alone(&workers), "a worker is left");
     run_signal(p, SIGCONT);
-    cr_expect(job_witness_alone(&all, 5000), "a daemon is left");
+    cr_expect(job_witness_alone(&all), "a daemon is left");
     struct run_result r = run_wait(p);
     EXPECT(r, 137);
     run_free(&r);

@@ -1,5 +1,6 @@
 /* test_stdin.c -- ddprun's stdin, for the workers that --stdin names. */
 #include "job.h"
+#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
@@ -104,7 +105,7 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
              "yes | exec '%s' --standalone --nproc_per_node=2 --stdin=all '%s' say:ready forever",
              bin("ddprun"), bin("tests/prog/worker"));
     struct run_process *p = run_start((const char *const[]){ "bash", "-c", command, NULL }, NULL);
-    cr_assert(run_until_output(p, "[0] ready", 20000) && run_until_output(p, "[1] ready", 20000));
+    cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
     usleep(300000);
     pid_t guardian = procstat_child(run_pid(p), 1), agent = guardian != 0 ? procstat_child(guardian, 0) : 0;
     if (agent != 0 && !procstat_is_sanitized(agent))

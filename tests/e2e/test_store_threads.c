@@ -6,7 +6,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-TestSuite(store_threads, .timeout = 60);
+TestSuite(store_threads, .timeout = 120);
 
 Test(store_threads, share_a_handle_and_lose_nothing)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(why, .timeout = 60);
+TestSuite(why, .timeout = 120);
 
 static struct run_result end;
 

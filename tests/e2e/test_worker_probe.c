@@ -21,7 +21,7 @@ static struct run_result run_probes(const char *command, const char *argument, c
                            more,
                            last,
                            NULL };
-    const char *const env[] = { "OMP_NUM_THREADS=1", "DDPRUN_STEP_TIMEOUT_MS=1500", NULL };
+    const char *const env[] = { "OMP_NUM_THREADS=1", "DDPRUN_STEP_TIMEOUT_MS=4000", NULL };
     return run_command(argv, &(struct run_options){ .env = env });
 }
 
@@ -75,7 +75,7 @@ Test(worker_probe, a_worker_that_hangs_is_named_by_the_others)
 {
     struct run_result r = run_probes("hang", "2", NULL, NULL);
     cr_assert_eq(r.exit_code, 3, "%s%s", r.out, r.err);
-    expect_part(r.out, "waited 1500 ms in all_reduce #2 (f32 x 1, sum), but 1 of 4 ranks");
+    expect_part(r.out, "waited 4000 ms in all_reduce #2 (f32 x 1, sum), but 1 of 4 ranks");
     expect_part(r.out, "did not come: rank 2 (pid ");
     expect_part(r.out, "is stopped by a signal or a debugger; last seen in init #1)");
     run_free(&r);

@@ -1,6 +1,8 @@
 /* daemon.c -- see daemon.h. */
 #include "daemon.h"
 
+#include "patience.h"
+
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@ static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
 static struct daemon wait_ready(struct run_process *process)
 {
     struct daemon d = { .process = process };
-    if (!run_until_output(process, "\n", 20000)) {
+    if (!run_until_output(process, "\n", PATIENCE_MS)) {
         struct run_result r = run_wait(process);
         cr_assert_fail("the daemon does not start: %s", r.err);
     }

@@ -1,6 +1,8 @@
 /* job.c -- see job.h. */
 #include "job.h"
 
+#include "patience.h"
+
 #include "base/buf.h"
 
 #include <fcntl.h>
@@ -135,12 +137,24 @@ static char state_of(pid_t pid)
 
 bool job_until_state(pid_t pid, char state)
 {
-    for (int i = 0; i < 1000; i++) {
-        if (state_of(pid) == state)
-            return true;
-        poll(NULL, 0, 10);
-    }
-    return false;
+    struct patience p = { 0 };
+    while (state_of(pid) != state)
+        if (!patience_left(&p))
+            return false;
+    return true;
+}
+
+bool job_until_full(int reader)
+{
+    char path[64];
+    struct patience p = { 0 };
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", reader);
+    struct pollfd writer = { .fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLOUT };
+    bool full = false;
+    while (writer.fd >= 0 && !full && patience_left(&p))
+        full = poll(&writer, 1, 0) == 0;
+    close(writer.fd);
+    return full;
 }
 
 void job_witness_open(struct job_witness *w)
@@ -152,10 +166,16 @@ void job_witness_open(struct job_witness *w)
     w->fd = open(w->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-bool job_witness_alone(struct job_witness *w, int timeout_ms)
+bool job_witness_alone(struct job_witness *w)
 {
     struct pollfd fd = { .fd = w->fd, .events = POLLIN };
-    return poll(&fd, 1, timeout_ms) == 1 && (fd.revents & POLLHUP) != 0;
+    return poll(&fd, 1, PATIENCE_MS) == 1 && (fd.revents & POLLHUP) != 0;
+}
+
+bool job_witness_sees_some(struct job_witness *w)
+{
+    struct pollfd fd = { .fd = w->fd };
+    return poll(&fd, 1, 0) == 0;
 }
 
 void job_witness_close(struct job_witness *w)

@@ -34,8 +34,11 @@ char *job_file(const char *dir, const char *name);
 /* Number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
-/* True when the process is in that state ("T", "Z", of /proc/PID/stat) within 10 s. */
+/* True when the process is in that state ("T", "Z", of /proc/PID/stat) some time. */
 bool job_until_state(pid_t pid, char state);
+
+/* True when the pipe whose reading end is `reader` takes no more, some time: its writers wait. */
+bool job_until_full(int reader);
 
 /* A FIFO whose writers are all the processes of a job ("hold:PATH" makes a worker and its children one). */
 struct job_witness {
@@ -47,9 +50,11 @@ struct job_witness {
 
 void job_witness_open(struct job_witness *w);
 
-/* True when every process that had it open is gone within `timeout_ms`. Call it when the workers have said that they
- * hold it. */
-bool job_witness_alone(struct job_witness *w, int timeout_ms);
+/* True when every process that had it open is gone some time. Call it when the workers have said that they hold it. */
+bool job_witness_alone(struct job_witness *w);
+
+/* Is anybody there now? */
+bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
 
 #endif

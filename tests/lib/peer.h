@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-enum { PEER_DEADLINE_MS = 10000 };
+enum { PEER_DEADLINE_MS = 30000 };
 
 /* Bytes of the greeting of a dialect C client (VALIDATE, PING), and its answer. */
 #define PEER_GREETING        "00 cef7853c 0d c6100000"

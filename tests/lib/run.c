@@ -6,6 +6,8 @@
  * cannot be somebody else's. */
 #include "run.h"
 
+#include "patience.h"
+
 #include "base/buf.h"
 #include "base/clock.h"
 
@@ -26,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_TIMEOUT_MS = 30000, DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
+enum { DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
 
 extern char **environ;
 
@@ -143,7 +145,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
     }
     const char **env = merged_env(o->env);
     const int fds[3] = { stdin_with(o->stdin_text), out[1], err[1] };
-    p->deadline_ms = clock_ms() + (uint64_t)(o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS);
+    p->deadline_ms = clock_ms() + (uint64_t)(o->timeout_ms > 0 ? o->timeout_ms : PATIENCE_MS);
     p->pid = o->fork != NULL ? o->fork(o->place) : fork();
     if (p->pid == 0)
         become(argv, env, o->cwd, fds);

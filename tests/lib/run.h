@@ -22,7 +22,7 @@ struct run_options {
     const char *cwd; /* NULL = as inherited */
     const char *stdin_text; /* NULL = /dev/null */
     bool terminal;  /* stdout and stderr are one terminal, which shows bytes as they are; read it as stdout */
-    int timeout_ms; /* from the start; 0 = 30 s. Then the group is killed and timed_out is set */
+    int timeout_ms; /* from the start; 0 = PATIENCE_MS. Then the group is killed and timed_out is set */
     pid_t (*fork)(const void *place); /* in place of fork(), with `place`; NULL = fork() */
     const void *place;
 };

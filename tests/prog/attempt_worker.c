@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,14 +100,41 @@ static int progress(ddp_ctx *ctx, const char *step)
     return FAILS;
 }
 
+/* All but rank 0 are at the barrier. */
+static bool others_wait(ddp_ctx *ctx)
+{
+    char *reply = NULL;
+    struct ddp_err err;
+    const bool asked =
+        ddp_store_control(ddp_context_store(ctx), "{\"op\":\"barriers\"}", 0, &reply, &err) == DDP_OK;
+    const bool wait = asked && strstr(reply, "\"missing\":[0]") != NULL;
+    free(reply);
+    return wait;
+}
+
 /* Rank 0 forgets that there is one more barrier. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {
-        sleep_ms(300);
+        while (!others_wait(ctx))
+            sleep_ms(10);
         return 0;
     }
     return failed(ddp_barrier_named(ctx, "epoch-3", 0));
+}
+
+/* Has our parent other children, as far as its kernel tells? */
+static bool has_siblings(void)
+{
+    char path[64];
+    int pid, n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fscanf(file, "%d", &pid) == 1)
+        n++;
+    if (file != NULL)
+        fclose(file);
+    return n > 1;
 }
 
 /* As a rank that is slow to die: the others are gone first. */
@@ -114,7 +142,8 @@ static int give_up(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 1) {
         ddp_abort(ctx, 7, "the disk is full");
-        sleep_ms(400);
+        while (has_siblings())
+            sleep_ms(5);
         return 7;
     }
     return failed(ddp_barrier(ddp_world(ctx), 0));

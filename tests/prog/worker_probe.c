@@ -93,7 +93,7 @@ static void run_abort(char **arguments)
     sum_into(&x, 1);
 }
 
-/* NAME [TIMEOUT_MS [RANK]]: a named barrier, to which that rank does not come. */
+/* NAME [TIMEOUT_MS [RANK]]: a named barrier, to which that rank does not come, but stays until it is killed. */
 static void run_barrier(char **arguments)
 {
     const char *name = arguments[0] != NULL ? arguments[0] : "probe";
@@ -101,8 +101,8 @@ static void run_barrier(char **arguments)
     int timeout_ms = number(rest, 0);
 
     if (rest[0] != NULL && this_is(rest + 1)) {
-        sleep((unsigned)timeout_ms / 1000 + 2);
-        return;
+        for (;;)
+            pause();
     }
     must(ddp_barrier_named(ctx, name, (uint32_t)timeout_ms));
     printf("rank %d: passed %s\n", ddp_rank(ctx), name);

@@ -130,7 +130,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
-    char who[CAUSE_HOST_MAX + 32] = "", of[32] = "";
+    char who[CAUSE_HOST_MAX + 32] = "", of[32] = "", when[48];
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
@@ -142,8 +142,13 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d: ", failed->rank);
     if (next <= agent_max_restarts(agent)) /* more when some were no failures and cost nothing */
         snprintf(of, sizeof(of), " of %d", agent_max_restarts(agent) + 1);
-    output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s in %.10g s", failed->attempt + 1,
-                who, failed->words, next + 1, of, (double)agent_backoff(agent) / 1000.0);
+    if (agent_backoff(agent) == 0 &&
+        a->plan->nnodes > 1) /* it may have to wait for nodes: who says "in 0 s"? */
+        snprintf(when, sizeof(when), "when enough nodes are here");
+    else
+        snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
+    output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt + 1, who,
+                failed->words, next + 1, of, when);
 }
 
 void announce_again(const struct announce *a, const struct cause *cause)

@@ -35,6 +35,8 @@ static void add_rules(cJSON *json, const struct plan *plan)
     json_add_integer(json, "last_call_ms", (int64_t)plan->meeting.last_call_ms);
     json_add_integer(json, "join_timeout_ms", (int64_t)plan->meeting.join_ms);
     json_add_integer(json, "node_timeout_ms", (int64_t)plan->meeting.node_timeout_ms);
+    cJSON_AddStringToObject(json, "join_knob",
+                            plan->meeting.join_knob != NULL ? plan->meeting.join_knob : "");
     cJSON_AddStringToObject(json, "grow", grow_words[cli->grow]);
     json_add_integer(json, "grace_ms", (int64_t)cli->grace_ms);
 }

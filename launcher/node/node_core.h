@@ -56,8 +56,9 @@ struct node {
     uv_timer_t waiting_timer;
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
-    bool waiting_said;
-    bool refused; /* by the store */
+    uint64_t waiting_heard_ms;
+    bool waiting_due, waiting_said; /* a line about a change will come; one has come */
+    bool refused;                   /* by the store */
 
     uv_loop_t loop;
     uv_timer_t timer;     /* the core's deadline, or the store's */

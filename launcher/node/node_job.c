@@ -20,7 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAITING_SAID_MS = 2000 }; /* nodes come within a moment of each other, mostly */
+/* Nodes come within a moment of each other, mostly. While nobody comes, a line now and then says that this goes on. */
+enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
@@ -56,6 +57,7 @@ static struct plan_round plan_round_of(const struct heard_round *r)
 static void begin(struct node *n)
 {
     uv_timer_stop(&n->waiting_timer);
+    n->waiting_due = n->waiting_said = false;
     if (n->announce.events != NULL)
         event_log_round(n->announce.events, n->round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
@@ -113,8 +115,16 @@ static void on_round(void *user, const struct heard_round *heard)
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
+    struct heard_waiting now = n->waiting;
+    const int64_t since_ms = (int64_t)(clock_ms() - n->waiting_heard_ms);
+    n->waiting_due = false;
+    if (agent_state(n->agent) != AGENT_GATHERING)
+        return;
+    if (now.left_ms >= 0)
+        now.left_ms = now.left_ms > since_ms ? now.left_ms - since_ms : 0;
     n->waiting_said = true;
-    announce_gathering(&n->announce, &n->waiting);
+    announce_gathering(&n->announce, &now);
+    uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
 /* One of the nodes that keep a log is told the store's. */
@@ -135,10 +145,12 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     const bool changed =
         strcmp(n->waiting.hosts, waiting->hosts) != 0 || strcmp(n->waiting.missing, waiting->missing) != 0;
     n->waiting = *waiting;
+    n->waiting_heard_ms = clock_ms();
     if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->waiting_said && !changed))
         return;
-    if (!uv_is_active((uv_handle_t *)&n->waiting_timer))
+    if (!n->waiting_due)
         uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
+    n->waiting_due = true;
 }
 
 /* The text is made by the store, the same for all nodes; here it is only shown. */

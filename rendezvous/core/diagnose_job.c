@@ -269,15 +269,33 @@ static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
         s->store.endpoint);
 }
 
+/* They ran together before, so there is nothing to wait for before it is said: whoever shall come in the
+ * place of those that have gone has yet to be started. Those that are about to join again are here. */
+static void look_at_too_few_left(struct diagnosis *d, const struct snapshot *s)
+{
+    const uint32_t here = s->n_nodes + s->returning;
+    words who, missing, left, limit;
+    if (here >= s->min)
+        return;
+    snprintf(who, sizeof(who), "%u of at least %u nodes", here, s->min);
+    ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "missing",
+        counted(missing, s->min - here, "more node"), "left", duration(left, s->left_ms), "knob", s->knob,
+        "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
+}
+
 /* Those that have gone are told at once, they are a fact; those that have not come only when the others
  * have come. */
 static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
         look_at_gone(d, s, &s->gone[i]);
-    if (s->phase != PHASE_GATHERING || (s->waited_ms < SETTLED_MS && !s->is_final))
+    if (s->phase != PHASE_GATHERING)
         return;
-    if (s->elastic)
+    if (s->elastic && s->round > 0)
+        look_at_too_few_left(d, s);
+    else if (s->waited_ms < SETTLED_MS && !s->is_final)
+        return;
+    else if (s->elastic)
         look_at_too_few(d, s);
     else
         look_at_never_came(d, s);

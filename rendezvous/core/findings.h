@@ -273,6 +273,11 @@
       "${subject} have come in ${time}: ${hosts}",                                                           \
       "is ddprun started on the others, with the same --rdzv_id and ${endpoint} as --rdzv_endpoint? If it "  \
       "is, it says itself where it is stuck")                                                                \
+    X(TOO_FEW_LEFT, ERROR,                                                                                   \
+      "only ${subject} ${are} left: the job waits for ${missing} to join, for ${left} at "                       \
+      "most (${knob} is ${limit}), and ends then",                                                           \
+      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint, and it goes " \
+      "on; Ctrl-C on each of the nodes ends it now; a smaller MIN in --nnodes=MIN:MAX lets it go on with fewer") \
     X(NODE_DOES_NOT_STOP, WARNING,                                                                           \
       "${subject} was told to stop ${time} ago and has not said that it has",                                \
       "a worker there may be in the kernel and cannot be killed; see its own output")                        \

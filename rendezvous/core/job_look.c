@@ -165,8 +165,10 @@ static bool look_at_rendezvous(const struct job *job, struct job_look *l)
     s->left_ms = facts.deadline_ms == UINT64_MAX ? UINT64_MAX
                  : facts.deadline_ms > now_ms    ? facts.deadline_ms - now_ms
                                                  : 0;
+    s->returning = facts.returning;
     if (s->phase == PHASE_GATHERING)
         s->limit_ms = facts.join_timeout_ms;
+    s->knob = facts.join_knob;
     look_at_cause(&facts, s);
     return look_at_nodes(job, &facts, l) && look_at_gone(job, &facts, l);
 }

@@ -29,6 +29,7 @@ void job_node_joined(struct session *s)
         return;
     s->job->hub->n_nodes++;
     s->is_node = true;
+    s->as_node->joined_ms = s->job->hub->now_ms;
     s->as_node->by_address = (struct table_node){ .key = address.data,
                                                   .key_len = (uint32_t)address.len,
                                                   .hash = table_hash(address) };

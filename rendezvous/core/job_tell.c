@@ -1,7 +1,10 @@
 /* job_tell.c -- see job_tell.h. All nodes get the same text.
  *
- * What was told last is kept as a number and not as a text: times in the text grow from look to look, and
- * 18 KB for each job that waits would be paid by all that are well. Two states with the same digest cost
+ * Everything is told once: who has been told hears what is new, and nothing when nothing is. A node that comes later has
+ * heard none of it; it gets all of it with the next news, or when it has waited as long as the others before they did.
+ *
+ * What was told last is kept as numbers and not as text: times in the text grow from look to look, and
+ * 18 KB for each job that waits would be paid by all that are well. Two findings with the same digest cost
  * one word too few, which "time is up" makes good. */
 #include "core/job_tell.h"
 
@@ -11,6 +14,13 @@
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
+
+/* What is known now, and what of it has not been told. 36 KB are too much for a stack. */
+struct findings_now {
+    struct diagnosis all, news;
+    uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = no reason to speak */
+    bool trouble;                   /* something in `all` is more than a note */
+};
 
 /* --- what is worth a word ------------------------------------------------------------------------------- */
 
@@ -22,82 +32,158 @@ static uint64_t mix(uint64_t digest, const char *text)
     return digest;
 }
 
-/* Who comes and who is still missing is told by the counts of `waiting`; a new name in these two is no news. */
+/* Who comes and who is still missing is told by the counts of `waiting`; a new name in these is no news. */
 static bool names_count(enum finding_code code)
 {
-    return code != FINDING_NODE_NEVER_CAME && code != FINDING_TOO_FEW_NODES;
+    return code != FINDING_NODE_NEVER_CAME && code != FINDING_TOO_FEW_NODES && code != FINDING_TOO_FEW_LEFT;
 }
 
-/* 0 when nothing is wrong. Notes go along with what is, and are no reason to speak. */
-static uint64_t digest_of(const struct diagnosis *d)
+/* Notes go along with what is wrong, and are no reason to speak. A stranger is one in a job that waits for somebody: a
+ * node that was started wrongly looks like that. */
+static uint64_t digest_of(const struct finding *f)
 {
-    uint64_t digest = 0;
-    for (uint32_t i = 0; i < d->n; i++) {
-        const struct finding *f = &d->list[i];
-        if (!finding_is_trouble(f->code))
-            continue;
-        digest = mix(digest + 1, finding_code_name(f->code));
-        if (names_count(f->code))
-            digest = mix(digest, f->subject);
+    if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
+        return 0;
+    const uint64_t digest = mix(1, finding_code_name(f->code));
+    return names_count(f->code) ? mix(digest, f->subject) : digest;
+}
+
+static bool was_told(const struct job_watch *w, uint64_t digest)
+{
+    for (uint32_t i = 0; i < w->n_told; i++)
+        if (w->told[i] == digest)
+            return true;
+    return false;
+}
+
+static void sort_out(const struct job_watch *w, struct findings_now *now)
+{
+    now->trouble = false;
+    for (uint32_t i = 0; i < now->all.n; i++) {
+        const struct finding *f = &now->all.list[i];
+        now->digest[i] = digest_of(f);
+        now->trouble = now->trouble || finding_is_trouble(f->code);
+        if (now->digest[i] != 0 && !was_told(w, now->digest[i]))
+            now->news.list[now->news.n++] = *f;
     }
-    return digest;
+    if (!now->trouble)
+        now->news.n = 0;
+}
+
+/* What is over by now, and comes again, is news again. */
+static void keep(struct job_watch *w, const struct findings_now *now)
+{
+    w->n_told = 0;
+    for (uint32_t i = 0; now->trouble && i < now->all.n; i++)
+        if (now->digest[i] != 0)
+            w->told[w->n_told++] = now->digest[i];
 }
 
 /* --- telling -------------------------------------------------------------------------------------------- */
 
-/* Spares hear it too: a user may sit at any of the terminals. */
-static void push_to_nodes(struct job *job, const cJSON *o)
-{
-    LIST_EACH(node, &job->sessions)
-    {
-        struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->is_node)
-            hub_push(job->hub, s, o);
-    }
-}
-
-/* A message that memory was too short for is not sent by halves; the findings go to the event log one by
- * one in any case. */
-static void tell(struct job *job, const struct snapshot *s, const struct diagnosis *d)
+/* A push "findings" to be filled, and as text: it is printed once, however many nodes there are. */
+static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "findings");
-    cJSON_AddBoolToObject(o, "final", s->is_final);
-    if (screen_add(o, s, d))
-        push_to_nodes(job, o);
-    for (uint32_t i = 0; i < d->n; i++)
-        job_events_finding(job, &d->list[i]);
+    cJSON_AddBoolToObject(o, "final", is_final);
+    return o;
+}
+
+/* NULL when memory was too short for it to be whole; yours (cJSON_free). */
+static char *end_push(cJSON *o, bool whole)
+{
+    char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
     cJSON_Delete(o);
+    return text;
+}
+
+static char *print_all(const struct snapshot *s, const struct findings_now *now)
+{
+    cJSON *o = begin_push(s->is_final);
+    return end_push(o, screen_add(o, s, &now->all));
+}
+
+static char *print_news(const struct snapshot *s, const struct findings_now *now)
+{
+    cJSON *o = begin_push(false);
+    return end_push(o, screen_add_news(o, s, &now->news, now->all.n - now->news.n));
+}
+
+static void push(struct hub *hub, struct session *s, const char *text)
+{
+    if (text != NULL)
+        hub_push_text(hub, s, slice_str(text));
+}
+
+/* It has waited as long as nobody is told anything. */
+static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
+{
+    return now->waited_ms >= JOB_WATCH_FIRST_MS && now_ms - s->as_node->joined_ms >= JOB_WATCH_FIRST_MS;
+}
+
+/* Spares hear it too: a user may sit at any of the terminals. */
+static void tell_nodes(struct job *job, const struct snapshot *now, const char *all, const char *news)
+{
+    const uint32_t wait = job->watch.wait;
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (!s->is_node)
+            continue;
+        if (now->is_final ||
+            (s->as_node->told_wait != wait && (news != NULL || has_waited(s, now, job->hub->now_ms)))) {
+            s->as_node->told_wait = wait;
+            push(job->hub, s, all);
+        } else if (s->as_node->told_wait == wait) {
+            push(job->hub, s, news);
+        }
+    }
+}
+
+/* The event log gets one by one what is new, and all at the end. */
+static void tell(struct job *job, const struct snapshot *s, const struct findings_now *now)
+{
+    const struct diagnosis *log = s->is_final ? &now->all : &now->news;
+    char *all = print_all(s, now), *news = now->news.n > 0 ? print_news(s, now) : NULL;
+    tell_nodes(job, s, all, news);
+    for (uint32_t i = 0; i < log->n; i++)
+        job_events_finding(job, &log->list[i]);
+    cJSON_free(all);
+    cJSON_free(news);
 }
 
 static void tell_line(struct job *job, const struct diagnosis *d)
 {
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "findings");
-    cJSON_AddFalseToObject(o, "final");
+    cJSON *o = begin_push(false);
     cJSON_AddStringToObject(o, "text", d->list[d->n - 1].sentence); /* of several the latest */
-    if (screen_add_findings(o, d))
-        push_to_nodes(job, o);
-    cJSON_Delete(o);
+    char *text = end_push(o, screen_add_findings(o, d));
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s->is_node)
+            push(job->hub, s, text);
+    }
+    cJSON_free(text);
 }
 
 /* Memory that is short leaves the user with the verdict alone. */
 static void look(struct job *job, bool is_final)
 {
     struct job_look l;
-    struct diagnosis *d = malloc(sizeof(*d));
-    if (d == NULL || !job_look(job, &l)) {
-        free(d);
+    struct findings_now *now = calloc(1, sizeof(*now));
+    if (now == NULL || !job_look(job, &l)) {
+        free(now);
         return;
     }
     l.snapshot.is_final = is_final;
-    diagnose_job(&l.snapshot, d);
-    const uint64_t digest = digest_of(d);
-    if (is_final || (digest != 0 && digest != job->watch.told))
-        tell(job, &l.snapshot, d);
-    job->watch.told = digest;
+    diagnose_job(&l.snapshot, &now->all);
+    sort_out(&job->watch, now);
+    if (is_final || now->trouble)
+        tell(job, &l.snapshot, now);
+    keep(&job->watch, now);
     job_look_free(&l);
-    free(d);
+    free(now);
 }
 
 /* Different numbers of workers are legal, and seldom meant; a late node may be one that everybody waits for. One line, no

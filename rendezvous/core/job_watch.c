@@ -12,7 +12,7 @@
 #include "core/rdzv.h"
 #include "core/session.h"
 
-enum { FIRST_LOOK_MS = 8000, LOOK_MS = 5000, HURRY_MS = 200, SPARES_MS = 1000 };
+enum { LOOK_MS = 5000, HURRY_MS = 200, SPARES_MS = 1000 };
 
 /* A rendezvous that nobody has joined has nobody to tell. */
 static bool is_gathering(const struct rdzv_facts *facts)
@@ -33,12 +33,26 @@ uint64_t job_watch_deadline(const struct job *job)
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
+static void begin(struct job_watch *w, uint64_t look_ms)
+{
+    w->waits = true;
+    w->look_ms = look_ms;
+    w->wait++;
+    w->n_told = 0;
+}
+
+/* Nodes have gone, and those that are left are not enough: whoever comes is not on the way yet. */
+static bool is_short(const struct rdzv_facts *facts)
+{
+    return facts->round > 0 && facts->waiting + facts->returning < facts->min;
+}
+
 /* A job that waits is looked at from its first moment on, whatever it did before. The time runs from when
  * the rendezvous began to gather, not from when we noticed. */
 static void begin_to_wait(struct job_watch *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
-        *w = (struct job_watch){ .waits = true, .look_ms = facts->since_ms + FIRST_LOOK_MS };
+        begin(w, facts->since_ms + (is_short(facts) ? HURRY_MS : JOB_WATCH_FIRST_MS));
 }
 
 struct job_watch_due job_watch_due(struct job *job)
@@ -84,7 +98,18 @@ void job_watch_hurry(struct job *job)
 {
     struct job_watch *w = &job->watch;
     const uint64_t soon_ms = job->hub->now_ms + HURRY_MS;
-    if (!w->waits || w->look_ms > soon_ms)
+    if (!w->waits)
+        begin(w, soon_ms);
+    else if (w->look_ms > soon_ms)
         w->look_ms = soon_ms;
-    w->waits = true;
+}
+
+void job_watch_hurry_all(struct hub *hub)
+{
+    EACH_NODE(node, &hub->jobs)
+    {
+        struct job *job = TABLE_ENTRY(node, struct job, node);
+        job_watch_hurry(job);
+        job_touch(job);
+    }
 }

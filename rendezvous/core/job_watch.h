@@ -1,8 +1,9 @@
 /* job_watch.h -- when all nodes of a job are told why it does not come together, long before its time is up.
  *
  *     after 8 s of waiting     what is missing, and what is known of it
- *     at once                  a node was refused, or said something about itself
- *     then                     when something else is found; it looks again every 5 s
+ *     at once                  a node was refused, or said something about itself; somebody else knocked who may be
+ *                              a node that was started wrongly; too few nodes are left for another round
+ *     then                     what is found besides, without what was told; it looks again every 5 s
  *     when the time is up      everything, before the verdict
  *     when a round begins      a line, if its nodes bring different numbers of workers
  *     when a node comes late   a line, if it waits
@@ -11,9 +12,9 @@
 #ifndef RENDEZVOUS_JOB_WATCH_H
 #define RENDEZVOUS_JOB_WATCH_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "core/diagnose.h"
 
+struct hub;
 struct job;
 
 /* Zeroed before first use. */
@@ -22,8 +23,12 @@ struct job_watch {
     bool compares;     /* a round has begun whose nodes have not been compared */
     uint64_t spare_ms; /* when the nodes hear of one that has come late; 0 = there is none to tell of */
     uint64_t look_ms;  /* when the next time */
-    uint64_t told;     /* a digest of what was found when it was told last; 0 = nothing yet */
+    uint32_t wait;     /* counts the waits: a node is told everything once in each */
+    uint32_t n_told;   /* what was found when it was looked at last, as digests */
+    uint64_t told[DIAGNOSIS_MAX];
 };
+
+enum { JOB_WATCH_FIRST_MS = 8000 };
 
 /* When something is due, UINT64_MAX = never. */
 uint64_t job_watch_deadline(const struct job *job);
@@ -40,5 +45,7 @@ void job_watch_round(struct job *job);
 void job_watch_spare(struct job *job);
 /* Something has happened that the others should hear of soon. */
 void job_watch_hurry(struct job *job);
+/* The same for all jobs: it is not known whose affair it is. */
+void job_watch_hurry_all(struct hub *hub);
 
 #endif

@@ -81,6 +81,7 @@ struct rdzv_join {
      * looked at. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
+    const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that says nothing for so long is lost; 0 = never */
     enum rdzv_grow grow;
     uint64_t grace_ms; /* of this node, between SIGTERM and SIGKILL */
@@ -318,10 +319,12 @@ struct rdzv_facts {
     bool elastic;
     uint32_t min, max;                               /* 0 = nobody has joined yet */
     uint32_t nodes, members, waiting, done, stopped; /* how many */
+    uint32_t returning;                              /* of the last round, that have not joined again yet */
     uint32_t world_size;
     uint64_t since_ms;    /* in this state */
     uint64_t deadline_ms; /* of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
+    const char *join_knob; /* what sets join_timeout_ms, "--timeout" */
     enum rdzv_no_restart no_restart;
     const struct rdzv_cause *cause; /* of the last round's end; NULL = none */
     const struct rdzv_gone

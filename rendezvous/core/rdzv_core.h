@@ -52,6 +52,7 @@ struct rules {
     enum rdzv_grow grow;
     char version[64], program[64];
     char host[RDZV_TEXT_MAX]; /* of the node that brought them */
+    char join_knob[64];
     char nproc_host[RDZV_TEXT_MAX];
 };
 

@@ -246,6 +246,8 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
                              .grow = j->grow };
     rdzv_copy_text(rules->host, sizeof(rules->host), j->host);
     rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
+    rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
+                   j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
     if (!rdzv_make_places(r)) {
         *rules = (struct rules){ 0 };
         return false;

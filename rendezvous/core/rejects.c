@@ -62,6 +62,11 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
+bool reject_may_be_a_node(enum reject_kind kind)
+{
+    return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
+}
+
 const char *reject_kind_word(enum reject_kind kind)
 {
     static const char *const word[] = {

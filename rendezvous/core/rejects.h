@@ -55,6 +55,8 @@ struct rejects {
 
 /* What a connection that begins like this speaks. */
 enum reject_kind reject_kind_of(struct slice first);
+/* Is it what a node speaks that was started wrongly: with torchrun, or through a proxy? Not a port scanner. */
+bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
 

@@ -173,15 +173,32 @@ static void disarm(struct buf *out, size_t from)
     }
 }
 
+static bool put_findings(const struct diagnosis *d, struct buf *out)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < d->n; i++)
+        ok = put_finding(d, i, out);
+    return ok;
+}
+
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = screen_put_headline(s, out) && put_nodes(s, out);
-    for (uint32_t i = 0; ok && i < d->n; i++)
-        ok = put_finding(d, i, out);
+    bool ok = screen_put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);
     if (ok && d->left_out > 0)
         ok = buf_printf(out, "\n           and %u other findings", d->left_out);
     ok = ok && (d->n > 0 || buf_printf(out, "\n  nothing is wrong as far as the store can see"));
+    disarm(out, from);
+    return ok;
+}
+
+/* The table of nodes is not repeated: who came and went is in the findings, and in the lines that count. */
+bool screen_put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
+{
+    const size_t from = out->len;
+    bool ok = screen_put_headline(s, out) && put_findings(news, out);
+    if (ok && before > 0)
+        ok = buf_printf(out, "\n           the rest is as told before");
     disarm(out, from);
     return ok;
 }
@@ -213,14 +230,26 @@ bool screen_add_findings(cJSON *o, const struct diagnosis *d)
     return ok;
 }
 
+static bool add_text(cJSON *o, struct buf *text)
+{
+    bool ok = buf_append(text, "", 1) && cJSON_AddStringToObject(o, "text", (const char *)text->data) != NULL;
+    buf_free(text);
+    return ok;
+}
+
 /* Both forms go out, the text for people and the findings for programs: made of one snapshot, they cannot
  * differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
-    bool ok = screen_put(s, d, &text) && buf_append(&text, "", 1);
-    if (ok)
-        cJSON_AddStringToObject(o, "text", (const char *)text.data);
-    buf_free(&text);
-    return ok && screen_add_findings(o, d);
+    bool ok = screen_put(s, d, &text);
+    return add_text(o, &text) && ok && screen_add_findings(o, d);
+}
+
+bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
+{
+    struct buf text = { 0 };
+    bool ok = screen_put_news(s, news, before, &text);
+    cJSON_AddNumberToObject(o, "before", before);
+    return add_text(o, &text) && ok && screen_add_findings(o, news);
 }

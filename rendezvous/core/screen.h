@@ -15,10 +15,16 @@ enum {
 bool screen_put_headline(const struct snapshot *s, struct buf *out);
 /* The headline, the nodes and the findings with their advice. Lines end with a newline but for the last one. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
+/* The headline and some findings, when all else was told: `before` of the others are as they were. */
+bool screen_put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
+                     struct buf *out);
 /* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
  * memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 /* The same, with the screen as "text". */
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+/* The same with the news, and their number of "before". */
+bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
+                     uint32_t before);
 
 #endif

@@ -59,6 +59,8 @@ struct session_node {
     struct session *session;      /* whose it is */
     struct table_node by_address; /* in hub->agents */
     struct list arrivals;         /* arrival.in_session, owned */
+    uint64_t joined_ms;           /* for the first time */
+    uint32_t told_wait;           /* job_watch.wait in which it was told what is missing */
 };
 
 struct session {

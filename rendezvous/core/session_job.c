@@ -34,6 +34,8 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "it joined another job");
     s->job = job;
     list_insert(&job->sessions, &s->in_job);
+    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet: a torchrun, perhaps */
+        job_watch_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
@@ -73,6 +75,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
                                   .first = slice_of(s->first, s->n_first),
                                   .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] };
     bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
+    if (is_news && (facts.is_ours || reject_may_be_a_node(reject_kind_of(facts.first))))
+        job_watch_hurry_all(hub);
     hub->asked_job[0] = '\0';
     return is_news;
 }

@@ -90,6 +90,7 @@ struct snapshot {
     bool elastic;
     uint32_t min, max; /* nodes; 0 = nobody has said */
     uint32_t world_size, round;
+    uint32_t returning; /* nodes of the last round that have not joined again, but may */
     uint64_t waited_ms; /* in this phase */
     uint64_t left_ms;   /* until it is given up; UINT64_MAX = never */
     uint64_t limit_ms;  /* what `knob` is set to; 0 = no limit */

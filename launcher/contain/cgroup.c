@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Deeper groups than a worker makes for itself; without a limit one that makes them without end would end us. */
-enum { DEPTH_MAX = 16, CGROUP2_MAGIC = 0x63677270 };
+enum { DEPTH_MAX = 16, CGROUP1_MAGIC = 0x27e0eb, CGROUP2_MAGIC = 0x63677270 };
 
 /* --- one file of a group ---------------------------------------------------------------------------------- */
 
@@ -39,6 +39,30 @@ static const char *read_file(const char *dir, const char *name, struct buf *text
 {
     char path[CGROUP_PATH_MAX];
     return make_path(path, dir, name) && procfs_read(path, text) ? (const char *)text->data : "";
+}
+
+/* --- the mounts ------------------------------------------------------------------------------------------- */
+
+static bool is_of_kind(const char *dir, long magic)
+{
+    struct statfs fs;
+    return statfs(dir, &fs) == 0 && fs.f_type == magic;
+}
+
+/* Unified, hybrid with version 2 at the side, version 1's memory controller. What may be written is tried later. */
+bool cgroup_usual_mounts(struct buf *mounts)
+{
+    static const struct {
+        const char *where, *type, *options;
+        long magic;
+    } usual[] = { { "/sys/fs/cgroup", "cgroup2", "rw", CGROUP2_MAGIC },
+                  { "/sys/fs/cgroup/unified", "cgroup2", "rw", CGROUP2_MAGIC },
+                  { "/sys/fs/cgroup/memory", "cgroup", "rw,memory", CGROUP1_MAGIC } };
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+        if (is_of_kind(usual[i].where, usual[i].magic))
+            buf_printf(mounts, "0 0 0:0 / %s rw - %s none %s\n", usual[i].where, usual[i].type,
+                       usual[i].options);
+    return mounts->len > 0 && buf_append(mounts, "", 1);
 }
 
 /* --- find ------------------------------------------------------------------------------------------------ */
@@ -99,8 +123,7 @@ int cgroup_make(const char *dir)
 /* The record of a dead job names a directory; whether it still is a control group the file system says. */
 static bool is_group(const char *dir)
 {
-    struct statfs fs;
-    return statfs(dir, &fs) == 0 && fs.f_type == CGROUP2_MAGIC;
+    return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
 /* One write kills all who are in the group, and all whom they fork meanwhile: no list of pids can be made that

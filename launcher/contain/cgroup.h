@@ -7,10 +7,17 @@
 
 #include "contain/cgroup_path.h"
 
+#include "base/buf.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { CGROUP_WHY_MAX = 160 };
+
+/* Append the mounts of control groups at their usual places, as lines like those of /proc/self/mountinfo; false when nothing
+ * is there. The kernel takes 0.1 ms to write the whole file, and a program of a millisecond feels that. Whoever does not find
+ * its group by these lines asks the file: a container may have other places, or show only a part of the hierarchy there. */
+bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. `groups`
  * and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = it cannot be read. */

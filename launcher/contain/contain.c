@@ -36,7 +36,7 @@ struct contain {
     bool may_fall_back;     /* nobody asked for this layer */
     bool recorded;
     char *job, *cookie;          /* owned; cookie "" = none */
-    struct buf mounts, groups;   /* texts of /proc/self/mountinfo and /proc/self/cgroup */
+    struct buf mounts, groups;   /* see contain_mounts and contain_groups */
     char group[CGROUP_PATH_MAX]; /* below our own; "" = none */
     int group_fd;                /* its directory, while an attempt has it; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
@@ -81,6 +81,21 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
+static void read_all_mounts(struct contain *c)
+{
+    c->mounts.len = 0;
+    procfs_read("/proc/self/mountinfo", &c->mounts);
+}
+
+/* By the usual mounts, or else by all there are. */
+static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
+{
+    if (cgroup_find(contain_groups(c), contain_mounts(c), own, why))
+        return true;
+    read_all_mounts(c);
+    return cgroup_find(contain_groups(c), contain_mounts(c), own, why);
+}
+
 /* The control group needs the cookie for its name. */
 static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
@@ -91,8 +106,7 @@ static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_e
         snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (nothing is stronger)");
         return pidns_probe(err);
     }
-    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' &&
-        cgroup_find(contain_groups(c), contain_mounts(c), own, why))
+    if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && find_group(c, own, why))
         choose_cgroup(c, own);
     else
         choose_plain(c, why);
@@ -108,8 +122,9 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
     if (c == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     c->group_fd = c->host_proc = -1;
-    procfs_read("/proc/self/mountinfo", &c->mounts);
     procfs_read("/proc/self/cgroup", &c->groups);
+    if (!cgroup_usual_mounts(&c->mounts))
+        read_all_mounts(c);
     c->job = strdup(options->job);
     c->cookie = strdup(options->cookie != NULL ? options->cookie : "");
     ddp_status status = c->job != NULL && c->cookie != NULL ? choose(c, options->kind, err)

@@ -38,8 +38,8 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * the stronger layers, for --verbose, --dry_run and the report. Borrowed. */
 const char *contain_words(const struct contain *c);
 
-/* The texts of /proc/self/mountinfo and /proc/self/cgroup; "" = they cannot be read. For others who need them, too: the
- * kernel takes 0.1 ms to write the first. Borrowed. */
+/* For others who need them, too: the mounts of control groups in the form of /proc/self/mountinfo, and our own groups, which
+ * is the text of /proc/self/cgroup; "" = not known. Borrowed. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 

@@ -23,11 +23,18 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
+/* Is `entry` "NAME=..." with the `len` characters of `name`? There are thousands of such questions at a start, and the first
+ * character answers most of them. */
+static bool is_named(const char *entry, const char *name, size_t len)
+{
+    return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
+}
+
 const char *env_find(char *const *block, const char *name)
 {
     size_t len = strlen(name);
     for (; *block != NULL; block++)
-        if (strncmp(*block, name, len) == 0 && (*block)[len] == '=')
+        if (is_named(*block, name, len))
             return *block + len + 1;
     return NULL;
 }
@@ -45,7 +52,7 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
 {
     size_t len = strlen(name);
     for (size_t i = 0; i < n; i++)
-        if (strncmp(entries[i], name, len) == 0 && entries[i][len] == '=')
+        if (is_named(entries[i], name, len))
             return true;
     return false;
 }

@@ -88,12 +88,27 @@ static ddp_status read_variable(struct cli *cli, enum cli_option option, const c
     return status;
 }
 
+static bool is_pet(const char *entry)
+{
+    return strncmp(entry, "PET_", 4) == 0;
+}
+
+/* Few have such variables, and then the names of all rows need not be made. */
+static bool has_pets(char *const *block)
+{
+    while (*block != NULL && !is_pet(*block))
+        block++;
+    return *block != NULL;
+}
+
 /* torchrun has one default in a variable of another name; it is the weakest, so it comes first. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[CLI_PET_MAX];
     ddp_status status =
         read_variable(cli, OPT_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", block, err);
+    if (!has_pets(block))
+        return status;
     for (int i = 0; i < OPTIONS && status == DDP_OK; i++) {
         cli_pet_name(name, &cli_rows[i]);
         if (cli_rows[i].in_environment)
@@ -118,7 +133,7 @@ static bool is_our_pet(const char *entry)
 const char *cli_unknown_pet(char *const *block)
 {
     for (; *block != NULL; block++)
-        if (strncmp(*block, "PET_", 4) == 0 && !is_our_pet(*block))
+        if (is_pet(*block) && !is_our_pet(*block))
             return *block;
     return NULL;
 }

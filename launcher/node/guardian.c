@@ -1,7 +1,7 @@
 /* guardian.c -- see guardian.h.
  *
  * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no
- * allocation on its way. It sleeps in sigwaitinfo; every event it knows is a signal. The agent sits
+ * allocation on its way. It sleeps in sigtimedwait; every event it knows is a signal. The agent sits
  * in a session of its own, so a Ctrl-C comes to the guardian alone and is handed on once.
  *
  * A signal is handed on as a message in the lifeline: which, and who sent it. A second signal, as one
@@ -19,16 +19,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
-enum { STUCK_LIMIT_MS = 100 };
+enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
 struct guardian {
     pid_t agent;
@@ -68,6 +71,32 @@ static void hand_on(const struct guardian *g, const siginfo_t *info)
         forward(g, &heard);
 }
 
+/* One object of ours: forget its pages of code and constants. They are the file's, so whoever needs one again gets it back
+ * from there. */
+static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
+{
+    (void)size;
+    (void)unused;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = object->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_W) == 0)
+            madvise((void *)(from & ~(page - 1)), part->p_memsz + (from & (page - 1)), MADV_DONTNEED);
+    }
+    return 0;
+}
+
+/* Wait for a signal. A guardian that has waited for a while will wait for long, and two megabytes of what was needed
+ * at the start would sit in memory for every job of the machine. */
+static int wait_for_signal(const struct guardian *g, siginfo_t *info)
+{
+    int sig = sigtimedwait(&g->watched, info, &(struct timespec){ .tv_sec = SETTLED_S });
+    if (sig > 0 || errno != EAGAIN)
+        return sig;
+    dl_iterate_phdr(forget_code, NULL);
+    return sigwaitinfo(&g->watched, info);
+}
+
 /* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
  * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
  * come before we began to wait. */
@@ -75,7 +104,7 @@ static int watch_agent(const struct guardian *g)
 {
     for (;;) {
         siginfo_t info;
-        int status, sig = sigwaitinfo(&g->watched, &info);
+        int status, sig = wait_for_signal(g, &info);
         if (waitpid(g->agent, &status, WNOHANG) == g->agent)
             return status;
         if (sig > 0 && sig != SIGCHLD)

@@ -50,6 +50,26 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     run_free(&r);
 }
 
+/* It needs its code again for the end. */
+Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
+{
+    enum { LOOK_MS = 50, LOOKS = 400 };
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because most of its memory is the sanitizer's");
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    until_ready(p, 2);
+    const long before = procstat_rss_kib(run_pid(p));
+    for (int i = 0; i < LOOKS && procstat_rss_kib(run_pid(p)) > before * 3 / 4; i++)
+        usleep(LOOK_MS * 1000);
+    cr_expect_leq(procstat_rss_kib(run_pid(p)), before * 3 / 4, "it still has %ld KiB of %ld",
+                  procstat_rss_kib(run_pid(p)), before);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 128 + SIGTERM);
+    cr_expect_not_null(strstr(r.err, "stopping the workers"), "%s", r.err);
+    run_free(&r);
+}
+
 Test(ddprun_stop, the_second_signal_kills_those_who_do_not_listen)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=60", WORKER, "ignore:2", "ignore:15",

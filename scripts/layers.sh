@@ -41,7 +41,7 @@ below() {
 set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
-    rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base' ;;
+    rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
     rendezvous/core/ops.h | rendezvous/core/encode.h) layer=protocol allowed='rendezvous/base' ;;
     rendezvous/core/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
     rendezvous/core/*) layer=rendezvous/core allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;

@@ -7,8 +7,7 @@
 
 #include "text/json_text.h"
 
-#include "core/json.h"
-
+#include "base/json_integer.h"
 #include "ddp/context.h"
 
 #include <cjson/cJSON.h>

@@ -9,6 +9,7 @@
 #include "node/link_core.h"
 
 #include "base/clock.h"
+#include "base/json_integer.h"
 
 #include <cjson/cJSON.h>
 #include <netinet/in.h>
@@ -104,7 +105,7 @@ void store_link_mention(struct store_link *link, cJSON *json)
         cJSON_Delete(json);
         return;
     }
-    cJSON_AddNumberToObject(json, "round", link->round);
+    json_add_integer(json, "round", link->round);
     request(link, json);
 }
 
@@ -133,7 +134,7 @@ static void introduce(struct store_link *link)
     cJSON_AddStringToObject(who, "role", "agent");
     cJSON_AddStringToObject(who, "job", plan->job);
     cJSON_AddStringToObject(who, "host", plan->facts->host);
-    cJSON_AddNumberToObject(who, "pid", link->options.who.pid);
+    json_add_integer(who, "pid", link->options.who.pid);
     link_queue_add(&link->out, OP_IDENTIFY, who);
     store_link_join(link);
 }

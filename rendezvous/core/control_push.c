@@ -7,6 +7,8 @@
 #include "core/json.h"
 #include "core/session.h"
 
+#include "base/json_integer.h"
+
 #include <stdlib.h>
 
 /* --- pieces ----------------------------------------------------------------------------------------------- */

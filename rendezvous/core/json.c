@@ -4,8 +4,6 @@
  * names the field and what it should have been. */
 #include "core/json.h"
 
-#include <stdio.h>
-
 cJSON *json_object(struct slice text, struct ddp_err *err)
 {
     const char *end = NULL;
@@ -22,13 +20,6 @@ void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))
         cJSON_Delete(item);
-}
-
-void json_add_integer(cJSON *o, const char *name, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof(text), "%lld", (long long)value);
-    cJSON_AddRawToObject(o, name, text);
 }
 
 /* null says the same as nothing. */

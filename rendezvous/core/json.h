@@ -14,11 +14,6 @@ cJSON *json_object(struct slice text, struct ddp_err *err);
 /* Hand `item` over to the array; it is freed when that fails, and NULL is allowed for both. */
 void json_append(cJSON *array, cJSON *item);
 
-/* A field with a whole number. cJSON prints every number as a floating one and reads it back to see what was lost, which takes
- * two thirds of the time of a short message; and it would round above 2^53. Such a field is text for the printer: in
- * the object it cannot be read as a number. When memory is short it is left out, as by cJSON. */
-void json_add_integer(cJSON *o, const char *name, int64_t value);
-
 /* A whole number in min..max. json_integer_or: `*value` stays when the field is missing; a wrong one
  * still fails. */
 bool json_integer(const cJSON *o, const char *name, int64_t min, int64_t max, int64_t *value,

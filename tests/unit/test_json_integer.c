@@ -1,6 +1,7 @@
-/* Fields of JSON objects as they go out; those that come in are tested with the requests that have them. */
-#include "core/json.h"
+/* Whole numbers of JSON objects as they go out. */
+#include "base/json_integer.h"
 
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 
 static void expect_printed(int64_t value, const char *expected)
@@ -13,7 +14,7 @@ static void expect_printed(int64_t value, const char *expected)
     cJSON_Delete(o);
 }
 
-Test(json, whole_numbers_are_printed_to_the_last_digit)
+Test(json_integer, whole_numbers_are_printed_to_the_last_digit)
 {
     expect_printed(0, "{\"n\":0}");
     expect_printed(-7, "{\"n\":-7}");

@@ -102,6 +102,7 @@ void node_finish(struct node *n, int exit_code)
     store_host_close(n->host);
     join_dial_close(n->dial);
     input_close(n->input);
+    file_timer_close(n->file_timer);
     store_link_close(n->link);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);

@@ -13,6 +13,7 @@
  *     node_status.c    what each worker does, when the user asks
  *     node_beat.c      ... and what the store is told of it every second
  *     node_vouch.c     ... and which connections are theirs
+ *     node_timers.c    timers that workers have set run out
  *     node_core.c      asks the core, arms the timer, closes
  *
  * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
@@ -26,6 +27,7 @@
 #include "node/announce.h"
 #include "node/beat.h"
 #include "node/exits.h"
+#include "node/file_timer.h"
 #include "node/join_dial.h"
 #include "node/spawner.h"
 #include "node/store_host.h"
@@ -44,6 +46,7 @@ struct node {
     struct agent *agent;
     struct output *output;
     struct input *input;
+    struct file_timer *file_timer; /* NULL = not asked for */
     struct announce announce;
     struct spawner spawner;
     struct store_server *store; /* NULL = another node has it, or a daemon */
@@ -157,6 +160,11 @@ void node_on_beat(void *user, struct cJSON *workers);
 
 /* Is that connection one of our workers'? For store_link_options. */
 void node_on_who(void *user, int64_t conn, const char *peer, const char *store);
+
+/* --- node_timers.c --- */
+
+/* torchrun's file timer, if it is enabled; node_finish() closes it. */
+ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
 /* --- node_children.c --- */
 

@@ -106,6 +106,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)
         status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
+    if (status == DDP_OK)
+        status = node_open_timers(n, err);
     n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
         n->announce.events = event_log_new(n->plan, on_event_log_trouble, n);

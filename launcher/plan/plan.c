@@ -53,6 +53,7 @@ void plan_free(struct plan *plan)
         free(plan->notes[i]);
     env_base_free(&plan->env);
     free(plan->stop_signals);
+    free(plan->timer_file);
     free(plan->gpus);
     free(plan->workers);
     free(plan->log_root);

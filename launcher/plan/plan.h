@@ -92,9 +92,10 @@ struct plan {
     bool prefix;                 /* lines on the console have one */
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     struct plan_worker *workers; /* nproc of them */
-    char *stop_signals;          /* owned; names of the signals that stop the job */
-    struct env_base env;         /* what the workers' environments have in common */
-    const char *contained_by;    /* words for --dry_run and --verbose, borrowed; the shell writes them here */
+    char *timer_file;         /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
+    char *stop_signals;       /* owned; names of the signals that stop the job */
+    struct env_base env;      /* what the workers' environments have in common */
+    const char *contained_by; /* words for --dry_run and --verbose, borrowed; the shell writes them here */
     char *notes[PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last unless full */
 };
 

@@ -2,6 +2,8 @@
  * one is started. */
 #include "plan/plan_parts.h"
 
+#include <string.h>
+
 /* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
@@ -29,6 +31,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .job = plan->job,
                                .role = plan->cli->role,
                                .signals = plan->stop_signals,
+                               .timer_file = plan->timer_file,
                                .visible = w->visible,
                                .cookie = plan->facts->cookie,
                                .error_file = w->error_file,
@@ -42,12 +45,29 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
+/* torchrun's file timer is asked for by a variable. Its FIFO lies beside the workers' error files, and goes with them. */
+static bool plan_timer_file(struct plan *plan)
+{
+    const struct plan_facts *f = plan->facts;
+    const char *enabled = env_find(f->environ_block, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *named = env_find(f->environ_block, worker_env_name(ENV_TORCHELASTIC_TIMER_FILE));
+    if (enabled == NULL || strcmp(enabled, "1") != 0)
+        return true;
+    if (named != NULL && *named != '\0')
+        plan->timer_file = plan_text_of("%s", named);
+    else if (f->error_stem != NULL)
+        plan->timer_file = plan_text_of("%s.timer", f->error_stem);
+    else
+        plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
+    return plan->timer_file != NULL;
+}
+
 /* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
     struct buf signals = { 0 };
-    if (!signals_print(plan->cli->stop_signals, &signals)) {
+    if (!plan_timer_file(plan) || !signals_print(plan->cli->stop_signals, &signals)) {
         buf_free(&signals);
         return DDP_ERR_NOMEM;
     }

@@ -94,6 +94,11 @@ static bool cpu_named(const struct worker_evidence *e)
     return e->cpu[0] != '\0';
 }
 
+static bool timer_ran_out(const struct worker_evidence *e)
+{
+    return e->timer[0] != '\0';
+}
+
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 #define SHM_REMEDY                                                                                          \
@@ -109,6 +114,9 @@ static const struct row {
     const char *headline; /* NULL = how it ended, as everywhere */
     const char *cause, *remedy;
 } rows[] = {
+    { SIGKILL, timer_ran_out, "its timer ran out (SIGKILL)",
+      "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
+      "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
     { SIGKILL, oom_cgroup, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
@@ -208,6 +216,7 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
         { "object", e->object },
         { "cpu", e->cpu },
         { "cpu_limit", cpu_s },
+        { "timer", e->timer },
         { "file_limit", words_size(file, e->file_limit) },
     };
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));

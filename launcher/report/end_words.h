@@ -28,7 +28,7 @@ enum core_kind {
     CORE_NOT_DUMPED, /* none, though it was allowed */
 };
 
-enum { CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
+enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
 /* The file with a group's limit of memory. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
@@ -50,6 +50,7 @@ struct worker_evidence {
     enum core_kind core_kind;
     char core[PATH_MAX];
     uint64_t core_size;
+    char timer[TIMER_SHOWN];          /* scope of its timer that ran out; "" = none did */
     uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
     char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
 };

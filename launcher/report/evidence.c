@@ -52,6 +52,8 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
+    int timer_rank;                /* whose timer has run out, */
+    char timer_scope[TIMER_SHOWN]; /* ... and which; "" = none */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */
@@ -360,6 +362,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     if (e == NULL)
         return;
     e->n_looked_at = 0;
+    e->timer_scope[0] = '\0';
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
@@ -378,6 +381,17 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status)
     look_at_memory(e, &l->facts);
     look_at_shm(&l->facts);
     look_at_signal(e, pid, status, &l->facts);
+    if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
+        snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
+}
+
+/* The first one counts: it is the one that ends the attempt. */
+void evidence_timer(struct evidence *e, int local_rank, const char *scope)
+{
+    if (e == NULL || e->timer_scope[0] != '\0')
+        return;
+    e->timer_rank = local_rank;
+    snprintf(e->timer_scope, sizeof(e->timer_scope), "%s", scope);
 }
 
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank)

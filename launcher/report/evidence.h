@@ -26,6 +26,9 @@ void evidence_attempt(struct evidence *e, int cgroup_fd);
 /* `status` as from waitpid. Only the first few of an attempt are looked at: the others are hardly the first cause. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status);
 
+/* A timer that the worker had set has run out, and it is about to be sent its signal. */
+void evidence_timer(struct evidence *e, int local_rank, const char *scope);
+
 /* NULL when it was not looked at. Valid until the next attempt. */
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank);
 

@@ -30,6 +30,8 @@
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
       "where a worker may leave its error as JSON, for the report")                                      \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \
+    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                               \
+      "where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                 \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
@@ -65,6 +67,7 @@ struct env_facts {
     const char *master_addr;
     int master_port;
     const char *job, *role;
+    const char *timer_file; /* NULL = as inherited */
     const char *signals;    /* names, with commas */
     const char *visible;    /* the GPU that it shall see, NULL = as inherited */
     bool hip;               /* ... by HIP's variable, too */

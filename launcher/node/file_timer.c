@@ -1,0 +1,149 @@
+/* file_timer.c -- see file_timer.h. What a line means is timer_table.c's.
+ *
+ * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and with no writer left it
+ * would be at its end for ever. The times are those of the wall clock, since the clients' are. */
+#include "node/file_timer.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BITE = 16384, REST_MAX_MS = 60000 };
+
+struct file_timer {
+    uv_poll_t poll;
+    uv_timer_t timer;
+    int open_handles;
+    int fd;
+    const char *path;
+    struct file_timer_calls calls;
+    struct timer_table table;
+    bool wrong_noted;
+};
+
+static double now_s(void)
+{
+    return (double)clock_unix_us() / 1e6;
+}
+
+static void on_due(uv_timer_t *timer);
+
+/* No longer than a minute, so that a clock that was set is noticed. */
+static void set_timer(struct file_timer *ft)
+{
+    double at;
+    if (!timer_table_next(&ft->table, &at)) {
+        uv_timer_stop(&ft->timer);
+        return;
+    }
+    const double ms = (at - now_s()) * 1000;
+    uv_timer_start(&ft->timer, on_due, ms < 0 ? 0 : ms < REST_MAX_MS ? (uint64_t)ms + 1 : REST_MAX_MS, 0);
+}
+
+static void on_due(uv_timer_t *timer)
+{
+    struct file_timer *ft = timer->data;
+    struct timer_row row;
+    while (timer_table_take(&ft->table, now_s(), &row))
+        ft->calls.expired(ft->calls.user, &row);
+    set_timer(ft);
+}
+
+/* Said once: a client of another version would say it again and again. */
+static void note_wrong(struct file_timer *ft, size_t wrong)
+{
+    char words[256];
+    if (wrong == 0 || ft->wrong_noted)
+        return;
+    ft->wrong_noted = true;
+    snprintf(words, sizeof(words),
+             "warning: something that is no request of torch.distributed.elastic.timer was written to "
+             "%.150s; it is "
+             "left out",
+             ft->path);
+    ft->calls.note(ft->calls.user, words);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct file_timer *ft = poll->data;
+    char bytes[BITE];
+    (void)events;
+    const ssize_t n = status == 0 ? read(ft->fd, bytes, sizeof(bytes)) : -1;
+    if (n <= 0)
+        return;
+    note_wrong(ft, timer_table_feed(&ft->table, bytes, (size_t)n));
+    set_timer(ft);
+}
+
+/* What is there may be of a job that was killed, when the user gave the name. */
+static ddp_status make_fifo(const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISFIFO(st.st_mode))
+        unlink(path);
+    if (mkfifo(path, 0600) == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_IO,
+                    "cannot make the FIFO of the file timer, %.200s: %s; TORCHELASTIC_TIMER_FILE "
+                    "may name another",
+                    path, strerror(errno));
+}
+
+static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
+{
+    ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (ft->fd < 0 || uv_poll_init(loop, &ft->poll, ft->fd) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "cannot open the FIFO of the file timer, %.200s: %s", ft->path,
+                        strerror(errno));
+    uv_timer_init(loop, &ft->timer);
+    ft->open_handles = 2;
+    ft->poll.data = ft->timer.data = ft;
+    uv_poll_start(&ft->poll, UV_READABLE, on_readable);
+    return DDP_OK;
+}
+
+ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_timer_calls *calls,
+                           struct file_timer **out, struct ddp_err *err)
+{
+    struct file_timer *ft = calloc(1, sizeof(*ft));
+    if (ft == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the file timer");
+    *ft = (struct file_timer){ .fd = -1, .path = path, .calls = *calls };
+    ddp_status status = make_fifo(path, err);
+    if (status == DDP_OK && (status = listen_to(ft, loop, err)) != DDP_OK)
+        unlink(path);
+    if (status == DDP_OK) {
+        *out = ft;
+        return DDP_OK;
+    }
+    if (ft->fd >= 0)
+        close(ft->fd);
+    free(ft);
+    return status;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct file_timer *ft = handle->data;
+    if (--ft->open_handles > 0)
+        return;
+    timer_table_free(&ft->table);
+    free(ft);
+}
+
+void file_timer_close(struct file_timer *ft)
+{
+    if (ft == NULL)
+        return;
+    uv_close((uv_handle_t *)&ft->poll, on_closed);
+    uv_close((uv_handle_t *)&ft->timer, on_closed);
+    close(ft->fd);
+    unlink(ft->path);
+}

@@ -8,6 +8,7 @@
 #include "agent/ending.h"
 #include "contain/lacks.h"
 #include "report/event_json.h"
+#include "report/torch_event.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,6 +46,19 @@ static void log_event(const struct announce *a, bool made, struct buf *event)
     buf_free(event);
 }
 
+/* --event_log_handler=console. One that could not be made is left out, as above. */
+static void put_torch_event(const struct announce *a, struct torch_event e)
+{
+    struct buf line = { 0 };
+    if (!a->plan->cli->torch_events || a->output == NULL)
+        return;
+    e.plan = a->plan;
+    e.run_ms = since_start(a);
+    if (torch_event(&line, &e))
+        output_line(a->output, &line);
+    buf_free(&line);
+}
+
 void announce_launched(const struct announce *a)
 {
     struct buf event = { 0 };
@@ -57,6 +71,7 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
     struct buf event = { 0 };
     if (a->events != NULL)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
+    put_torch_event(a, (struct torch_event){ .state = exit_code == 0 ? "SUCCEEDED" : "FAILED" });
 }
 
 /* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is
@@ -100,6 +115,7 @@ void announce_job(const struct announce *a, const char *note)
     announce_lacks(a);
     if (wants_events(a))
         put_event(a, event_started(&event, since_start(a), plan), &event);
+    put_torch_event(a, (struct torch_event){ .state = "RENDEZVOUS", .duration_ms = since_start(a) + 1 });
 }
 
 void announce_worker_started(const struct announce *a, int local_rank, int pid)
@@ -108,6 +124,7 @@ void announce_worker_started(const struct announce *a, int local_rank, int pid)
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
+    put_torch_event(a, (struct torch_event){ .state = "START", .who = who, .pid = pid });
     if (a->plan->cli->verbose && !a->plan->cli->json)
         output_note(a->output, "rank %d started, pid %d", who->rank, pid);
 }
@@ -119,6 +136,11 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
+    put_torch_event(a, (struct torch_event){ .state = torch_event_state(how->verdict),
+                                             .who = who,
+                                             .pid = how->pid,
+                                             .failed = how->verdict == WORKER_FAILED,
+                                             .exit_code = how->signal != 0 ? -how->signal : how->exit_code });
     if (a->plan->cli->verbose && !a->plan->cli->json) {
         ending_text(text, how);
         output_note(a->output, "rank %d: %s", who->rank, text);

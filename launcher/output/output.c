@@ -325,6 +325,11 @@ void output_put(struct output *o, const struct buf *lines)
     sinks_put(o->sinks, SINK_STDOUT, buf_slice(lines));
 }
 
+void output_line(struct output *o, const struct buf *line)
+{
+    console_line(&o->console, buf_slice(line));
+}
+
 /* --- the end -------------------------------------------------------------------------------------------- */
 
 /* Pipes that somebody outside the job keeps open, and those that nobody reads because a sink is behind. What is

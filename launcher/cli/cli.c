@@ -375,6 +375,8 @@ void cli_free(struct cli *cli)
     free(cli->tee.items);
     free(cli->redirects.items);
     free(cli->env.items);
+    free(cli->filters[0].items);
+    free(cli->filters[1].items);
     rank_set_free(&cli->console_ranks);
     rank_set_free(&cli->input.ranks);
     *cli = (struct cli){ 0 };

@@ -85,6 +85,12 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than
 /* Which CPUs a worker may use, by where its GPU is. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
+/* Words to look for in lines. */
+struct cli_filters {
+    char **items; /* owned, one allocation with their texts */
+    size_t n;     /* 0 = not given */
+};
+
 struct cli_nnodes {
     int min, max;
 };
@@ -152,6 +158,7 @@ struct cli {
     struct log_rotate log_rotate;
     enum log_policy log_policy;
     struct std_map tee, redirects;
+    struct cli_filters filters[2]; /* for stdout and stderr */
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL = none given */
     bool timestamps, fold;

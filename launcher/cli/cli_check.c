@@ -59,8 +59,6 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
         return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
     if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)
         return exclude(cli, OPT_PREFIX, OPT_NO_PREFIX, err);
-    if (cli->standalone && origin[OPT_RDZV_ENDPOINT] == FROM_COMMAND_LINE)
-        return exclude(cli, OPT_STANDALONE, OPT_RDZV_ENDPOINT, err);
     return DDP_OK;
 }
 

@@ -44,8 +44,8 @@ ddp_status cli_value_BACKEND(const char *text, void *to, struct ddp_err *err)
     const int word = CLI_WORD_IN(text, words);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "'static' or 'c10d'; ddprun brings its own store for both, in a node "
-                        "or in ddp-rendezvous");
+                        "'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
+                        "brings its own store for both, in a node or in ddp-rendezvous");
     *backend = (enum rdzv_backend)word;
     return DDP_OK;
 }

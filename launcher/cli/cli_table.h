@@ -44,7 +44,8 @@
     X(LOGS_SPECS)    \
     X(SECONDS)       \
     X(INTERVAL)      \
-    X(BINDING)
+    X(BINDING)       \
+    X(FILTERS)
 
 #define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
 CLI_KINDS(X)

@@ -121,6 +121,31 @@ ddp_status cli_value_LOGS_SPECS(const char *text, void *to, struct ddp_err *err)
                     "--log_file=PATTERN to name the log files");
 }
 
+/* Words with commas between them; two commas are one in a word. Pointers first, their texts behind them. */
+ddp_status cli_value_FILTERS(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_filters *filters = to;
+    const size_t most = strlen(text) + 1;
+    char **items = malloc(most * (sizeof(*items) + 1));
+    if (items == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    char *p = (char *)(items + most);
+    free(filters->items);
+    *filters = (struct cli_filters){ .items = items };
+    items[filters->n++] = p;
+    for (; *text != '\0'; text++) {
+        if (text[0] == ',' && text[1] != ',') {
+            *p++ = '\0';
+            items[filters->n++] = p;
+        } else {
+            *p++ = *text;
+            text += text[0] == ',';
+        }
+    }
+    *p = '\0';
+    return DDP_OK;
+}
+
 /* torchrun's integer; our longer forms are for --grace. */
 ddp_status cli_value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {

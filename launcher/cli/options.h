@@ -123,6 +123,11 @@
       "put the time at which it was read in front of each line (UTC, microseconds)")                         \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only these local ranks' lines, as 0,2-5; files and the report still have all")                   \
+    X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
+      "write lines of --tee's stdout that contain one of these words (with commas between them) also to "     \
+      "attempt_N/filtered_stdout.log")                                                                       \
+    X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
+      "the same for stderr")                                                                                 \
     X(FOLD, "fold", 0, SWITCH, fold, "", NULL, true, OURS, OUTPUT,                                                 \
       "show a line that several workers print only once, with their ranks in front")                         \
     X(JSON, "json", 0, SWITCH, json, "", NULL, true, OURS, OUTPUT,                                                 \

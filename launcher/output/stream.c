@@ -59,13 +59,17 @@ ddp_status stream_init(struct stream *s, struct stream_group *group, int local_r
     const struct plan_stream *to = planned(s);
     s->to_console = to->console;
     console_stream_init(&s->console, group->console, local_rank, which);
-    return to->file != NULL ? open_file(s, to, err) : DDP_OK;
+    ddp_status status = to->file != NULL ? open_file(s, to, err) : DDP_OK;
+    if (status == DDP_OK && to->file != NULL && to->console)
+        status = filtered_init(&s->filtered, &s->console, err);
+    return status;
 }
 
 void stream_free(struct stream *s)
 {
     console_stream_free(&s->console);
     merge_free(&s->merge);
+    filtered_free(&s->filtered);
     tail_free(&s->tail);
 }
 
@@ -88,6 +92,7 @@ static void take_bytes(struct stream *s, struct slice bytes)
     } else if (s->file != STREAM_NO_SINK) {
         sinks_put(s->group->sinks, s->file, bytes);
     }
+    filtered_feed(&s->filtered, bytes);
     if (s->to_console && console_stream_feed(&s->console, bytes))
         s->group->bar(s->group->user, console_is_screen(&s->console));
 }
@@ -113,6 +118,7 @@ void stream_end(struct stream *s)
         merge_finish(&s->merge, &s->group->merged);
         put_merged(s);
     }
+    filtered_finish(&s->filtered);
     if (s->to_console)
         console_stream_finish(&s->console);
     s->group->ended(s->group->user);
@@ -137,7 +143,8 @@ static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
     return (s->to_console && sinks_is_behind(sinks, s->console.sink, resume)) ||
-           (s->file != STREAM_NO_SINK && sinks_is_behind(sinks, s->file, resume));
+           (s->file != STREAM_NO_SINK && sinks_is_behind(sinks, s->file, resume)) ||
+           filtered_is_behind(&s->filtered, resume);
 }
 
 /* One bite; it is smaller where many are served. */

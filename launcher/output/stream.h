@@ -8,6 +8,7 @@
 #include "lines/merge.h"
 #include "lines/tail.h"
 #include "output/console.h"
+#include "output/filtered.h"
 
 #include <uv.h>
 
@@ -39,6 +40,7 @@ struct stream {
     bool shared; /* ... which other streams write to */
     struct merge merge;
     struct console_stream console;
+    struct filtered filtered;
     struct tail tail;
 };
 

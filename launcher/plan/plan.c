@@ -52,6 +52,8 @@ void plan_free(struct plan *plan)
     for (int i = 0; i < PLAN_NOTES_MAX; i++)
         free(plan->notes[i]);
     env_base_free(&plan->env);
+    free(plan->filtered[0]);
+    free(plan->filtered[1]);
     free(plan->stop_signals);
     free(plan->timer_file);
     free(plan->gpus);

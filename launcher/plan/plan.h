@@ -91,6 +91,7 @@ struct plan {
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     bool prefix;                 /* lines on the console have one */
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
+    char *filtered[2];           /* owned; files of --duplicate_stdout_filters and _stderr_; NULL = none */
     struct plan_worker *workers; /* nproc of them */
     char *timer_file;         /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
     char *stop_signals;       /* owned; names of the signals that stop the job */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define FILTERS_NEED "it is about lines that --tee writes to files"
+
 /* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
 {
@@ -16,6 +18,10 @@ static void note_files(struct plan *plan)
     if (!plan_any_file(plan))
         note_idle(plan, OPT_LOG_ROTATE, "log_rotate",
                   "there are no log files; --log_dir or --log_file makes them");
+    if (plan->log_root == NULL || !cli_gives(plan->cli, OPT_TEE)) {
+        note_idle(plan, OPT_STDOUT_FILTERS, "duplicate_stdout_filters", FILTERS_NEED);
+        note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
+    }
     if (plan->cli->log_file == NULL)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
 }
@@ -27,6 +33,8 @@ static void note_nodes(struct plan *plan)
         note_idle(plan, OPT_NODE_RANK, "node_rank", "the rendezvous numbers the nodes of an elastic job");
     else
         note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
+    if (plan->cli->standalone)
+        note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "--standalone is a job of this node alone");
     if (conf->idle != NULL)
         plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
 }

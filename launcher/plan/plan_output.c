@@ -199,11 +199,30 @@ static void take_round(struct plan *plan, const struct plan_round *round)
         plan->master_port = round->master_port;
 }
 
+/* Beside the directories of the workers, as torchrun has them. */
+static bool plan_filtered(struct plan *plan)
+{
+    static const char *const names[] = { "stdout", "stderr" };
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        free(plan->filtered[i]);
+        plan->filtered[i] = NULL;
+        if (plan->cli->filters[i].n == 0 || plan->log_root == NULL)
+            continue;
+        plan->filtered[i] =
+            plan_text_of("%s/attempt_%d/filtered_%s.log", plan->log_root, plan->attempt, names[i]);
+        ok = ok && plan->filtered[i] != NULL;
+    }
+    return ok;
+}
+
 /* Names of files may tell the attempt or a rank, so they are made anew for each round; what was planned once for the
  * job stays. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     take_round(plan, round);
+    if (!plan_filtered(plan))
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d", round->attempt);
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         plan_output_free(w);

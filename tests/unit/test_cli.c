@@ -83,6 +83,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_PASS_LOCAL_RANK] = "local_rank",
     [OPT_EVENT_LOG_HANDLER] = "console",
     [OPT_LOGS_SPECS] = "default",
+    [OPT_STDOUT_FILTERS] = "a,b,,c,",
+    [OPT_STDERR_FILTERS] = "Error",
     [OPT_NUMA_BINDING] = "core-complex",
     [OPT_SHUTDOWN_TIMEOUT] = "7",
     [OPT_MONITOR_INTERVAL] = "0.5",
@@ -245,6 +247,11 @@ static bool is_torchruns_option_set(enum cli_option option)
         return cli.virtual_local_rank;
     case OPT_EVENT_LOG_HANDLER:
         return cli.torch_events;
+    case OPT_STDOUT_FILTERS:
+        return cli.filters[0].n == 3 && strcmp(cli.filters[0].items[1], "b,c") == 0 &&
+               strcmp(cli.filters[0].items[2], "") == 0;
+    case OPT_STDERR_FILTERS:
+        return cli.filters[1].n == 1 && strcmp(cli.filters[1].items[0], "Error") == 0;
     case OPT_NUMA_BINDING:
         return cli.numa_binding == NUMA_CORE_COMPLEX;
     case OPT_LOGS_SPECS:

@@ -90,7 +90,6 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
     REFUSED("--nnodes=2 needs --node_rank on each node", "--nnodes=2", "--master_addr=h");
     REFUSED("--standalone is a job of this node alone, but --nnodes=2:2 asks for more", "--standalone",
             "--nnodes=2");
-    REFUSED("--standalone and --rdzv_endpoint exclude each other", "--standalone", "--rdzv_endpoint=h");
     REFUSED("needs one number of nodes, but --nnodes=1:2 is a range", "--rdzv_backend=static",
             "--nnodes=1:2");
     REFUSED("--nnodes=2 needs the address where the nodes meet", "--nnodes=2", "--node_rank=0");

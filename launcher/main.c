@@ -65,6 +65,8 @@ static int print_out(bool made, struct buf *out)
 static int print_info(const struct cli *cli)
 {
     struct buf out = { 0 };
+    if (cli->completion != SHELL_NONE)
+        return print_out(cli_print_completion(cli, &out), &out);
     if (cli->version)
         return print_out(cli_print_version(&out), &out);
     return print_out(cli->help ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
@@ -264,7 +266,7 @@ int main(int argc, char **argv)
     keep_standard_fds();
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
-    int exit_code = cli.help || cli.version || cli.print_man ? print_info(&cli) : begin(&cli);
+    int exit_code = cli_only_prints(&cli) ? print_info(&cli) : begin(&cli);
     cli_free(&cli);
     return exit_code;
 }

@@ -313,16 +313,16 @@ static ddp_status read_short(struct reader *r, const char *word)
 }
 
 /* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
-static bool only_prints(const struct cli *cli)
+bool cli_only_prints(const struct cli *cli)
 {
-    return cli->help || cli->version || cli->print_man;
+    return cli->help || cli->version || cli->print_man || cli->completion != SHELL_NONE;
 }
 
 /* Options until the first word that is none. A lone "-" is a program's name, "--" ends the options. */
 static ddp_status read_line(struct reader *r)
 {
     ddp_status status = DDP_OK;
-    while (status == DDP_OK && !only_prints(r->cli) && *r->at != NULL) {
+    while (status == DDP_OK && !cli_only_prints(r->cli) && *r->at != NULL) {
         const char *word = *r->at;
         if (word[0] != '-' || word[1] == '\0')
             break;
@@ -343,7 +343,7 @@ static ddp_status read_all(struct cli *cli, char *const *argv, char *const *bloc
         status = read_environment(cli, block, err);
     if (status == DDP_OK)
         status = read_line(&r);
-    if (status != DDP_OK || only_prints(cli))
+    if (status != DDP_OK || cli_only_prints(cli))
         return status;
     cli->program = *r.at;
     cli->args = *r.at != NULL ? r.at + 1 : r.at;

@@ -85,6 +85,9 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than
 /* Which CPUs a worker may use, by where its GPU is. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
+/* Whose language --print_completion speaks. */
+enum cli_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_TCSH };
+
 /* Words to look for in lines. */
 struct cli_filters {
     char **items; /* owned, one allocation with their texts */
@@ -169,6 +172,7 @@ struct cli {
         size_t n;
     } env;
     bool dry_run, quiet, verbose, json;
+    enum cli_shell completion;
     bool help, version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
@@ -201,6 +205,10 @@ bool cli_is_elastic(const struct cli *cli);
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);
+bool cli_print_completion(const struct cli *cli, struct buf *out);
+
+/* Is a text asked for, and no job? Then nothing else in the struct counts. */
+bool cli_only_prints(const struct cli *cli);
 
 /* The first entry "PET_...=..." that is no option of this version, NULL when there is none. Borrowed from the
  * block. */

@@ -45,7 +45,8 @@
     X(SECONDS)       \
     X(INTERVAL)      \
     X(BINDING)       \
-    X(FILTERS)
+    X(FILTERS)       \
+    X(SHELL)
 
 #define X(kind) ddp_status cli_value_##kind(const char *text, void *to, struct ddp_err *err);
 CLI_KINDS(X)

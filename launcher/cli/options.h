@@ -168,6 +168,8 @@
       "that of 'rank0'")                                                                                     \
     X(HELP, "help", 'h', SWITCH, help, "", NULL, false, THEIRS, INFO, "print this text")                             \
     X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, OURS, INFO, "print the version")                  \
+    X(PRINT_COMPLETION, "print_completion", 0, SHELL, completion, "SHELL", NULL, false, THEIRS, INFO,        \
+      "print what makes 'bash', 'zsh' or 'tcsh' complete these options")                                     \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, OURS, INFO,                                   \
       "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */

@@ -10,7 +10,7 @@ static inline ddp_status cli_parse(struct cli *cli, int argc, char *const *argv,
                                    struct ddp_err *err)
 {
     ddp_status status = cli_read(cli, argc, argv, block, err);
-    if (status != DDP_OK || cli->help || cli->version || cli->print_man)
+    if (status != DDP_OK || cli_only_prints(cli))
         return status;
     status = cli_check(cli, err);
     if (status != DDP_OK)

@@ -85,6 +85,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_LOGS_SPECS] = "default",
     [OPT_STDOUT_FILTERS] = "a,b,,c,",
     [OPT_STDERR_FILTERS] = "Error",
+    [OPT_PRINT_COMPLETION] = "zsh",
     [OPT_NUMA_BINDING] = "core-complex",
     [OPT_SHUTDOWN_TIMEOUT] = "7",
     [OPT_MONITOR_INTERVAL] = "0.5",
@@ -252,6 +253,8 @@ static bool is_torchruns_option_set(enum cli_option option)
                strcmp(cli.filters[0].items[2], "") == 0;
     case OPT_STDERR_FILTERS:
         return cli.filters[1].n == 1 && strcmp(cli.filters[1].items[0], "Error") == 0;
+    case OPT_PRINT_COMPLETION:
+        return cli.completion == SHELL_ZSH;
     case OPT_NUMA_BINDING:
         return cli.numa_binding == NUMA_CORE_COMPLEX;
     case OPT_LOGS_SPECS:

@@ -160,10 +160,10 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
     for (int i = 0; i < 2; i++)
         start(i, "--rdzv_id=one", (const char *const[]){ SH, "echo ready; exec sleep 60", NULL });
     for (int i = 0; i < 2; i++)
-        cr_assert(run_until_output(node[i], "ready", LONG_MS), "node %d: %s", i, run_output(node[i]));
+        cr_assert(run_until_output(node[i], "ready", PATIENCE_MS), "node %d: %s", i, run_output(node[i]));
     run_signal(node[1], SIGTERM);
     end[1] = run_wait(node[1]);
-    cr_expect(run_until_error(node[0], "[TOO_FEW_LEFT]", LONG_MS));
+    cr_expect(run_until_error(node[0], "[TOO_FEW_LEFT]", PATIENCE_MS));
     run_signal(node[0], SIGTERM);
     end[0] = run_wait(node[0]);
     says(0, "only 1 of at least 2 nodes is left: the job waits for 1 more node to join");

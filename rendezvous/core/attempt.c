@@ -29,6 +29,7 @@ void attempt_end(struct job *job)
     barriers_clear(&job->barriers);
     let_everybody_go(job);
     members_free(&job->members);
+    notices_free(&job->troubles);
 }
 
 /* The first attempt keeps what is there: connections and keys that came before the job was declared belong to

@@ -32,6 +32,7 @@ static const struct {
     { "leave", true, control_leave },
     { "vouch", true, control_vouch },
     { "notice", true, control_notice },
+    { "trouble", false, control_trouble },
     { "barrier_cancel", false, control_barrier_cancel },
     { "jobs", false, control_jobs },
     { "rejects", false, control_rejects },

@@ -36,9 +36,10 @@ bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *req
 /* Ranks of the agent's node have come to a barrier; the answer is a push, see control_arrive.c. */
 bool control_arrive(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
-/* control_why.c: what is wrong; what a node has found on itself. */
+/* control_why.c: what is wrong; what a node has found on itself, and what a rank has met. */
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_trouble(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
 bool control_rejects(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);

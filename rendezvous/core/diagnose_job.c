@@ -329,8 +329,6 @@ static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
         return;
     }
     snprintf(who, sizeof(who), "rank %d (%s, pid %d)", cause->rank, cause->host, cause->pid);
-    if (cause->closed_ports != NULL && cause->closed_ports[0] != '\0')
-        ADD(d, PORTS_CLOSED, who, "words", cause->closed_ports);
     ADD(d, WORKER_FAILED, who, "words", cause->words, "time", duration(time, cause->after_ms));
 }
 

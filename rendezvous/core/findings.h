@@ -55,8 +55,9 @@
       "(docker0 and the like) and no way between them",                                                      \
       "give each node an address that the others reach: --local_addr")                                       \
     X(PORTS_CLOSED, ERROR,                                                                                   \
-      "the store's port is open, but others are not: ${words}",                                               \
-      "workers talk over ports of the kernel's choice: open all TCP ports between the nodes")
+      "the store's port is open, but others are not: ${subject} ${words}",                                               \
+      "workers talk over ports of the kernel's choice: open all TCP ports between the nodes, or some of them "   \
+      "and name those (libddp: DDP_PORT_RANGE=LOW-HIGH)")
 
 /* Between a node and the store; launcher/tables/dial_findings.h says which fits when. ${host} is the name as the user
  * wrote it, ${at} the address and port that were tried, ${address} the address alone, ${here} this node, ${took} how

@@ -68,6 +68,7 @@ void job_free(struct job *job)
     rdzv_free(job->rdzv);
     free(job->round_nodes);
     notices_free(&job->notices);
+    notices_free(&job->troubles);
     job_events_free(&job->events);
     store_free(job->store);
     barriers_free(&job->barriers);

@@ -34,10 +34,11 @@ struct job {
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct job_watch watch;
     struct job_events events;
-    struct notices notices; /* what its nodes say about themselves */
-    struct list sessions;   /* the connections that belong to it (session.in_job) */
-    uint32_t era;           /* the hub's when its attempt began: older connections must not touch the keys */
-    uint64_t left_ms;       /* when the last of its connections went */
+    struct notices notices;  /* what its nodes say about themselves */
+    struct notices troubles; /* what ranks of this attempt have met */
+    struct list sessions;    /* the connections that belong to it (session.in_job) */
+    uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms;        /* when the last of its connections went */
 };
 
 /* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */

@@ -118,18 +118,6 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* What libddp says when the workers of two hosts cannot reach each other: it has tried, and the store does
- * answer. It is read from the last lines of the rank that failed first, the only way that these words take:
- * a worker has told the user and not the store, for the user reads it also where no rendezvous is. The
- * words here and in worker/cpu must stay the same. */
-static const char *closed_ports(const struct rdzv_cause *cause)
-{
-    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-        if (strstr(cause->stderr_lines[i], "Open the ports between") != NULL)
-            return cause->stderr_lines[i];
-    return "";
-}
-
 /* While a round runs, what ended the one before is history. */
 static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
@@ -139,7 +127,6 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
     s->cause = (struct snapshot_cause){ .known = true,
                                         .host = cause->host,
                                         .words = cause->words,
-                                        .closed_ports = closed_ports(cause),
                                         .node_rank = cause->node_rank,
                                         .rank = cause->rank,
                                         .pid = cause->pid,
@@ -254,18 +241,24 @@ static bool look_at_strangers(const struct job *job, struct job_look *l)
     return l->strangers != NULL && l->bytes != NULL;
 }
 
+static void add_notices(const struct notices *notices, struct job_look *l)
+{
+    for (uint32_t i = 0; i < notices->count; i++)
+        l->notices[l->snapshot.n_notices++] = (struct snapshot_notice){ .code = notices->list[i].code,
+                                                                        .subject = notices->list[i].subject,
+                                                                        .sentence = notices->list[i].sentence,
+                                                                        .advice = notices->list[i].advice };
+}
+
 static bool look_at_notices(const struct job *job, struct job_look *l)
 {
-    const struct notices *notices = &job->notices;
-    l->notices = calloc(notices->count + 1, sizeof(*l->notices));
-    for (uint32_t i = 0; l->notices != NULL && i < notices->count; i++)
-        l->notices[i] = (struct snapshot_notice){ .code = notices->list[i].code,
-                                                  .subject = notices->list[i].subject,
-                                                  .sentence = notices->list[i].sentence,
-                                                  .advice = notices->list[i].advice };
+    l->notices = calloc(job->notices.count + job->troubles.count + 1, sizeof(*l->notices));
     l->snapshot.notices = l->notices;
-    l->snapshot.n_notices = notices->count;
-    return l->notices != NULL;
+    if (l->notices == NULL)
+        return false;
+    add_notices(&job->notices, l);
+    add_notices(&job->troubles, l);
+    return true;
 }
 
 /* --- who waits for what --------------------------------------------------------------------------------- */

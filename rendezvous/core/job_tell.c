@@ -153,11 +153,12 @@ static void tell(struct job *job, const struct snapshot *s, const struct finding
     cJSON_free(news);
 }
 
+/* Of several the latest. */
 static void tell_line(struct job *job, const struct diagnosis *d)
 {
     cJSON *o = begin_push(false);
-    cJSON_AddStringToObject(o, "text", d->list[d->n - 1].sentence); /* of several the latest */
-    char *text = end_push(o, screen_add_findings(o, d));
+    const bool whole = screen_add_line(o, &d->list[d->n - 1]) && screen_add_findings(o, d);
+    char *text = end_push(o, whole);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
@@ -206,6 +207,8 @@ void job_tell_if_due(struct job *job)
     const struct job_watch_due due = job_watch_due(job);
     if (due.compares)
         note(job, FINDING_NPROC_UNEVEN);
+    if (due.trouble)
+        note(job, FINDING_PORTS_CLOSED);
     if (due.spares)
         note(job, FINDING_LATE_NODE_IS_SPARE);
     if (due.looks)

@@ -25,7 +25,7 @@ uint64_t job_watch_deadline(const struct job *job)
     struct rdzv_facts facts;
     if (job->rdzv == NULL)
         return UINT64_MAX;
-    if (job->watch.compares)
+    if (job->watch.compares || job->watch.trouble)
         return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts))
@@ -60,13 +60,13 @@ struct job_watch_due job_watch_due(struct job *job)
     struct rdzv_facts facts;
     struct job_watch *w = &job->watch;
     const uint64_t now_ms = job->hub->now_ms;
-    struct job_watch_due due = { .compares = w->compares };
+    struct job_watch_due due = { .compares = w->compares, .trouble = w->trouble };
     if (job->rdzv == NULL)
         return (struct job_watch_due){ 0 };
     due.spares = w->spare_ms != 0 && w->spare_ms <= now_ms;
     if (due.spares)
         w->spare_ms = 0;
-    w->compares = false;
+    w->compares = w->trouble = false;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts)) {
         w->waits = false;
@@ -84,6 +84,12 @@ struct job_watch_due job_watch_due(struct job *job)
 void job_watch_round(struct job *job)
 {
     job->watch.compares = true;
+}
+
+/* The call is answered first. */
+void job_watch_trouble(struct job *job)
+{
+    job->watch.trouble = true;
 }
 
 /* A late rack comes at once, and one line is enough for it. */

@@ -7,6 +7,7 @@
  *     when the time is up      everything, before the verdict
  *     when a round begins      a line, if its nodes bring different numbers of workers
  *     when a node comes late   a line, if it waits
+ *     at once                  what a rank has met: a port that is closed
  *
  * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
@@ -21,6 +22,7 @@ struct job;
 struct job_watch {
     bool waits;        /* it is looked at */
     bool compares;     /* a round has begun whose nodes have not been compared */
+    bool trouble;      /* a rank has said what it has met */
     uint64_t spare_ms; /* when the nodes hear of one that has come late; 0 = there is none to tell of */
     uint64_t look_ms;  /* when the next time */
     uint32_t wait;     /* counts the waits: a node is told everything once in each */
@@ -35,6 +37,7 @@ uint64_t job_watch_deadline(const struct job *job);
 /* What is due now; it is not due again, then. */
 struct job_watch_due {
     bool compares;        /* the nodes of the round that has begun */
+    bool trouble;         /* that a rank has met */
     bool spares;          /* nodes that have come late */
     bool looks, is_final; /* at what is missing; for the last time */
 };
@@ -43,6 +46,8 @@ struct job_watch_due job_watch_due(struct job *job);
 void job_watch_round(struct job *job);
 /* A node has come while a round runs; for many together there is one line. */
 void job_watch_spare(struct job *job);
+/* A rank that runs has met something that all nodes should hear of now. */
+void job_watch_trouble(struct job *job);
 /* Something has happened that the others should hear of soon. */
 void job_watch_hurry(struct job *job);
 /* The same for all jobs: it is not known whose affair it is. */

@@ -246,6 +246,17 @@ bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
     return add_text(o, &text) && ok && screen_add_findings(o, d);
 }
 
+/* Who only reads what is legal but seldom meant needs no remedy. */
+bool screen_add_line(cJSON *o, const struct finding *f)
+{
+    struct buf text = { 0 };
+    bool ok = buf_printf(&text, "%s", f->sentence);
+    if (ok && finding_is_trouble(f->code))
+        ok = buf_printf(&text, "  [%s]\n  try    %s", finding_code_name(f->code), f->advice);
+    disarm(&text, 0);
+    return add_text(o, &text) && ok;
+}
+
 bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
 {
     struct buf text = { 0 };

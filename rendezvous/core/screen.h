@@ -23,6 +23,8 @@ bool screen_put_news(const struct snapshot *s, const struct diagnosis *news, uin
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 /* The same, with the screen as "text". */
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+/* A sentence as "text", of trouble with its code and its advice. */
+bool screen_add_line(struct cJSON *o, const struct finding *f);
 /* The same with the news, and their number of "before". */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);

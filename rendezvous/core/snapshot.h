@@ -60,7 +60,7 @@ struct snapshot_wait {
     uint64_t for_ms;           /* the longest */
 };
 
-/* What a node said about itself. */
+/* What a node said about itself, or a rank about what it has met. */
 struct snapshot_notice {
     enum finding_code code;
     const char *subject, *sentence, *advice;
@@ -71,8 +71,7 @@ struct snapshot_cause {
     bool known;
     const char *host, *words;
     int32_t node_rank, rank;
-    const char *closed_ports; /* a line of its last words that says so; "" = none, like NULL */
-    int pid, error;           /* errno: it could not be started */
+    int pid, error; /* errno: it could not be started */
     uint64_t after_ms;
 };
 

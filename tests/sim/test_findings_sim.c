@@ -441,6 +441,42 @@ static void start_worker(int rank)
     cr_assert_eq(sim_identify(&sim, WORKERS + (conn_id)rank, json, NULL), 0);
 }
 
+#define CANNOT                                                          \
+    "{\"op\":\"trouble\",\"code\":\"PORTS_CLOSED\",\"words\":\"cannot " \
+    "connect to rank 0 on n0 at 10.9.0.1:41234: no answer\"}"
+
+Test(findings_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds_them)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(3);
+    sim_say(&sim, WORKERS + 3, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    for (conn_id conn = N0; conn <= N1; conn++) {
+        expect_told(conn, "PORTS_CLOSED", "rank 3 (n1, pid 203)");
+        cr_assert(
+            says("others are not: rank 3 (n1, pid 203) cannot connect to rank 0 on n0 at 10.9.0.1:41234") &&
+                says("[PORTS_CLOSED]\n  try    "),
+            "%s", text_of(told, "text"));
+    }
+    start_worker(2);
+    sim_say(&sim, WORKERS + 2, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    expect_silence(N0); /* once is enough */
+    expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
+}
+
+Test(findings_sim, only_ranks_say_what_they_have_met_and_only_what_is_theirs)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(0);
+    cr_assert_not_null(strstr(sim_control(&sim, OPERATOR, CANNOT), "only ranks say"));
+    cr_assert_not_null(
+        strstr(sim_control(&sim, WORKERS, "{\"op\":\"trouble\",\"code\":\"RANK_EXITED\",\"words\":\"x\"}"),
+               "only ranks say"));
+}
+
 /* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
 static void three_wait(void)
 {

@@ -332,15 +332,15 @@ Test(diagnose_job, a_program_that_is_missing_on_one_node)
 
 Test(diagnose_job, workers_that_cannot_reach_each_other)
 {
-    struct diagnosis d = look(CASE(RUNNING, .cause = { .known = true,
-                                                       .host = "n1",
-                                                       .words = "exit 1",
-                                                       .node_rank = 1,
-                                                       .rank = 3,
-                                                       .pid = 73,
-                                                       .closed_ports = "rank 3 cannot connect to rank 0" }));
-    expect_at(&d, 0, "PORTS_CLOSED", "rank 3 (n1, pid 73)",
-              "others are not: rank 3 cannot connect to rank 0");
+    struct diagnosis d = look(CASE(
+        RUNNING,
+        .cause = { .known = true, .host = "n1", .words = "exit 1", .node_rank = 1, .rank = 3, .pid = 73 },
+        LIST(notices, snapshot_notice,
+             { .code = FINDING_PORTS_CLOSED,
+               .subject = "rank 3 (n1, pid 73)",
+               .sentence = "others are not",
+               .advice = "open them" })));
+    expect_at(&d, 0, "PORTS_CLOSED", "rank 3 (n1, pid 73)", "others are not");
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,8 +20,7 @@ enum {
 };
 
 /* Both hosts and the direction are named, since the user has to open a port on one of them; a loopback
- * address of another host is the one case in which no firewall is to blame. The words "Open the ports
- * between" are looked for by job_look.c. */
+ * address of another host is the one case in which no firewall is to blame. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -34,6 +34,14 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
         lost ? "That address is good within one host only." : "The store answers, so the hosts are up.");
+}
+
+static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
+{
+    char where[ENDPOINT_TEXT_MAX];
+    snprintf(d->closed, sizeof(d->closed), "cannot connect to rank %d on %.63s at %s: %.80s", d->link->rank,
+             d->card.host, endpoint_print(d->card.address, d->card.port, where), how);
+    return unreachable(d, how, err);
 }
 
 void net_dial_close(struct net_dial *dial)
@@ -75,7 +83,7 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
     if (clock_ms() - d->began_ms >= REFUSED_MS)
-        return unreachable(d, strerror(error), err);
+        return closed(d, strerror(error), err);
     d->try_ms = clock_ms() + PAUSE_MS;
     return DDP_OK;
 }
@@ -95,7 +103,7 @@ static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
     if (error != 0)
         return try_again(d, error, err);
     if (getpeername(d->fd, (struct sockaddr *)&peer, &peer_len) != 0)
-        return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : unreachable(d, "no answer for 10 s", err);
+        return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : closed(d, "no answer for 10 s", err);
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_put_hello(bytes, &hello);

@@ -20,6 +20,8 @@ struct net_card {
     int32_t port, pid;
 };
 
+enum { NET_CLOSED = 256 };
+
 struct net_dial {
     struct net_link *link;         /* borrowed */
     const struct net_hello *hello; /* borrowed; `to` and `lane` are filled in for each */
@@ -31,6 +33,8 @@ struct net_dial {
     uint64_t began_ms, try_ms; /* the first try; when to try again */
     size_t got;
     uint8_t answer[NET_ANSWER];
+    char closed
+        [NET_CLOSED]; /* nobody can be reached there: "cannot connect to rank 0 ..."; "" = it is not so */
 };
 
 /* Begin. What is wrong shows in net_dial_serve. */

@@ -9,6 +9,7 @@
 #include "cpu/net_dial.h"
 #include "cpu/net_door.h"
 
+#include <cjson/cJSON.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,6 +190,32 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
+/* Our words go to the user by the program, if it prints them; the store is told as well, by a code, so that all nodes of
+ * the job hear at once which way is closed, also of a program that prints nothing. A store that is not ddprun's has no
+ * use for it, and a failure here changes nothing. */
+static void tell_closed(const struct joining *j, const char *closed)
+{
+    enum { TELL_MS = 500 };
+    char *reply = NULL;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "op", "trouble");
+    cJSON_AddStringToObject(o, "code", "PORTS_CLOSED");
+    cJSON_AddStringToObject(o, "words", closed);
+    char *text = cJSON_PrintUnformatted(o);
+    if (text != NULL)
+        ddp_store_control(j->bootstrap->store, text, TELL_MS, &reply, NULL);
+    free(reply);
+    cJSON_free(text);
+    cJSON_Delete(o);
+}
+
+static void tell_what_is_closed(const struct joining *j)
+{
+    for (int i = 0; i < j->dial_count; i++)
+        if (j->dials[i].closed[0] != '\0')
+            tell_closed(j, j->dials[i].closed);
+}
+
 /* SLICE_MS bounds how late somebody's end is seen, since neither the page nor the store can wake us out of
  * poll. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
@@ -200,6 +227,8 @@ static ddp_status connect_all(struct joining *j, struct ddp_err *err)
         if (status == DDP_OK)
             status = serve_all(j, err);
     }
+    if (status != DDP_OK)
+        tell_what_is_closed(j);
     return status;
 }
 

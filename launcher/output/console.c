@@ -175,7 +175,7 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Anew for each read when the prefix tells the time, else once. */
+/* For the first read, as many streams stay silent; anew for each when the prefix tells the time. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -183,6 +183,7 @@ static void make_prefix(struct console_stream *s)
         .local_rank = s->local_rank, .which = s->which, .pid = s->pid, .at = s->at
     };
     s->prefix.len = 0;
+    s->has_prefix = true;
     if (c->plan->prefix && !c->plan->cli->json)
         line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
 }
@@ -191,7 +192,7 @@ static void make_prefix(struct console_stream *s)
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
-    if (s->console->plan->line_prefix.timed)
+    if (!s->has_prefix || s->console->plan->line_prefix.timed)
         make_prefix(s);
 }
 
@@ -231,14 +232,13 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     s->row = c->rows[which == STD_ERR];
     s->raw = plan->nproc == 1 && !plan->prefix && !plan->cli->json;
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
-    make_prefix(s);
 }
 
-/* The prefix may show the pid, which is not known before. */
+/* The prefix may show the pid. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
-    make_prefix(s);
+    s->has_prefix = false;
 }
 
 void console_stream_free(struct console_stream *s)

@@ -48,6 +48,7 @@ struct console_stream {
     pid_t pid;           /* 0 = not started */
     struct line_time at; /* of the latest read */
     struct buf prefix;
+    bool has_prefix; /* it was made for this worker */
 };
 
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);

@@ -83,9 +83,12 @@ bool hear_round(const cJSON *push, int nproc, struct heard_round *r)
     r->nnodes = number(push, "nnodes", -1);
     r->first_rank = number(push, "first_rank", -1);
     r->world_size = number(push, "world_size", -1);
+    r->role_rank = number(push, "role_rank", r->first_rank);
+    r->role_size = number(push, "role_size", r->world_size);
     hear_nodes(push, r);
-    return r->round > 0 && r->attempt >= 0 && r->node_rank >= 0 && r->node_rank < r->nnodes &&
-           r->first_rank >= 0 && r->first_rank <= r->world_size - nproc;
+    return r->role_rank >= 0 && r->role_rank <= r->role_size - nproc && r->round > 0 && r->attempt >= 0 &&
+           r->node_rank >= 0 && r->node_rank < r->nnodes && r->first_rank >= 0 &&
+           r->first_rank <= r->world_size - nproc;
 }
 
 /* --- waiting -------------------------------------------------------------------------------------------- */

@@ -23,7 +23,8 @@ struct heard_round {
     int attempt;  /* rounds of this job before it */
     int restarts; /* those that --max_restarts counts */
     int node_rank, nnodes, first_rank, world_size;
-    int n_nodes; /* in the list; a large job's is cut */
+    int role_rank, role_size; /* the same among the workers of this node's role */
+    int n_nodes;              /* in the list; a large job's is cut */
     struct heard_node nodes[HEARD_NODES_MAX];
 };
 

@@ -77,6 +77,7 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
     cJSON_AddStringToObject(json, "task", scheduler_of_task(plan));
     cJSON_AddStringToObject(json, "program", m->program);
+    cJSON_AddStringToObject(json, "role", plan->cli->role);
     if (plan->cli->events != NULL)
         cJSON_AddBoolToObject(json, "events", true);
     add_rules(json, plan);

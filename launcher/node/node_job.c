@@ -49,6 +49,8 @@ static struct plan_round plan_round_of(const struct heard_round *r)
                                 .node_rank = r->node_rank,
                                 .nnodes = r->nnodes,
                                 .first_rank = r->first_rank,
+                                .role_rank = r->role_rank,
+                                .role_size = r->role_size,
                                 .world_size = r->world_size };
 }
 

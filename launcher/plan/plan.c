@@ -87,5 +87,7 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
                                 .node_rank = plan->node_rank,
                                 .nnodes = plan->nnodes,
                                 .first_rank = plan->node_rank * plan->nproc,
-                                .world_size = plan->world_size };
+                                .world_size = plan->world_size,
+                                .role_rank = plan->node_rank * plan->nproc,
+                                .role_size = plan->world_size };
 }

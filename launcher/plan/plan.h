@@ -71,8 +71,9 @@ struct plan_round {
     int attempt;  /* rounds before this one: names directories */
     int restarts; /* those of them that a failure caused: TORCHELASTIC_RESTART_COUNT */
     int node_rank, nnodes, first_rank, world_size;
-    const char *master_addr; /* numeric; copied. NULL = as it was */
-    int master_port;         /* 0 = as it was */
+    int role_rank, role_size; /* the same among the workers of this node's role */
+    const char *master_addr;  /* numeric; copied. NULL = as it was */
+    int master_port;          /* 0 = as it was */
 };
 
 struct plan {
@@ -86,6 +87,7 @@ struct plan {
     char master_addr[ENDPOINT_HOST_MAX];
     int master_port; /* 0 = any; the shell writes the real one here before the first plan_env */
     int world_size, nnodes, node_rank;
+    int role_rank, role_size;
     int attempt, restarts;
     struct gpu_list *gpus;       /* owned */
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */

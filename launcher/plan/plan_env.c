@@ -20,6 +20,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     struct env_facts facts = { .rank = w->rank,
                                .local_rank = w->local_rank,
                                .world_size = plan->world_size,
+                               .role_rank = plan->role_rank + local_rank,
+                               .role_size = plan->role_size,
                                .local_world_size = plan->nproc,
                                .node_rank = plan->node_rank,
                                .nnodes = plan->nnodes,

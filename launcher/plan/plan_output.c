@@ -193,6 +193,8 @@ static void take_round(struct plan *plan, const struct plan_round *round)
     plan->node_rank = round->node_rank;
     plan->nnodes = round->nnodes;
     plan->world_size = round->world_size;
+    plan->role_rank = round->role_rank;
+    plan->role_size = round->role_size;
     if (round->master_addr != NULL && round->master_addr != plan->master_addr)
         snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", round->master_addr);
     if (round->master_port != 0)

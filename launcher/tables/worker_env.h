@@ -18,8 +18,8 @@
     X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")               \
     X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                         \
     X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                        \
-    X(ROLE_RANK, "%d", f->rank, true, "as RANK; there is one role")                                      \
-    X(ROLE_WORLD_SIZE, "%d", f->world_size, true, "as WORLD_SIZE")                                       \
+    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                         \
+    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                        \
     X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                       \
     X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
     X(MASTER_PORT, "%d", f->master_port, true, "its port")                                               \
@@ -62,6 +62,7 @@ enum { COOKIE_CHARS = 32 };
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
+    int role_rank, role_size;
     int restart_count, max_restarts; /* failures alone are counted; */
     int attempt;                     /* here also nodes that came or went */
     const char *master_addr;

@@ -188,7 +188,10 @@ static void push_round(struct job *job, struct session *s, const struct rdzv_tel
                    "\"nnodes\":%u,\"first_rank\":%u,\"world_size\":%u,\"nodes\":",
                    w->round, w->attempt, w->restarts, tell->node_rank, w->nnodes, tell->first_rank,
                    w->world_size) &&
-        buf_append(&text, job->round_nodes, strlen(job->round_nodes)) && buf_append(&text, "}", 1))
+        buf_append(&text, job->round_nodes, strlen(job->round_nodes)) &&
+        (tell->role_size == 0 ||
+         buf_printf(&text, ",\"role_rank\":%u,\"role_size\":%u", tell->role_rank, tell->role_size)) &&
+        buf_append(&text, "}", 1))
         hub_push_text(job->hub, s, buf_slice(&text));
     buf_free(&text);
 }

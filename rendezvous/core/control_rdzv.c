@@ -45,6 +45,7 @@ static const struct join_field fields[] = {
     { "addr", AT(addr), TEXT, false, 0, 0 },
     { "task", AT(task), TEXT, false, 0, 0 },
     { "program", AT(program), TEXT, false, 0, 0 },
+    { "role", AT(role), TEXT, false, 0, 0 },
     { "join_knob", AT(join_knob), TEXT, false, 0, 0 },
     { "pid", AT(pid), WHOLE, true, 1, INT32_MAX },
     { "pid_start", AT(pid_start), WHOLE, false, 0, 1ll << 52 },

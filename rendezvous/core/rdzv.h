@@ -69,6 +69,7 @@ struct rdzv_join {
     const char *host, *boot_id, *addr;
     const char
         *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
+    const char *role;    /* of its workers; NULL or "" = the one that everybody has who says nothing */
     const char *program; /* name of the program that its workers run; "" = not compared */
     int pid;
     uint64_t pid_start;
@@ -171,6 +172,8 @@ struct rdzv_tell {
     /* ROUND: the receiver's own place. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
+    uint32_t role_rank,
+        role_size; /* its first rank among, and the number of, workers of its role; size 0 = all are of one */
     /* WAITING */
     const struct rdzv_waiting *waiting;
     /* STOP, VERDICT: the round they are about; 0 = the job ended before its first. */

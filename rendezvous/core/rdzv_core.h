@@ -39,7 +39,7 @@ struct node {
     uint32_t pardons;   /* since it was heard */
     bool leaving;
     int leave_signal;
-    char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], boot_id[64], version[64];
+    char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], boot_id[64], version[64], role[64];
 };
 
 /* What the first node brought; valid while `known`. */
@@ -50,7 +50,7 @@ struct rules {
     uint32_t min, max, nproc;
     uint64_t last_call_ms, join_timeout_ms, node_timeout_ms;
     enum rdzv_grow grow;
-    char version[64], program[64];
+    char version[64], program[64], role[64];
     char host[RDZV_TEXT_MAX]; /* of the node that brought them */
     char join_knob[64];
     char nproc_host[RDZV_TEXT_MAX];

@@ -112,6 +112,14 @@ static bool same_nnodes(const struct check *c)
                        rules->host, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
+/* Another role is another program on purpose, and as many of its workers as it needs. */
+static bool same_role(const struct check *c)
+{
+    char theirs[sizeof(c->r->rules.role)];
+    rdzv_copy_text(theirs, sizeof(theirs), c->join->role);
+    return strcmp(theirs, c->r->rules.role) == 0;
+}
+
 /* Static nodes may differ: their user has given each its own command line. Counts that the nodes have found
  * out themselves (gpu, auto) may, too. */
 static bool same_nproc(const struct check *c)
@@ -119,7 +127,7 @@ static bool same_nproc(const struct check *c)
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
     bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
-    return !compared || rules->nproc == j->nproc ||
+    return !compared || rules->nproc == j->nproc || !same_role(c) ||
            say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32, j->host,
                j->nproc, rules->nproc_host, rules->nproc);
 }
@@ -132,7 +140,7 @@ static bool same_program(const struct check *c)
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
     bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
-    return !compared || strcmp(rules->program, j->program) == 0 ||
+    return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
            say(c, "%s starts the program '%.60s', %s '%.60s'", j->host, j->program, rules->host,
                rules->program);
 }
@@ -246,6 +254,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
                              .grow = j->grow };
     rdzv_copy_text(rules->host, sizeof(rules->host), j->host);
     rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
+    rdzv_copy_text(rules->role, sizeof(rules->role), j->role);
     rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
                    j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
     if (!rdzv_make_places(r)) {

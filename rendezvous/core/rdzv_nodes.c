@@ -22,6 +22,7 @@ static uint64_t room_bytes(uint32_t room)
 /* Cut at a character's edge: the rest of a UTF-8 sequence would not be text. */
 void rdzv_copy_text(char *to, size_t size, const char *text)
 {
+    text = text != NULL ? text : "";
     size_t len = strlen(text);
     if (len >= size) {
         len = size - 1;
@@ -168,6 +169,7 @@ static void fill(struct node *node, const struct rdzv_join *join)
     rdzv_copy_text(node->addr, sizeof(node->addr), join->addr);
     rdzv_copy_text(node->boot_id, sizeof(node->boot_id), join->boot_id);
     rdzv_copy_text(node->version, sizeof(node->version), join->version);
+    rdzv_copy_text(node->role, sizeof(node->role), join->role);
     node->nproc = join->nproc;
     node->pid = join->pid;
     node->pid_start = join->pid_start;

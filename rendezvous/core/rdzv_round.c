@@ -87,10 +87,30 @@ static void forget_last_end(struct rdzv *r)
     r->began_ms = r->now_ms;
 }
 
+/* Do members have different roles? Hardly ever; then nobody need be compared with everybody. */
+static bool has_roles(const struct rdzv *r)
+{
+    for (uint32_t i = 1; i < r->nnodes; i++)
+        if (strcmp(r->member[i]->role, r->member[0]->role) != 0)
+            return true;
+    return false;
+}
+
+/* Where the workers of node `i` stand among those of their role. */
+static void count_role(const struct rdzv *r, uint32_t i, struct rdzv_tell *tell)
+{
+    for (uint32_t k = 0; k < r->nnodes; k++) {
+        const bool same = strcmp(r->member[k]->role, r->member[i]->role) == 0;
+        tell->role_size += same ? r->member[k]->nproc : 0;
+        tell->role_rank += same && k < i ? r->member[k]->nproc : 0;
+    }
+}
+
 /* One struct for all, with what differs beside it: a copy of the list for each node would grow with the
  * square of their number. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
+    const bool roles = has_roles(r);
     world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
     for (uint32_t i = 0; i < r->nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
@@ -99,6 +119,8 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
                                   .attempt = world->attempt,
                                   .node_rank = i,
                                   .first_rank = r->member[i]->first_rank };
+        if (roles)
+            count_role(r, i, &tell);
         r->env.tell(r->env.user, r->member[i]->id, &tell);
     }
 }

@@ -41,6 +41,10 @@ static const struct set {
     { "nodes", ALL,
       "for i in 0 1; do $T --nnodes=2 --nproc_per_node=2 --node_rank=$i --master_addr=127.0.0.1 "
       "--master_port=29645 --rdzv_id=job9 --no_python $E & done; wait" },
+    { "roles", ALL,
+      "$T --nnodes=2 --nproc_per_node=1 --node_rank=0 --role=reader --master_port=29649 --rdzv_id=job9 "
+      "--no_python $E & $T --nnodes=2 --nproc_per_node=2 --node_rank=1 --role=trainer --master_port=29649 "
+      "--rdzv_id=job9 --no_python $E & wait" },
     { "restart", ALL,
       "FAIL_FIRST=1 $T --nproc_per_node=2 --max_restarts=1 --master_port=29646 --no_python $E" },
     { "virtual", NEWER,
@@ -351,6 +355,7 @@ OLD_AND_NEW(elastic)
 OLD_AND_NEW(logs)
 OLD_AND_NEW(inherited)
 OLD_AND_NEW(nodes)
+OLD_AND_NEW(roles)
 OLD_AND_NEW(restart)
 NEW(virtual)
 NEW(signals)

@@ -135,6 +135,17 @@ Test(control_rdzv, two_nodes_wait_for_each_other)
     expect_answer(OPERATOR, "{\"op\":\"status\"}", "\"job\":\"demo\",\"attempt\":0,\"world_size\":4");
 }
 
+/* Programs and numbers of workers of two roles may differ, and each role counts its own. */
+Test(control_rdzv, workers_are_counted_by_role_where_there_are_several)
+{
+    join(N0, 0, 3, ",\"role\":\"trainer\",\"program\":\"train\"");
+    join(N1, 1, 3, ",\"role\":\"reader\",\"program\":\"read\"");
+    join(N2, 2, 3, ",\"role\":\"trainer\",\"program\":\"train\"");
+    expect_heard(N0, "\"role_rank\":0,\"role_size\":4}");
+    expect_heard(N1, "\"role_rank\":0,\"role_size\":2}");
+    expect_heard(N2, "\"role_rank\":2,\"role_size\":4}");
+}
+
 Test(control_rdzv, the_address_is_the_peer_s_when_none_is_said)
 {
     join(N0, 0, 1, "");

@@ -20,6 +20,8 @@ static void build(char *const *inherited, const char *const *overrides, size_t n
                                 .nnodes = 1,
                                 .master_addr = "127.0.0.1",
                                 .master_port = 29500,
+                                .role_rank = 2,
+                                .role_size = 4,
                                 .job = "job7",
                                 .role = "default",
                                 .signals = "SIGTERM,SIGINT,SIGHUP",

@@ -56,6 +56,10 @@ Test(link_hear, a_round)
     cr_expect_eq(round_.n_nodes, 2);
     cr_expect_str_eq(round_.nodes[1].host, "n1");
     cr_expect_eq(round_.nodes[1].nproc, 8);
+    cr_expect(round_.role_rank == 4 && round_.role_size == 12, "one role is all");
+    cr_assert(round_of("{" ROUND ",\"role_rank\":2,\"role_size\":6}"));
+    cr_expect(round_.role_rank == 2 && round_.role_size == 6);
+    cr_expect_not(round_of("{" ROUND ",\"role_rank\":6,\"role_size\":6}"));
 }
 
 Test(link_hear, a_round_that_makes_no_sense_is_none)

@@ -104,14 +104,16 @@ Test(plan_nodes, a_round_brings_ranks_and_the_place, .fini = tear_down)
                                       .nnodes = 3,
                                       .first_rank = 8,
                                       .world_size = 13,
+                                      .role_rank = 2,
+                                      .role_size = 6,
                                       .master_addr = "10.0.0.7",
                                       .master_port = 29401 };
     cr_assert_eq(plan_round(&plan, &round, &err), DDP_OK, "%s", err.msg);
     expect_variable(1, "RANK", "9");
-    expect_variable(1, "ROLE_RANK", "9");
+    expect_variable(1, "ROLE_RANK", "3");
     expect_variable(1, "LOCAL_RANK", "1");
     expect_variable(1, "WORLD_SIZE", "13");
-    expect_variable(1, "ROLE_WORLD_SIZE", "13");
+    expect_variable(1, "ROLE_WORLD_SIZE", "6");
     expect_variable(1, "LOCAL_WORLD_SIZE", "2");
     expect_variable(1, "GROUP_RANK", "1");
     expect_variable(1, "GROUP_WORLD_SIZE", "3");

@@ -4,6 +4,7 @@
  * (python3-torch). A newer one is what DDP_TORCHRUN names, as "/some/venv/bin/python -m torch.distributed.run"; without
  * it ddprun is compared with what 2.15.0 gave when it was recorded (tests/data/torchrun-2.15.0.env; made with
  * DDP_TORCHRUN_RECORD=FILE). What may differ stands in the table `loose` below, and nothing else does. */
+#include "free_port.h"
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -22,37 +23,35 @@ enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 16 
 
 enum sets_for { ALL, NEWER }; /* NEWER: 1.13 does not have these options */
 
-/* $T is the launcher, $E the worker. */
+/* $T is the launcher, $E the worker, $P a free port. */
 static const struct set {
     const char *name;
     enum sets_for of;
     const char *script;
 } sets[] = {
-    { "static", ALL, "$T --nproc_per_node=2 --master_addr=127.0.0.1 --master_port=29641 --no_python $E" },
+    { "static", ALL, "$T --nproc_per_node=2 --master_addr=127.0.0.1 --master_port=$P --no_python $E" },
     { "alone", ALL, "$T --standalone --no_python $E" },
     { "elastic", ALL,
-      "$T --nproc_per_node=3 --rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:29642 --rdzv_id=job7 "
+      "$T --nproc_per_node=3 --rdzv_backend=c10d --rdzv_endpoint=127.0.0.1:$P --rdzv_id=job7 "
       "--role=trainer --max_restarts=2 --no_python $E" },
-    { "logs", ALL,
-      "$T --nproc_per_node=2 --master_port=29643 --rdzv_id=job8 --log_dir=$D/logs --no_python $E" },
+    { "logs", ALL, "$T --nproc_per_node=2 --master_port=$P --rdzv_id=job8 --log_dir=$D/logs --no_python $E" },
     { "inherited", ALL,
       "OMP_NUM_THREADS=3 CUDA_VISIBLE_DEVICES= NCCL_ASYNC_ERROR_HANDLING=0 TORCH_NCCL_ASYNC_ERROR_HANDLING=0 "
-      "RANK=9 PET_ROLE=chief $T --nproc_per_node=2 --master_port=29644 --no_python $E" },
+      "RANK=9 PET_ROLE=chief $T --nproc_per_node=2 --master_port=$P --no_python $E" },
     { "nodes", ALL,
       "for i in 0 1; do $T --nnodes=2 --nproc_per_node=2 --node_rank=$i --master_addr=127.0.0.1 "
-      "--master_port=29645 --rdzv_id=job9 --no_python $E & done; wait" },
+      "--master_port=$P --rdzv_id=job9 --no_python $E & done; wait" },
     { "roles", ALL,
-      "$T --nnodes=2 --nproc_per_node=1 --node_rank=0 --role=reader --master_port=29649 --rdzv_id=job9 "
-      "--no_python $E & $T --nnodes=2 --nproc_per_node=2 --node_rank=1 --role=trainer --master_port=29649 "
+      "$T --nnodes=2 --nproc_per_node=1 --node_rank=0 --role=reader --master_port=$P --rdzv_id=job9 "
+      "--no_python $E & $T --nnodes=2 --nproc_per_node=2 --node_rank=1 --role=trainer --master_port=$P "
       "--rdzv_id=job9 --no_python $E & wait" },
-    { "restart", ALL,
-      "FAIL_FIRST=1 $T --nproc_per_node=2 --max_restarts=1 --master_port=29646 --no_python $E" },
+    { "restart", ALL, "FAIL_FIRST=1 $T --nproc_per_node=2 --max_restarts=1 --master_port=$P --no_python $E" },
     { "virtual", NEWER,
-      "CUDA_VISIBLE_DEVICES=3,1 $T --nproc_per_node=2 --virtual_local_rank --master_port=29647 --no_python "
+      "CUDA_VISIBLE_DEVICES=3,1 $T --nproc_per_node=2 --virtual_local_rank --master_port=$P --no_python "
       "$E" },
     { "signals", NEWER,
       "$T --nproc_per_node=1 --signals_to_handle=SIGTERM,SIGINT,SIGHUP,SIGUSR1 --no_python $E" },
-    { "nowhere", NEWER, "$T --nproc_per_node=1 --log_dir=/dev/null --master_port=29648 --no_python $E" },
+    { "nowhere", NEWER, "$T --nproc_per_node=1 --log_dir=/dev/null --master_port=$P --no_python $E" },
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
@@ -84,6 +83,7 @@ static const struct {
     { NULL, "TORCH_NCCL_ASYNC_ERROR_HANDLING", MINE, "2.x's name" },
     { NULL, "TORCHELASTIC_SIGNALS_TO_HANDLE", MINE, "2.x has it" },
     { NULL, "W", VALUE, "where the worker writes" },
+    { NULL, "P", VALUE, "the port that was given" },
     { NULL, "_", MINE, "the shell's" },
     { "logs", "TORCHELASTIC_ERROR_FILE", DIRECTORY, "the directory's random part" },
     { NULL, "TORCHELASTIC_ERROR_FILE", OWN_FILE,
@@ -139,7 +139,7 @@ static bool may_be(const char *set, const char *name, const char *theirs, const 
 
 /* The lines "NAME=value" of one worker; sorted. */
 struct dump {
-    char *line[VARIABLES_MAX];
+    const char *line[VARIABLES_MAX];
     int n;
     char text[TEXT_MAX];
 };
@@ -150,6 +150,19 @@ static void cut(struct dump *d)
     for (char *line = strtok(d->text, "\n"); line != NULL && d->n < VARIABLES_MAX; line = strtok(NULL, "\n"))
         if (strchr(line, '=') != NULL)
             d->line[d->n++] = line;
+}
+
+/* Each run has a port of its own. */
+static void hide_port(struct dump *d)
+{
+    const char *given = NULL;
+    for (int i = 0; i < d->n; i++)
+        if (strncmp(d->line[i], "P=", 2) == 0)
+            given = d->line[i] + 2;
+    for (int i = 0; i < d->n; i++)
+        if (given != NULL && strncmp(d->line[i], "MASTER_PORT=", 12) == 0 &&
+            strcmp(d->line[i] + 12, given) == 0)
+            d->line[i] = "MASTER_PORT=$P";
 }
 
 static const char *value_in(const struct dump *d, const char *name, size_t len)
@@ -208,8 +221,8 @@ static void remove_dir(void)
 static void run_set(const struct set *set, const char *launcher, const char *who)
 {
     char script[2048];
-    snprintf(script, sizeof(script), "D=%s; export W=$D/%s.%s; mkdir $W; E=$D/worker; T='%s'\n%s\n", dir,
-             set->name, who, launcher, set->script);
+    snprintf(script, sizeof(script), "D=%s; export W=$D/%s.%s P=%d; mkdir $W; E=$D/worker; T='%s'\n%s\n", dir,
+             set->name, who, free_port(), launcher, set->script);
     const char *argv[] = { "env", "-i", "LC_ALL=C.UTF-8", "HOME=/tmp", "PATH=/usr/bin:/bin",
                            "sh",  "-c", script,           NULL };
     struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 120000, .cwd = dir });
@@ -252,6 +265,7 @@ static void read_dump(const struct set *set, const char *who, const char *name, 
     fclose(file);
     hide_random(d->text);
     cut(d);
+    hide_port(d);
 }
 
 /* --- the record -------------------------------------------------------------------------------------------- */

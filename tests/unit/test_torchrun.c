@@ -49,6 +49,7 @@ static void expect_made(char *const *words, char *const *environment)
 
 static void refused(char *const *words, char *const *environment, const char *message)
 {
+    tear_down();
     cr_assert_eq(make(words, environment), DDP_ERR_ARG, "taken, but should say: %s", message);
     cr_assert_str_eq(err.msg, message);
 }

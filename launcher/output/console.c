@@ -81,13 +81,12 @@ static void queue_batch(struct console *c, int sink)
         buf_free(&c->batch);
 }
 
-/* Names of files and of foreign processes are in it: no more to be trusted than a worker's line. */
+/* Names of files, hosts and foreign processes are in it: no more to be trusted than a worker's line. It has no colours,
+ * and no other control has business in it, whether a terminal or a log takes it. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
-    bool terminal = c->rows[1]->escape;
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
-              (terminal ? escape_put(out, slice_str(text)) : buf_printf(out, "%s", text)) &&
-              buf_append(out, "\n", 1);
+              escape_put_plain(out, slice_str(text)) && buf_append(out, "\n", 1);
     if (!ok)
         out->len = 0;
     c->midline = c->midline && !ok;

@@ -26,9 +26,10 @@ static void put_colour(struct rows *r, const char *code)
         put(r, code, strlen(code));
 }
 
-static void put_safe(struct rows *r, struct slice text)
+/* Our words, and names that others have given: no colours but those around them. */
+static void put_words(struct rows *r, struct slice text)
 {
-    r->ok = r->ok && escape_put(r->out, text);
+    r->ok = r->ok && escape_put_plain(r->out, text);
 }
 
 /* False when the limit is reached. */
@@ -51,7 +52,7 @@ void rows_headline(struct rows *r, struct slice text)
     r->lines++;
     put_colour(r, BOLD_RED);
     put(r, "ddprun: ", 8);
-    put_safe(r, text);
+    put_words(r, text);
     put_colour(r, PLAIN);
     put(r, "\n", 1);
 }
@@ -78,7 +79,7 @@ void rows_text(struct rows *r, const char *label, struct slice text, int max)
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left);
-        put_safe(r, slice_of(p, n));
+        put_words(r, slice_of(p, n));
         n += n < left; /* the blank or newline itself */
         p += n;
         left -= n;
@@ -110,6 +111,6 @@ void rows_quote(struct rows *r, const char *label, struct slice line)
     if (!begin_line(r, label))
         return;
     put(r, "| ", 2);
-    put_safe(r, slice_of(p, len));
+    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* a worker's own colours pass */
     put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }

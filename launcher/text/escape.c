@@ -106,6 +106,13 @@ static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
     return ok;
 }
 
+static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t *used)
+{
+    const size_t sequence = utf8_sequence(p, len);
+    *used = sequence > 0 ? sequence : 1;
+    return put_visible(out, p, *used);
+}
+
 /* Append what the bytes at `p`, which do not begin with text, look like; *used says how many they were. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
@@ -115,9 +122,7 @@ static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *u
     }
     if ((*used = control_sequence(p, len, 'K')) > 0)
         return true;
-    size_t sequence = utf8_sequence(p, len);
-    *used = sequence > 0 ? sequence : 1;
-    return put_visible(out, p, *used);
+    return put_character(out, p, len, used);
 }
 
 bool escape_put(struct buf *out, struct slice line)
@@ -132,4 +137,16 @@ bool escape_put(struct buf *out, struct slice line)
         ok = used > 0 ? buf_append(out, p, used) : put_special(out, p, len, &used, &coloured);
     }
     return ok && buf_append(out, COLOUR_OFF, coloured ? sizeof(COLOUR_OFF) - 1 : 0);
+}
+
+bool escape_put_plain(struct buf *out, struct slice line)
+{
+    const uint8_t *p = line.data;
+    size_t len = line.len;
+    bool ok = true;
+    for (size_t used; len > 0 && ok; p += used, len -= used) {
+        used = text_run(p, len);
+        ok = used > 0 ? buf_append(out, p, used) : put_character(out, p, len, &used);
+    }
+    return ok;
 }

@@ -15,4 +15,7 @@
  * part of it may be appended then. */
 bool escape_put(struct buf *out, struct slice line);
 
+/* The same without colours, for what is not a terminal: words of ours, with names in them that others have given. */
+bool escape_put_plain(struct buf *out, struct slice line);
+
 #endif

@@ -33,6 +33,19 @@ bool text_put(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
+/* 0xc2 leads in the 8-bit controls of UTF-8. */
+void text_disarm(void *text, size_t len, char keep)
+{
+    uint8_t *p = text;
+    for (size_t i = 0; i < len; i++) {
+        const uint8_t next = i + 1 < len ? p[i + 1] : 0;
+        if ((p[i] < 0x20 && p[i] != (uint8_t)keep) || p[i] == 0x7f)
+            p[i] = '?';
+        else if (p[i] == 0xc2 && next >= 0x80 && next < 0xa0)
+            p[i] = p[i + 1] = '?';
+    }
+}
+
 bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
 {
     const uint8_t *p = bytes.data;

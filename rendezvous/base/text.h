@@ -10,6 +10,10 @@ bool text_is_plain(struct slice bytes);
 /* Append at most `max` of the bytes; what is not printable becomes \xNN, and "..." marks a cut. */
 bool text_put(struct buf *out, struct slice bytes, size_t max);
 
+/* Lines that are ready, with names of others somewhere in them: every byte that a terminal obeys becomes '?', but for `keep`
+ * ('\n' or '\t'). What is UTF-8 stays. */
+void text_disarm(void *text, size_t len, char keep);
+
 /* Append at most `max` of the bytes as hex digits, "..." marks a cut. */
 bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
 

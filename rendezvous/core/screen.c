@@ -11,6 +11,7 @@
  * table. Rows are cut to what a screen holds; the counts are whole. */
 #include "core/screen.h"
 
+#include "base/text.h"
 #include "core/diagnose_words.h"
 
 #include <cjson/cJSON.h>
@@ -160,17 +161,11 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Names come from other machines, and this is for terminals: no byte may be a command to them. Bytes from
- * 0x80 on stay, since a name may be UTF-8. It is done once over everything, where no row can be forgotten. */
+/* Names come from other machines. Over everything at once: no row can be forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
-    for (size_t i = from; i < out->len; i++) {
-        const uint8_t c = out->data[i], next = i + 1 < out->len ? out->data[i + 1] : 0;
-        if ((c < 0x20 && c != '\n') || c == 0x7f)
-            out->data[i] = '?';
-        else if (c == 0xc2 && next >= 0x80 && next < 0xa0) /* the same once more, in UTF-8 */
-            out->data[i] = out->data[i + 1] = '?';
-    }
+    if (out->len > from)
+        text_disarm(out->data + from, out->len - from, '\n');
 }
 
 static bool put_findings(const struct diagnosis *d, struct buf *out)

@@ -3,6 +3,7 @@
  * One connection, one CONTROL request, one answer. What is asked and how the answer looks stands in two
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
+#include "base/text.h"
 #include "ctl/ctl_options.h"
 #include "ctl/ctl_timeline.h"
 #include "ctl/ctl_watch.h"
@@ -65,11 +66,25 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
+/* Names of hosts, jobs and programs are in it, and this is for a terminal. */
+static void disarm(struct buf *text)
+{
+    if (text->len > 0)
+        text_disarm(text->data, text->len, '\n');
+}
+
+static bool put_text(const struct ctl_options *o, const cJSON *answer, struct buf *text)
+{
+    bool ok = o->command->format(answer, text);
+    disarm(text);
+    return ok;
+}
+
 /* As text for a person, or as it came. False when memory is short. */
 static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
-        return o->command->format(answer, text);
+        return put_text(o, answer, text);
     char *pretty = cJSON_Print(answer);
     bool ok = pretty != NULL && buf_printf(text, "%s\n", pretty);
     free(pretty);
@@ -116,6 +131,8 @@ static bool watch_once(const struct ctl_options *o)
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
               : error != NULL ? buf_printf(&text, "the store says: %s\n", error)
                               : put_answer(o, answer, &text);
+    if (!o->json)
+        disarm(&text);
     ok = ok && ctl_watch_show(buf_slice(&text));
     cJSON_Delete(answer);
     free(reply);

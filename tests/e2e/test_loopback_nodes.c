@@ -278,6 +278,27 @@ Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
     cr_expect_null(strstr(end[0].err, "pid 0"), "%s", end[0].err);
 }
 
+static void is_plain(int i)
+{
+    for (const char *p = end[i].err; *p != '\0'; p++)
+        cr_expect((unsigned char)*p >= ' ' || *p == '\n' || *p == '\t', "byte %d of node %d:\n%s",
+                  (unsigned char)*p, i, end[i].err);
+}
+
+/* Names that another node, or a stranger, has given: in a log that somebody looks at with cat, too. */
+Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
+{
+    choose_port();
+    start(1, (const char *const[]){ "--no_python", "--uneven", "--", "./not\033[31m\033[2J/here", NULL });
+    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 30", NULL });
+    finish();
+    expect_codes(127, 127);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "could not be started: ./not");
+        is_plain(i);
+    }
+}
+
 Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
 {
     START("--nproc_per_node=2", SH,

@@ -54,6 +54,18 @@ Test(escape, plain_text_of_every_length_passes)
            "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
+/* In words of ours a name is text and nothing else. */
+Test(escape, no_sequence_passes_where_there_are_no_colours)
+{
+    struct buf out = { 0 };
+    cr_assert(escape_put_plain(
+                  &out, slice_str("node n\033[31m1\033[2J\r\nx\b \xc2\x9b\xff Gr\xc3\xbc\xc3\x9f\t.")) &&
+              buf_append(&out, "", 1));
+    cr_expect_str_eq((const char *)out.data,
+                     "node n\\x1b[31m1\\x1b[2J\\x0d\\x0ax\\x08 \\xc2\\x9b\\xff Gr\xc3\xbc\xc3\x9f\t.");
+    buf_free(&out);
+}
+
 Test(escape, colours_pass_and_end_with_their_line)
 {
     expect("\033[1;31mred\033[0m", "\033[1;31mred\033[0m");

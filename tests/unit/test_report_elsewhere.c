@@ -112,7 +112,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = tear_down
     report.store_lost = "it has said nothing for 3 s (--node_timeout)";
     expect(
         "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
-        "  why      the ddprun that hosts it, or its host, has ended; or the network between\n"
+        "  why      the ddprun that hosts it, or its host, has ended or is frozen; or the network between\n"
         "  try      look at what ddprun said on that host; a store of its own (ddp-rendezvous on another\n"
         "           host, --rdzv_endpoint) survives the death of any node\n"
         "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"

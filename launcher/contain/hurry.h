@@ -2,7 +2,7 @@
  *
  * Linux shares the processor between sessions (autogroup), and each process that calls setsid opens one. So
  * a job that forks wildly leaves its launcher one part in a hundred, at the very moment when it has to be
- * stopped. */
+ * stopped. And whoever starts 256 workers would have to wait behind those that run already, for each of the others. */
 #ifndef LAUNCHER_HURRY_H
 #define LAUNCHER_HURRY_H
 
@@ -13,7 +13,7 @@ struct hurry {
     int policy, priority; /* as they were */
 };
 
-/* Only for the time in which a job is being stopped: nobody else on this processor comes to a turn before
+/* Only for the time in which workers are being started or stopped: nobody else on this processor comes to a turn before
  * we sleep. Without the right to it (CAP_SYS_NICE) nothing changes. What we start meanwhile does not
  * inherit it. */
 void hurry_begin(struct hurry *h);

@@ -24,7 +24,7 @@ enum {
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
-    hurry_end(&n->hurry);
+    hurry_begin(&n->hurry);
     int error = spawner_start(&n->spawner, local_rank, &pid);
     if (error != 0) {
         node_feed(
@@ -151,6 +151,8 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
+    if (n->wishes.len == 0 && agent_state(n->agent) == AGENT_RUNNING)
+        hurry_end(&n->hurry);
     if (n->wishes.len > 0 || n->reap)
         uv_idle_start(&n->more, on_more);
     else

@@ -138,10 +138,10 @@ struct cli {
     bool standalone, uneven;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, why;
-    struct cli_task task; /* counts with per_task; from the scheduler */
-    const char *master_addr;
-    int master_port; /* 0 = any free one */
-    const char *job; /* --rdzv_id; NULL = none given */
+    struct cli_task task;                /* counts with per_task; from the scheduler */
+    char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
+    int master_port;                     /* 0 = any free one */
+    const char *job;                     /* --rdzv_id; NULL = none given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
     signal_set stop_signals;           /* besides those that always stop the job */

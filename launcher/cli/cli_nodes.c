@@ -63,6 +63,16 @@ ddp_status cli_value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. */
+ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
+{
+    const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    if (len == 0 || len >= ENDPOINT_HOST_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "a name or an address, not empty");
+    snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
+    return DDP_OK;
+}
+
 ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
 {
     static const char *const words[] = {

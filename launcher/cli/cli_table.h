@@ -14,6 +14,7 @@
     X(NODE_RANK)     \
     X(SWITCH)        \
     X(TEXT)          \
+    X(HOST)          \
     X(JOB)           \
     X(PORT)          \
     X(ENV)           \

@@ -24,7 +24,7 @@
       "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
     X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, THEIRS, JOB,                                  \
       "a job of this node alone: takes any free port unless --master_port names one")                        \
-    X(MASTER_ADDR, "master_addr", 0, TEXT, master_addr, "HOST", "127.0.0.1", true, THEIRS, JOB,                      \
+    X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, THEIRS, JOB,                      \
       "where the store listens: an address of this host; of node 0 when there are several")                  \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, THEIRS, JOB,                          \
       "its port; 0 takes any free one. When the default port is in use a job of one node takes a free one")  \

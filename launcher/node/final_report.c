@@ -133,6 +133,18 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
+/* A launcher around this one, or the user, may have named a file for the error of the whole. torchrun counts a signal as
+ * a negative code. */
+static void hand_on_error(const struct report *r)
+{
+    const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));
+    const int first = agent_first_failure(r->agent);
+    if (r->error == NULL || to == NULL || *to == '\0')
+        return;
+    const struct agent_worker *w = agent_worker(r->agent, first);
+    error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
+}
+
 /* Nobody shall believe that output is complete when it is not, after a success least of all. A reader that has
  * gone away (head, a pager) wanted no more. */
 static void say_losses(const struct loss *lost, size_t n)
@@ -192,6 +204,7 @@ void final_report(const struct final_facts *f)
         r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
         look_at_program(&r, &details, f->program);
         read_error_file(&r, &details);
+        hand_on_error(&r);
     }
     print_it(&r, output_is_midline(f->output));
     say_losses(lost, r.n_lost);

@@ -40,6 +40,32 @@ static bool read_all(int fd, struct buf *out)
     return n >= 0;
 }
 
+/* Whole, or false. */
+static bool read_bytes(const char *path, struct buf *out)
+{
+    struct ddp_err err;
+    const int fd = open_regular(path, &err);
+    const bool ok = fd >= 0 && read_all(fd, out);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* The name is the user's own, or that of the launcher which has started us. */
+void error_file_hand_on(const char *from, const char *to, int code)
+{
+    struct buf bytes = { 0 }, out = { 0 };
+    int fd = -1;
+    if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
+        (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644)) >= 0 &&
+        write(fd, out.data, out.len) != (ssize_t)out.len)
+        ftruncate(fd, 0); /* half of it would be no JSON */
+    if (fd >= 0)
+        close(fd);
+    buf_free(&bytes);
+    buf_free(&out);
+}
+
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err)
 {
     struct buf bytes = { 0 };

@@ -10,4 +10,8 @@
  * path and says what is wrong. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
+/* Write what lies at `from` to `to`, with the exit code in it: for a launcher around this one. What cannot be read or
+ * written is left alone: the report has it all the same. */
+void error_file_hand_on(const char *from, const char *to, int code);
+
 #endif

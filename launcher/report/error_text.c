@@ -76,6 +76,21 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
     return status;
 }
 
+bool error_text_with_code(struct slice bytes, int code, struct buf *out)
+{
+    cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
+    cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    bool ok = cJSON_IsObject(root);
+    if (cJSON_IsObject(message)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
+        ok = ok && json_add_number(message, "errorCode", code);
+    }
+    if (ok)
+        return json_print(out, root, false);
+    cJSON_Delete(root);
+    return false;
+}
+
 void error_text_free(struct error_text *text)
 {
     free(text->message);

@@ -23,6 +23,10 @@ struct error_text {
 /* DDP_OK: free with error_text_free. DDP_ERR_CORRUPT or DDP_ERR_LIMIT: not such a file, `err` says what is
  * wrong with it. DDP_ERR_NOMEM. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
+
+/* Append the same object with `code` as message.errorCode, as torchrun hands it on; a message that is a text has no
+ * place for it. False: it is no object, or memory is short. */
+bool error_text_with_code(struct slice bytes, int code, struct buf *out);
 void error_text_free(struct error_text *text);
 
 #endif

@@ -146,6 +146,21 @@ Test(ddprun_torchrun, what_lies_in_the_place_of_the_fifo_is_left_alone)
            125, "mine\n", "cannot make the FIFO of the file timer");
 }
 
+Test(ddprun_torchrun, the_first_error_goes_to_the_file_that_it_was_given_itself)
+{
+    expect("cat >w <<'EOS'\n[ $RANK = 0 ] || exec sleep 60\nprintf '{\"message\": {\"message\": \"E: no\"}}' "
+           ">$TORCHELASTIC_ERROR_FILE\nexit 3\nEOS\n"
+           "TORCHELASTIC_ERROR_FILE=$W/mine $D --nproc_per_node=2 sh w; E=$?; cat mine; exit $E",
+           3, "{\"message\":{\"message\":\"E: no\",\"errorCode\":3}}\n", "E: no");
+    expect("TORCHELASTIC_ERROR_FILE=$W/mine $D --nproc_per_node=1 false; ls", 0, "torchrun\n", NULL);
+}
+
+Test(ddprun_torchrun, an_ipv6_address_may_have_brackets)
+{
+    expect("$D --nproc_per_node=1 --master_addr=[::1] --dry_run true | grep MASTER_ADDR", 0,
+           "        MASTER_ADDR=::1\n", NULL);
+}
+
 Test(ddprun_torchrun, what_cannot_be_is_exit_2_and_a_way_out)
 {
     expect("$D --rdzv-backend=etcd-v2 true", 2, "", "ddprun brings its own store");

@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 1000 };
+enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)

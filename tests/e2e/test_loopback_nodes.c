@@ -335,11 +335,13 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
 {
     choose_port();
-    start(0, (const char *const[]){ "--timeout=3s", SH, "exit 0", NULL });
-    start(1, (const char *const[]){ "--timeout=3s", "--nnodes=3", SH, "exit 0", NULL });
+    start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
+    until_said(0, "1 of 2 nodes are here");
+    start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
+    until_said(0, "NNODES_DIFFERS"); /* node 1 was refused, and it is told who had come before */
     finish();
     expect_codes(125, 125);
-    for (int i = 0; i < NODES; i++) { /* whoever came second was refused */
+    for (int i = 0; i < NODES; i++) {
         says(i, "NNODES_DIFFERS");
         says(i, "--nnodes=2 (static)");
         says(i, "--nnodes=3 (static)");

@@ -35,6 +35,16 @@ static void set_environment(const struct rank *me, int port)
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
 
+/* All begin at once: the time of one must not run while another is not born yet. */
+static void wait_for_all(const struct rank *me)
+{
+    const struct rank *first = me - me->rank;
+    const int started = me->flags & RANKS_SKIP_LAST ? me->world - 1 : me->world;
+    for (int r = 0; r < started; r++)
+        while (__atomic_load_n(&first[r].pid, __ATOMIC_ACQUIRE) == 0)
+            usleep(500);
+}
+
 static pid_t start_rank(struct rank *me, rank_main rank_function, int port)
 {
     pid_t parent = getpid(), pid = fork();
@@ -46,7 +56,8 @@ static pid_t start_rank(struct rank *me, rank_main rank_function, int port)
         _exit(1);
     alarm(LIMIT_S);
     set_environment(me, port);
-    me->pid = getpid();
+    __atomic_store_n(&me->pid, getpid(), __ATOMIC_RELEASE);
+    wait_for_all(me);
     rank_function(me);
     /* Not exit: what Criterion has registered to happen then belongs to the test. Leaks of the library are
      * looked for in worker_probe, a program of its own. */

@@ -48,7 +48,7 @@ enum {
 
 typedef void (*rank_main)(struct rank *me);
 
-/* Start `n` ranks, wait until all have ended (30 s, then they are killed). `user` may be NULL. */
+/* Start `n` ranks, wait until all have ended (150 s, then they are killed). `user` may be NULL. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user);
 void ranks_free(struct ranks *ranks);
 

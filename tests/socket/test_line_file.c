@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-TestSuite(line_file, .timeout = 30);
+TestSuite(line_file, .timeout = 120);
 
 static struct line_file *open_at(const char *dir, const char *name)
 {

@@ -28,7 +28,7 @@ static void tear_down(void)
     job_dir_remove(dir);
 }
 
-TestSuite(log_file, .init = set_up, .fini = tear_down, .timeout = 20);
+TestSuite(log_file, .init = set_up, .fini = tear_down, .timeout = 120);
 
 static struct writer_target open_log(uint64_t bytes, int keep)
 {

@@ -1,5 +1,6 @@
 /* What the others are told when a rank dies, hangs, gives up or does something else: who, where, in which
  * call. And that they are told at all, soon, and the same words again when they ask again. */
+#include "job.h"
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +12,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { N = 100000 };
+/* Long enough for all to come who come. */
+enum { N = 100000, STEP_MS = 2000, INIT_MS = 2000 };
 
 static float buffer[N];
 
@@ -63,7 +65,7 @@ static void die_before(struct rank *me)
     keep_and_ask_again(me, ctx, all_reduce(ctx, buffer, N));
 }
 
-Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 30)
+Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 120)
 {
     struct ranks run = ranks_run(4, die_before, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in all_reduce #3 (f32 x 100000, sum)");
@@ -82,7 +84,7 @@ static void die_inside(struct rank *me)
     keep_and_ask_again(me, ctx, all_reduce(ctx, x, N));
 }
 
-Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 30)
+Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 120)
 {
     struct ranks run = ranks_run(4, die_inside, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended while rank");
@@ -99,7 +101,7 @@ static void die_after(struct rank *me)
     keep_and_ask_again(me, ctx, ddp_barrier(ddp_world(ctx), 0));
 }
 
-Test(lost_peers, a_rank_that_dies_after_a_collective_spoils_only_the_next_one, .timeout = 30)
+Test(lost_peers, a_rank_that_dies_after_a_collective_spoils_only_the_next_one, .timeout = 120)
 {
     struct ranks run = ranks_run(4, die_after, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in barrier #4");
@@ -114,7 +116,7 @@ static void leave_without_finalize(struct rank *me)
     rank_keep(me, ddp_finalize(ctx));
 }
 
-Test(lost_peers, a_rank_that_leaves_without_finalize_is_named, .timeout = 30)
+Test(lost_peers, a_rank_that_leaves_without_finalize_is_named, .timeout = 120)
 {
     struct ranks run = ranks_run(3, leave_without_finalize, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_PEER_LOST, "in finalize #3");
@@ -134,7 +136,7 @@ static void finalize_at_once(struct rank *me)
     rank_expect(me, rank_open_files() == before, "%d descriptors are left open", rank_open_files() - before);
 }
 
-Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 30)
+Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
 {
     struct ranks run = ranks_run(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
     ranks_expect_ok(&run);
@@ -147,22 +149,24 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 30)
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
-    options.step_timeout_ms = 400;
+    options.step_timeout_ms = STEP_MS;
     ddp_ctx *ctx = rank_init(me, &options);
     rank_expect_ok(me, all_reduce(ctx, buffer, N));
     if (me->rank == 2)
         raise(SIGSTOP);
+    else
+        job_until_state((me - me->rank + 2)->pid, 'T');
     ddp_status status = all_reduce(ctx, buffer, N);
     if (me->rank == 0)
         kill((me + 2)->pid, SIGCONT);
     keep_and_ask_again(me, ctx, status);
 }
 
-Test(lost_peers, a_stopped_rank_is_named_when_the_step_takes_too_long, .timeout = 30)
+Test(lost_peers, a_stopped_rank_is_named_when_the_step_takes_too_long, .timeout = 120)
 {
     struct ranks run = ranks_run(4, stop_for_a_while, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_TIMEOUT, "is stopped by a signal");
-    ranks_expect_error(&run, 2, DDP_ERR_TIMEOUT, (const char *const[]){ "1 of 4 ranks", "400 ms", NULL });
+    ranks_expect_error(&run, 2, DDP_ERR_TIMEOUT, (const char *const[]){ "1 of 4 ranks", "2000 ms", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT,
                        (const char *const[]){ "last seen in all_reduce #2 (f32 x 100000, sum)", NULL });
     ranks_free(&run);
@@ -179,7 +183,7 @@ static void call_something_else(struct rank *me)
         keep_and_ask_again(me, ctx, all_reduce(ctx, buffer, 5));
 }
 
-Test(lost_peers, different_calls_are_both_named_on_every_rank, .timeout = 30)
+Test(lost_peers, different_calls_are_both_named_on_every_rank, .timeout = 120)
 {
     struct ranks run = ranks_run(3, call_something_else, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 3; r++)
@@ -195,7 +199,7 @@ static void different_sizes(struct rank *me)
     rank_keep(me, all_reduce(ctx, buffer, me->rank == 1 ? 70000 : 70001));
 }
 
-Test(lost_peers, different_sizes_are_both_named, .timeout = 30)
+Test(lost_peers, different_sizes_are_both_named, .timeout = 120)
 {
     struct ranks run = ranks_run(2, different_sizes, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 2; r++)
@@ -208,8 +212,8 @@ Test(lost_peers, different_sizes_are_both_named, .timeout = 30)
 
 static void abort_the_job(struct rank *me)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/tmp/ddp-abort-%d.json", getppid());
+    char path[256];
+    snprintf(path, sizeof(path), "%s/error.json", (const char *)me->user);
     setenv("TORCHELASTIC_ERROR_FILE", path, 1);
     ddp_ctx *ctx = init_and_warm_up(me);
     if (me->rank == 1)
@@ -218,21 +222,19 @@ static void abort_the_job(struct rank *me)
     ddp_finalize(ctx);
 }
 
-Test(lost_peers, abort_frees_everybody_with_the_reason, .timeout = 30)
+Test(lost_peers, abort_frees_everybody_with_the_reason, .timeout = 120)
 {
-    char path[64], text[256] = "";
-    struct ranks run = ranks_run(3, abort_the_job, RANKS_PLAIN_STORE, NULL);
+    char *dir = job_dir();
+    struct ranks run = ranks_run(3, abort_the_job, RANKS_PLAIN_STORE, dir);
     for (int r = 0; r < 3; r++)
         ranks_expect_error(&run, r, DDP_ERR_ABORTED,
                            (const char *const[]){ "rank 1 has given up: loss is \"nan\"", NULL });
     ranks_free(&run);
-    snprintf(path, sizeof(path), "/tmp/ddp-abort-%d.json", getpid());
-    FILE *file = fopen(path, "r");
-    cr_assert(file != NULL, "no error file");
-    cr_assert(fgets(text, sizeof(text), file) != NULL);
-    fclose(file);
-    unlink(path);
+    char *text = job_file(dir, "error.json");
+    cr_assert(text != NULL, "no error file");
     cr_assert(strstr(text, "\"message\":\"loss is \\\"nan\\\"\",\"exit_code\":7") != NULL, "%s", text);
+    free(text);
+    job_dir_remove(dir);
 }
 
 /* --- the start ------------------------------------------------------------------------------------------ */
@@ -241,17 +243,17 @@ static void init_with_short_time(struct rank *me)
 {
     ddp_ctx *ctx = NULL;
     ddp_options options = DDP_OPTIONS_INIT;
-    options.init_timeout_ms = 700;
+    options.init_timeout_ms = INIT_MS;
     rank_keep(me, ddp_init_from_env(&options, &ctx));
 }
 
-Test(lost_peers, a_rank_that_never_joins_is_named, .timeout = 30)
+Test(lost_peers, a_rank_that_never_joins_is_named, .timeout = 120)
 {
     struct ranks run = ranks_run(4, init_with_short_time, RANKS_PLAIN_STORE | RANKS_SKIP_LAST, NULL);
     for (int r = 0; r < 3; r++)
         ranks_expect_error(
             &run, r, DDP_ERR_TIMEOUT,
-            (const char *const[]){ "1 of 4 ranks have not joined within 700 ms: rank 3", NULL });
+            (const char *const[]){ "1 of 4 ranks have not joined within 2000 ms: rank 3", NULL });
     ranks_free(&run);
 }
 
@@ -262,7 +264,7 @@ static void two_times_rank_one(struct rank *me)
     init_with_short_time(me);
 }
 
-Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 30)
+Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
 {
     struct ranks run = ranks_run(3, two_times_rank_one, RANKS_PLAIN_STORE, NULL);
     int second = run.rank[1].status == DDP_ERR_MISMATCH ? 1 : 2;
@@ -283,7 +285,7 @@ static void too_few_descriptors(struct rank *me)
     init_with_short_time(me);
 }
 
-Test(lost_peers, a_rank_that_runs_out_of_descriptors_tells_everybody, .timeout = 30)
+Test(lost_peers, a_rank_that_runs_out_of_descriptors_tells_everybody, .timeout = 120)
 {
     struct ranks run = ranks_run(4, too_few_descriptors, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 4; r++)
@@ -299,7 +301,7 @@ static void nobody_listens(struct rank *me)
     init_with_short_time(me);
 }
 
-Test(lost_peers, a_store_that_is_not_there_is_named_with_its_address, .timeout = 30)
+Test(lost_peers, a_store_that_is_not_there_is_named_with_its_address, .timeout = 120)
 {
     struct ranks run = ranks_run(2, nobody_listens, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&run, 1, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 1 of 2", "127.0.0.1:1", NULL });
@@ -320,7 +322,7 @@ static void meet_by_name(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-Test(lost_peers, a_named_barrier_is_counted_where_the_store_knows_no_names, .timeout = 30)
+Test(lost_peers, a_named_barrier_is_counted_where_the_store_knows_no_names, .timeout = 120)
 {
     struct ranks run = ranks_run(3, meet_by_name, RANKS_PLAIN_STORE, NULL);
     ranks_expect_ok(&run);
@@ -336,7 +338,7 @@ static void die_before_the_named_barrier(struct rank *me)
     ddp_finalize(ctx);
 }
 
-Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 30)
+Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
 {
     struct ranks run = ranks_run(3, die_before_the_named_barrier, RANKS_PLAIN_STORE, NULL);
     expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended while rank");

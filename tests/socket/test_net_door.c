@@ -37,7 +37,7 @@ static void close_door(void)
     net_links_close(&links);
 }
 
-TestSuite(net_door, .init = open_door, .fini = close_door, .timeout = 30);
+TestSuite(net_door, .init = open_door, .fini = close_door, .timeout = 120);
 
 static int connect_to_door(void)
 {

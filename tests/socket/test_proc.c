@@ -5,6 +5,8 @@
 #include "node/proc.h"
 #include "report/program_see.h"
 
+#include "patience.h"
+
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,16 +18,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-TestSuite(proc, .timeout = 30);
+TestSuite(proc, .timeout = 120);
 
 extern char **environ;
+
+static int child_stdout = STDOUT_FILENO;
 
 static pid_t spawn_on(const struct rank_set *cpus, const char *path, char *const *argv, int *error)
 {
     struct proc_slots slots;
-    const struct proc_spec spec = {
-        .path = path, .argv = argv, .envp = environ, .fds = { 0, 1, 2 }, .cpus = cpus, .cgroup_fd = -1
-    };
+    const struct proc_spec spec = { .path = path,
+                                    .argv = argv,
+                                    .envp = environ,
+                                    .fds = { 0, child_stdout, 2 },
+                                    .cpus = cpus,
+                                    .cgroup_fd = -1 };
     cr_assert(proc_slots_open(&slots));
     pid_t pid = proc_spawn(&slots, &spec, error);
     proc_slots_close(&slots);
@@ -140,20 +147,29 @@ Test(proc, a_look_at_a_file_tells_what_it_is)
 
 /* --- descendants ------------------------------------------------------------------------------------------------ */
 
-/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. */
+/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. All are there when it
+ * says so. */
 static void start_family(void)
 {
-    int error;
-    char *const argv[] = { "sh", "-c", "sleep 60 & setsid sleep 60 & (setsid sleep 60 & ) ; wait", NULL };
+    int error, ends[2];
+    char said[8] = "";
+    char *const argv[] = { "sh", "-c",
+                           "exec 3>&1 >/dev/null; sleep 60 3>&- & setsid sleep 60 3>&- & "
+                           "(setsid sleep 60 3>&- & ) ; echo up >&3; wait",
+                           NULL };
     cr_assert(descendants_adopt());
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    child_stdout = ends[1];
     cr_assert_gt(spawn("/bin/sh", argv, &error), 0);
-    usleep(100000);
+    close(ends[1]);
+    cr_assert(patience_read(ends[0], said, sizeof(said), "up\n"));
+    close(ends[0]);
 }
 
 Test(proc, everybody_below_is_killed_and_reaped)
 {
     start_family();
-    cr_expect(descendants_kill_all(5000));
+    cr_expect(descendants_kill_all(PATIENCE_MS));
     cr_expect_eq(waitpid(-1, NULL, WNOHANG), -1);
     cr_expect_eq(errno, ECHILD);
 }
@@ -189,7 +205,7 @@ Test(proc, those_who_are_left_can_be_named)
     } while (strstr((char *)names.data, "(sleep)") == NULL);
     cr_expect_str_eq((char *)names.data, expected);
     buf_free(&names);
-    descendants_kill_all(5000);
+    descendants_kill_all(PATIENCE_MS);
 }
 
 /* --- what the kernel says of a process ---------------------------------------------------------------------------- */

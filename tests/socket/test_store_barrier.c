@@ -10,7 +10,7 @@
 
 static struct ddp_err err;
 
-TestSuite(store_barrier, .init = serve, .fini = serve_end, .timeout = 30);
+TestSuite(store_barrier, .init = serve, .fini = serve_end, .timeout = 120);
 
 static ddp_status connect_rank(int rank, int world_size, ddp_store **store)
 {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "fake_store.h"
+#include "free_port.h"
 #include "server/store_server.h"
 
 #include <criterion/criterion.h>
@@ -53,7 +54,7 @@ static void expect_value(ddp_store *store, const char *key, const char *expected
     free(value);
 }
 
-TestSuite(store_client, .init = start, .fini = stop, .timeout = 30);
+TestSuite(store_client, .init = start, .fini = stop, .timeout = 120);
 
 Test(store_client, a_value_comes_back_as_it_was_set)
 {
@@ -258,11 +259,10 @@ static void *start_late(void *arg)
 
 Test(store_client, a_store_that_comes_late_is_waited_for)
 {
-    int port, reserved = fake_port_reserve(&port);
+    int port = free_port();
     pthread_t thread;
     ddp_store *store;
     void *late;
-    close(reserved);
     pthread_create(&thread, NULL, start_late, &port);
     cr_assert_eq(ddp_store_connect("localhost", port, NULL, &store, &err), DDP_OK, "%s", err.msg);
     ddp_store_close(store);

@@ -1,5 +1,6 @@
 /* test_store_host.c -- does this node start the store, or join one? With a plan as the command line makes it. */
 #include "command_line.h"
+#include "free_port.h"
 #include "node/store_host.h"
 
 #include "rude.h"
@@ -10,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-TestSuite(store_host, .timeout = 30);
+TestSuite(store_host, .timeout = 120);
 
 static uv_loop_t loop;
 static struct cli cli;
@@ -71,18 +72,6 @@ static void find(char *const *argv)
 
 #define FIND(...) find((char *[]){ "ddprun", __VA_ARGS__, "prog", NULL })
 
-/* With several nodes the port must be said: one that is free now. */
-static const char *free_port(const char *option)
-{
-    static char text[64];
-    struct store_server *server;
-    const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
-    cr_assert_eq(store_server_start(&options, &server, NULL), DDP_OK);
-    snprintf(text, sizeof(text), "%s%d", option, store_server_port(server));
-    store_server_stop(server);
-    return text;
-}
-
 static void tear_down(void)
 {
     store_server_stop(place.server);
@@ -101,7 +90,8 @@ Test(store_host, one_node_has_its_own_store_on_loopback, .fini = tear_down)
 
 Test(store_host, node_0_listens_on_the_master_address, .fini = tear_down)
 {
-    FIND("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.5", (char *)free_port("--master_port="));
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.5",
+         (char *)free_port_option("--master_port="));
     cr_assert_eq(found, 1, "%s", words);
     cr_assert(strncmp(store_server_address(place.server), "127.0.0.5:", 10) == 0);
     cr_assert_str_eq(place.host, "127.0.0.5");

@@ -1,6 +1,7 @@
 /* Whose connection is that? Real sockets, real processes. */
 #include "base/endpoint.h"
 #include "node/vouch.h"
+#include "patience.h"
 #include "peer.h"
 #include "served.h"
 
@@ -12,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-TestSuite(vouch_node, .init = serve, .fini = serve_end, .timeout = 60);
+TestSuite(vouch_node, .init = serve, .fini = serve_end, .timeout = 120);
 
 struct ends {
     char ours[ENDPOINT_TEXT_MAX], theirs[ENDPOINT_TEXT_MAX];
@@ -98,7 +99,8 @@ Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
     struct ends e;
     struct vouch_process found, worker = worker_of(7, true, &e);
     bool ok = false;
-    for (int i = 0; i < 5000 && !ok; i++) { /* until the worker has closed its own copy */
+    for (struct patience p = { 0 };
+         !ok && patience_left(&p);) { /* until the worker has closed its own copy */
         struct vouch v = { 0 };
         ok = vouch_find(&v, &worker, 1, e.ours, e.theirs, &found) && found.pid != worker.pid;
         vouch_free(&v);

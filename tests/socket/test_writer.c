@@ -17,7 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-TestSuite(writer, .timeout = 20);
+TestSuite(writer, .timeout = 120);
 
 static int pipe_fds[2];
 static atomic_int progressed;

@@ -1,0 +1,189 @@
+"""One seeded history of store operations against PyTorch's own TCPStore and against ours: every answer, class of exception
+and blocked call must be equal.
+
+    python3 tests/interop/differential build/ddp-rendezvous [--operations N] [--seed S] [--legacy]
+
+A difference is shown as the shortest history that still has it, with what each store did. --legacy: the older of the two
+servers that torch 2.x has.
+"""
+import argparse
+import faulthandler
+import os
+import random
+import sys
+import time
+
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # torch 2.x prints a stack for each connection that is closed
+
+import torch  # noqa: E402
+
+from operations import EVERYBODY, OFFERED, full_name, leave_out, make_step, release_step  # noqa: E402
+from schedule import CLIENT_OF, Schedule, op_of  # noqa: E402
+from world import Genuine, Ours, STILL_BLOCKED, World  # noqa: E402
+
+SETTLED_S = 0.003  # in a replay: whoever comes back wrongly has come back
+SHORTEN_S = 25  # then the shortest history so far is shown
+ARRIVED_S = 0.01  # by then a request that was begun is in the server
+PART = 5000  # operations on one pair of stores; the next part begins with empty ones
+SHOWN = 40  # steps of a history that could not be made short
+WAITERS = 3  # so many may be blocked at once before one of them is released
+NAMES = ("genuine", "ours")
+
+
+class Difference(Exception):
+    """What the stores did in the last step: {actor: outcome} of each."""
+
+
+class Pair:
+    """Both stores, driven through the same steps."""
+
+    def __init__(self, options, patience_s):
+        self.worlds = [World(patience_s), World(patience_s)]
+        self.worlds[0].serve(Genuine(**({"use_libuv": False} if options.legacy else {})))
+        self.worlds[1].serve(Ours(options.daemon))
+        self.schedule = Schedule()
+        self.last_wait = 0.0
+
+    def run(self, step):
+        """Raises Difference."""
+        if self.schedule.depends_on_arrival(step):
+            time.sleep(max(0.0, self.last_wait + ARRIVED_S - time.monotonic()))
+        racers = self.schedule.racers()
+        waiting, queued = len(self.schedule.busy()), self.schedule.queued()
+        expected = self.schedule.begin(step)
+        for world in self.worlds:
+            world.begin(step, racers)
+        if len(self.schedule.busy()) > waiting or self.schedule.lacks and len(expected) > 1:
+            self.last_wait = time.monotonic()
+        if op_of(step).kind == "meeting" and not expected:
+            time.sleep(ARRIVED_S)  # whoever comes to a barrier makes its key
+        back = [world.collect(expected) for world in self.worlds]
+        came = [{a for a, result in b.items() if result != STILL_BLOCKED} for b in back]
+        if came != [set(expected)] * 2 or comparable(step, back[0]) != comparable(step, back[1]):
+            raise Difference(expected, *back)
+        for world, results in zip(self.worlds, back):
+            world.renew(step, results, queued)
+
+    def close(self):
+        for world in self.worlds:
+            world.close()
+
+
+def comparable(step, back):
+    """Who wins a race is anybody's."""
+    return sorted(back.values(), key=repr) if step.actor == EVERYBODY else back
+
+
+def next_step(rng, schedule):
+    free = schedule.racers()
+    if len(schedule.lacks) >= WAITERS or not free:
+        actor = rng.choice(schedule.waits[:2])
+        return release_step(rng, free, sorted(schedule.lacks[actor])[0], schedule.kinds[actor])
+    return make_step(rng, schedule.free())
+
+
+def run_part(options, rng, count):
+    """Returns the history; the last step of it made the difference if the second value is not None."""
+    pair, history = Pair(options, patience_s=10), []
+    try:
+        while len(history) < count:
+            step = next_step(rng, pair.schedule)
+            if pair.schedule.allows(step):
+                history.append(step)
+                pair.run(step)
+    except Difference as difference:
+        return history, difference
+    finally:
+        pair.close()
+    return history, None
+
+
+def replay(options, history, deadline):
+    """The first difference of a history, with its length; steps of actors that are blocked now are left out."""
+    pair, steps = Pair(options, patience_s=2), []
+    try:
+        for step in history:
+            if pair.schedule.allows(step) and time.monotonic() < deadline:
+                steps.append(step)
+                pair.run(step)
+                time.sleep(SETTLED_S if pair.schedule.lacks else 0)
+    except Difference as difference:
+        return steps, difference
+    finally:
+        pair.close()
+    return steps, None
+
+
+def shorten(options, history, difference):
+    """The shortest end of the history that still differs, then without every part that it can do without."""
+    deadline = time.monotonic() + SHORTEN_S
+    for size in (2 ** n for n in range(len(history).bit_length())):
+        steps, found = replay(options, history[-size:], deadline)
+        if found is not None:
+            history, difference = steps, found
+            break
+    cut = max(len(history) // 2, 1)
+    while cut > 0:
+        at = 0
+        while at < len(history) and time.monotonic() < deadline:
+            steps, found = replay(options, history[:at] + history[at + cut:], deadline)
+            if found is not None:
+                history, difference = steps, found
+            else:
+                at += cut
+        cut //= 2
+    return history, difference
+
+
+def show(history, difference):
+    for number, step in enumerate(history[-SHOWN:], 1):
+        who = "everybody" if step.actor == EVERYBODY else "actor %d (client %d)" % (step.actor, CLIENT_OF[step.actor])
+        print("  %3d. %s: %s%s" % (number, who, step.op, show_args(step)))
+    expected, *back = difference.args
+    print("  shall come back: %s" % (expected or "nobody"))
+    for name, results in zip(NAMES, back):
+        print("  %-8s %s" % (name + ":", results or "nobody comes back"))
+
+
+def show_args(step):
+    prefix = full_name(step.view, "")
+    return "(%s)%s" % (", ".join(map(repr, step.args)), " with prefix %r" % prefix if prefix else "")
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(prog="differential")
+    parser.add_argument("daemon", help="the ddp-rendezvous to try")
+    parser.add_argument("--operations", type=int, default=100000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--legacy", action="store_true")
+    parser.add_argument("--limit", type=int, default=300, help="seconds until it says where it hangs, and ends")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(1 << 31)
+    if options.legacy:
+        leave_out("queue")  # that server has none
+    return options
+
+
+def main():
+    options = parse_options()
+    faulthandler.dump_traceback_later(options.limit, exit=True)
+    print("torch %s, seed %d, operations: %s" % (
+        torch.__version__, options.seed, ", ".join(OFFERED)), flush=True)
+    began, done = time.monotonic(), 0
+    while done < options.operations:
+        rng = random.Random("%d/%d" % (options.seed, done))
+        history, difference = run_part(options, rng, min(PART, options.operations - done))
+        if difference is not None:
+            print("difference in operation %d of seed %d" % (done + len(history), options.seed))
+            show(history[-1:], difference)
+            print("the shortest history with a difference that was found:", flush=True)
+            show(*shorten(options, history, difference))
+            return 1
+        done += len(history)
+    print("%d operations, no difference, %.0f s" % (done, time.monotonic() - began))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

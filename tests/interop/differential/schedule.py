@@ -1,0 +1,167 @@
+"""Who is blocked, and who comes back: all that must be known of a store so that a history with several clients runs the same way twice.
+
+Histories run in lock step: a step is begun, everybody whom it sets free comes back, and then the next step begins. A step that
+must block is left blocked while others go on, so every later step sees once more that it has not come back. Values are not
+modelled, the two stores are compared with each other.
+
+Six actors use five clients: the last two are threads that share one, and a client does one request at a time.
+"""
+import torch
+
+from operations import EVERYBODY, OPS, RACES, full_name
+
+OLD = torch.__version__.startswith("1.")
+CLIENT_OF = [0, 1, 2, 3, 4, 4]
+SHARING = (4, 5)
+ACTORS = range(len(CLIENT_OF))
+
+# What is not asked, because the genuine store is broken there or undefined: the reason, and the steps that are left out
+# (None: no such step is ever generated).
+BROKEN = [
+    ("COMPARE_SET and who waits: the older server never wakes who waits for the key that it creates, the one with libuv wakes "
+     "them even when it has stored nothing",
+     lambda s, step: step.op in ("compare_set", "clone", "race_create") and s.is_waited_for(names_of(step)[0])),
+    ("a wait that has run out is remembered by the server of torch 1.13 and answered in front of a later reply, and a wait's "
+     "deadline holds for all that the client asks later: world.py gives it a new connection", None),
+    ("get and compare_set of torch 1.13 make their result without the interpreter's lock: the threads that share a client do not "
+     "use them",
+     lambda s, step: OLD and step.actor in SHARING and step.op in ("get", "get_in_time", "big", "compare_set")),
+    ("who once waited for a queue stays in libuv's server's list of those to be woken by it, whatever it waits for later: "
+     "world.py gives it a new connection", None),
+    ("in torch 2.x not every call waits until the client's other thread has its answer: then nothing is asked behind it", None),
+    ("a sum over 64 bits is undefined in the genuine server", None),
+    ("size: torch 1.13 believes every length and takes what memory there is; libuv's server and ours close the connection for a "
+     "key over 8 KiB, a value over 8 MiB or 131,072 keys", None),
+    ("GET of a key that was deleted between a client's WAIT and its GET: the older server closes the connection", None),
+    ("one name used for a key and for a queue: documented as unexpected behaviour", None),
+    ("SET of a barrier's key lets everybody in the barrier go", None),
+]
+
+
+def op_of(step):
+    return RACES[step.op] if step.actor == EVERYBODY else OPS[step.op]
+
+
+def names_of(step):
+    """Full names of the keys that a step is about; most operations have one, or a list, in front."""
+    name = step.args[0] if step.args else []
+    return [full_name(step.view, n) for n in ([name] if isinstance(name, str) else name)]
+
+
+class Schedule:
+    def __init__(self):
+        self.keys = set()
+        self.queues = {}  # name -> items
+        self.lacks = {}  # actor -> full names it still waits for
+        self.kinds = {}  # actor -> kind of those
+        self.asked = {}  # actor -> what it asked for when it was blocked, there or not
+        self.waits = []  # actors in the order in which they began to wait
+        self.holder = {}  # client -> actor that uses it
+        self.behind = {}  # client -> step of the actor that waits for the holder
+
+    def busy(self):
+        return set(self.lacks) | {step.actor for step in self.behind.values()}
+
+    def free(self):
+        return [a for a in ACTORS if a not in self.busy()]
+
+    def queued(self):
+        return {a for a, kind in self.kinds.items() if kind == "queue"}
+
+    def is_waited_for(self, name):
+        return any(name in lacks for lacks in self.lacks.values())
+
+    def depends_on_arrival(self, step):
+        """Does it matter whether those who wait have reached the server already?"""
+        op = op_of(step)
+        return self.is_held(step) or bool(self.lacks) and (
+            op.kind == "queue" or step.op == "delete_key" and any(names_of(step)[0] in asked for asked in self.asked.values()))
+
+    def is_held(self, step):
+        return step.actor != EVERYBODY and CLIENT_OF[step.actor] in self.holder
+
+    def allows(self, step):
+        """False: its actor is busy, the moment would matter (in which its client is free, or in which a wait runs out after
+        all), or the genuine store is broken."""
+        if step.actor != EVERYBODY and step.actor in self.busy():
+            return False
+        op = op_of(step)
+        if self.is_held(step) and not (OLD and op.only_reads) or op.brief and not self.lacking(step):
+            return False
+        return not any(avoid is not None and avoid(self, step) for _, avoid in BROKEN)
+
+    def racers(self):
+        """Who is free, and its client, too; of those that share one the first."""
+        return [a for a in self.free() if CLIENT_OF[a] not in self.holder and a != SHARING[1]]
+
+    def begin(self, step):
+        """Returns who comes back."""
+        if step.actor == EVERYBODY:
+            self.keys.update(names_of(step))
+            return self.racers()
+        if self.is_held(step):
+            self.behind[CLIENT_OF[step.actor]] = step
+            return []
+        return self.perform(step)
+
+    def perform(self, step):
+        op, names, lacks = op_of(step), names_of(step), self.lacking(step)
+        if op.kind == "meeting":
+            lacks = set(names) - self.keys
+            self.keys.update(names)
+        if lacks and not op.brief:
+            self.lacks[step.actor], self.asked[step.actor], self.kinds[step.actor] = set(lacks), set(names), op.kind
+            self.waits.append(step.actor)
+            self.holder[CLIENT_OF[step.actor]] = step.actor
+            return []
+        return [step.actor] + self.take_effect(step, op, names)
+
+    def lacking(self, step):
+        """Full names of what a step would wait for."""
+        op = op_of(step)
+        return {full_name(step.view, n) for n in op.waits(*step.args)} - self.present(op.kind)
+
+    def present(self, kind):
+        return {q for q, n in self.queues.items() if n > 0} if kind == "queue" else self.keys
+
+    def take_effect(self, step, op, names):
+        if op.kind == "queue":
+            return self.change_queue(step.op, names[0])
+        if step.op == "delete_key":
+            self.keys.discard(names[0])
+        written = [full_name(step.view, n) for n in op.writes(*step.args)]
+        if op.kind == "meeting":
+            written = names
+        self.keys.update(written)
+        return [actor for name in written for actor in self.wake(name, everybody=True)]
+
+    def change_queue(self, op, name):
+        if op == "queue_push":
+            self.queues[name] = self.queues.get(name, 0) + 1
+            woken = self.wake(name, everybody=False)
+            self.queues[name] -= len(woken) > 0
+            return woken
+        if op in ("queue_pop", "queue_pop_now") and self.queues.get(name, 0) > 0:
+            self.queues[name] -= 1
+        return []
+
+    def wake(self, name, everybody):
+        """A name that was waited for has come. Who lacks nothing any more comes back, and after it who was behind it."""
+        back = []
+        for actor in list(self.waits):
+            if name not in self.lacks.get(actor, ()):
+                continue
+            self.lacks[actor].discard(name)
+            if not self.lacks[actor]:
+                back.append(actor)
+                back += self.leave(actor)
+                if not everybody:
+                    break
+        return back
+
+    def leave(self, actor):
+        client = CLIENT_OF[actor]
+        del self.lacks[actor], self.asked[actor], self.kinds[actor], self.holder[client]
+        self.waits.remove(actor)
+        behind = self.behind.pop(client, None)
+        return self.perform(behind) if behind is not None else []

@@ -1,0 +1,54 @@
+/* torch.c -- see torch.h. */
+#include "torch.h"
+
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *torch_python(void)
+{
+    const char *python = getenv("DDP_PYTHON");
+    return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
+}
+
+/* Importing torch takes seconds, finding it or its version does not. */
+static bool python_says(const char *program)
+{
+    const char *argv[] = { torch_python(), "-c", program, NULL };
+    struct run_result r = run_command(argv, NULL);
+    bool yes = r.exit_code == 0;
+    run_free(&r);
+    return yes;
+}
+
+void torch_skip_without(void)
+{
+    if (!python_says("import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"))
+        cr_skip_test("skipped, because %s has no torch (package python3-torch)", torch_python());
+}
+
+bool torch_is_old(void)
+{
+    return python_says("import importlib.util, os, runpy, sys\n"
+                       "at = os.path.dirname(importlib.util.find_spec('torch').origin)\n"
+                       "version = runpy.run_path(os.path.join(at, 'version.py'))['__version__']\n"
+                       "sys.exit(not version.startswith('1.'))");
+}
+
+int torch_number(const char *name, int usual)
+{
+    const char *text = getenv(name);
+    const int number = text != NULL ? atoi(text) : 0;
+    return number > 0 ? number : usual;
+}
+
+const char *const *torch_env(void)
+{
+    static char exec[512];
+    static const char *const env[] = { exec, "OMP_NUM_THREADS=1", NULL };
+    snprintf(exec, sizeof(exec), "PYTHON_EXEC=%s", torch_python());
+    return env;
+}

@@ -1,0 +1,22 @@
+/* torch.h -- a genuine PyTorch for end-to-end tests: which interpreter has it, and jobs of the programs in tests/interop/. */
+#ifndef TESTS_LIB_TORCH_H
+#define TESTS_LIB_TORCH_H
+
+#include <stdbool.h>
+
+/* $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
+const char *torch_python(void);
+
+/* Skips the test where that interpreter has no torch. */
+void torch_skip_without(void);
+
+/* Is the torch at hand of 1.x? False without one. */
+bool torch_is_old(void);
+
+/* The number that $NAME says, else `usual`: how often `make interop` repeats what `make test` only samples. */
+int torch_number(const char *name, int usual);
+
+/* Environment for a job whose workers shall run that interpreter: PYTHON_EXEC and no more threads than needed. */
+const char *const *torch_env(void);
+
+#endif

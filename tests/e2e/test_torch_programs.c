@@ -1,0 +1,186 @@
+/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
+ * parts is what a row expects of every rank. */
+#include "job.h"
+#include "run.h"
+#include "torch.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(torch_programs, .timeout = 400);
+
+enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 180000 };
+
+struct row {
+    const char *program;
+    const char *lines[10]; /* each comes once from every rank, behind "rank R of 2: " */
+};
+
+static const struct row rows[] = {
+    { "collectives.py", { "tensors", "objects", "messages", "groups", "monitored" } },
+    { "train.py",
+      { "plain", "unused", "no_sync", "static_graph", "comm_hook", "sampler", "sharded_optimizer",
+        "checkpoint" } },
+    { "meet.py", { "tcp", "store_of_the_job", "store_of_its_own", "remote_calls" } },
+};
+
+/* One ddprun for each node; all that they have printed together. */
+struct nodes {
+    struct run_process *process[NODES_MAX];
+    struct run_result end[NODES_MAX];
+    int count;
+};
+
+static int free_port(void)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+/* With an argument, which is where it finds its state, a program may be started again. */
+static struct run_process *start_node(const char *program, const char *argument, int node, int count,
+                                      int port)
+{
+    char nnodes[24], nproc[32], node_rank[24], master_port[32], path[128];
+    snprintf(nnodes, sizeof(nnodes), "--nnodes=%d", count);
+    snprintf(nproc, sizeof(nproc), "--nproc_per_node=%d", WORLD / count);
+    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", node);
+    snprintf(master_port, sizeof(master_port), "--master_port=%d", port);
+    snprintf(path, sizeof(path), "tests/interop/programs/%s", program);
+    const char *argv[] = { bin("ddprun"), nnodes,
+                           nproc,         node_rank,
+                           master_port,   "--master_addr=127.0.0.1",
+                           "--no_prefix", argument != NULL ? "--max_restarts=1" : "--max_restarts=0",
+                           path,          argument,
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static struct nodes run_nodes(const char *program, const char *argument, int count)
+{
+    struct nodes n = { .count = count };
+    const int port = free_port();
+    for (int i = 0; i < count; i++)
+        n.process[i] = start_node(program, argument, i, count, port);
+    for (int i = 0; i < count; i++)
+        n.end[i] = run_wait(n.process[i]);
+    return n;
+}
+
+static void free_nodes(struct nodes *n)
+{
+    for (int i = 0; i < n->count; i++)
+        run_free(&n->end[i]);
+}
+
+static void expect_line(const struct nodes *n, const char *line)
+{
+    int times = 0;
+    for (int i = 0; i < n->count; i++)
+        times += job_count(n->end[i].out, line);
+    cr_expect_eq(times, 1, "'%s' came %d times; %d node(s), the first says:\n%s%s", line, times, n->count,
+                 n->end[0].out, n->end[0].err);
+}
+
+static void expect_codes(const struct nodes *n, int code)
+{
+    for (int i = 0; i < n->count; i++)
+        cr_expect_eq(n->end[i].exit_code, code, "node %d of %d: exit %d, signal %d:\n%s%s", i, n->count,
+                     n->end[i].exit_code, n->end[i].signal, n->end[i].out, n->end[i].err);
+}
+
+static void try_row(const struct row *row, int count)
+{
+    char line[80];
+    struct nodes n = run_nodes(row->program, NULL, count);
+    expect_codes(&n, 0);
+    for (int i = 0; row->lines[i] != NULL; i++)
+        for (int rank = 0; rank < WORLD; rank++) {
+            snprintf(line, sizeof(line), "rank %d of %d: %s", rank, WORLD, row->lines[i]);
+            expect_line(&n, line);
+        }
+    free_nodes(&n);
+}
+
+static void try_all(int count)
+{
+    torch_skip_without();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        try_row(&rows[i], count);
+}
+
+Test(torch_programs, run_on_one_node)
+{
+    try_all(1);
+}
+
+Test(torch_programs, run_on_two_nodes)
+{
+    try_all(2);
+}
+
+Test(torch_programs, may_start_processes_with_a_group_of_their_own)
+{
+    torch_skip_without();
+    struct nodes n = run_nodes("spawns.py", NULL, 1);
+    expect_codes(&n, 0);
+    expect_line(&n, "rank 0, child 1: sum 3");
+    expect_line(&n, "rank 1, child 0: sum 3");
+    expect_line(&n, "rank 1: children are done");
+    free_nodes(&n);
+}
+
+/* A job that fails once goes on where it was, with the same store on the same port. The real torchrun loses about half of these
+ * restarts with torch 2.x, because its second attempt finds the keys of the first. */
+static void restart_once(int count)
+{
+    char *dir = job_dir(), path[300];
+    snprintf(path, sizeof(path), "%s/state.pt", dir);
+    struct nodes n = run_nodes("elastic.py", path, count);
+    expect_codes(&n, 0);
+    expect_line(&n, "rank 0: attempt 0 begins at step 0");
+    expect_line(&n, "rank 1: attempt 1 begins at step 3");
+    expect_line(&n, "rank 0: 6 steps, sum 18");
+    expect_line(&n, "rank 1: 6 steps, sum 18");
+    cr_expect_not_null(strstr(n.end[count - 1].err, "no step 3 today"), "%s", n.end[count - 1].err);
+    free_nodes(&n);
+    job_dir_remove(dir);
+}
+
+Test(torch_programs, start_again_every_time_on_one_node, .timeout = 3600)
+{
+    torch_skip_without();
+    for (int i = torch_number("DDP_RESTARTS", 5); i > 0; i--)
+        restart_once(1);
+}
+
+Test(torch_programs, start_again_on_two_nodes)
+{
+    torch_skip_without();
+    restart_once(2);
+}
+
+/* fails.py uses @record: its message is in the error file, and so in the report. */
+Test(torch_programs, say_by_their_error_file_why_they_failed)
+{
+    torch_skip_without();
+    char *dir = job_dir(), log_dir[300];
+    snprintf(log_dir, sizeof(log_dir), "--log_dir=%s", dir);
+    struct run_result r = job_run(
+        (const char *const[]){ "--nproc_per_node=2", log_dir, "tests/interop/programs/fails.py", NULL },
+        &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+    EXPECT(r, 1);
+    cr_expect_not_null(strstr(r.err, "rank 1"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "ValueError: the data of rank 1 are broken"), "%s", r.err);
+    run_free(&r);
+    job_dir_remove(dir);
+}

@@ -1,0 +1,91 @@
+"""Every collective that Gloo has, those of objects, groups, barriers and messages between two. Two ranks or more."""
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+others = range(world)
+total = world * (world + 1) // 2
+
+
+def mine(*shape):
+    return torch.full(shape or (3,), float(rank + 1))
+
+
+def tensors():
+    t = mine()
+    dist.all_reduce(t)
+    assert t.eq(total).all()
+    for op, result in ((dist.ReduceOp.MAX, world), (dist.ReduceOp.MIN, 1)):
+        t = mine()
+        dist.all_reduce(t, op)
+        assert t.eq(result).all()
+    t = mine()
+    dist.broadcast(t, 1)
+    assert t.eq(2).all()
+    t = mine()
+    dist.reduce(t, 0)
+    assert rank != 0 or t.eq(total).all()
+    parts = [torch.empty(3) for _ in others]
+    dist.all_gather(parts, mine())
+    assert [int(p[0]) for p in parts] == [r + 1 for r in others]
+    dist.gather(mine(), parts if rank == 0 else None)
+    t = torch.empty(3)
+    dist.scatter(t, [torch.full((3,), 10.0 * r) for r in others] if rank == 0 else None)
+    assert t.eq(10 * rank).all()
+    work = dist.all_reduce(mine(), async_op=True)
+    work.wait()
+
+
+def objects():
+    heard = [None] * world
+    dist.all_gather_object(heard, {"rank": rank})
+    assert [h["rank"] for h in heard] == list(others)
+    told = ["from 0" if rank == 0 else None, rank]
+    dist.broadcast_object_list(told, 0)
+    assert told == ["from 0", 0]
+    heard = [None] * world
+    dist.gather_object("rank %d" % rank, heard if rank == 0 else None)
+    assert rank != 0 or heard == ["rank %d" % r for r in others]
+    part = [None]
+    dist.scatter_object_list(part, ["for %d" % r for r in others] if rank == 0 else None)
+    assert part == ["for %d" % rank]
+
+
+def messages():
+    right, left = (rank + 1) % world, (rank - 1) % world
+    sent, got = dist.isend(mine(), right, tag=7), torch.empty(3)
+    dist.recv(got, left, tag=7)
+    sent.wait()
+    assert got.eq(left + 1).all()
+
+
+def groups():
+    pair, alone = dist.new_group([0, 1]), [dist.new_group([r]) for r in others]
+    t = mine()
+    if rank < 2:
+        dist.all_reduce(t, group=pair)
+        assert t.eq(3).all()
+        dist.barrier(pair)
+    t = mine()
+    dist.all_reduce(t, group=alone[rank])
+    assert t.eq(rank + 1).all()
+
+
+def monitored():
+    """One rank does not come; rank 0 says which."""
+    dist.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
+    said = "nothing"
+    if rank == 0:
+        try:
+            dist.monitored_barrier(timeout=timedelta(milliseconds=200), wait_all_ranks=True)
+        except RuntimeError as error:
+            said = "1" if "1" in str(error).split("\n")[0] else str(error)
+        print("missing in the barrier:", said)
+
+
+for part in (tensors, objects, messages, groups, monitored):
+    part()
+    print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)

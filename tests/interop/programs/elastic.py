@@ -1,0 +1,32 @@
+"""Rank 1 fails in the first attempt, after the group is there; the second goes on from what the first has left."""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+STEPS, FAILS_AT = 6, 3
+
+
+@record
+def main(path):
+    dist.init_process_group("gloo")
+    rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    state = torch.load(path) if os.path.exists(path) else {"step": 0, "sum": torch.zeros(1)}
+    print("rank %d: attempt %d begins at step %d" % (rank, attempt, state["step"]), flush=True)
+    for step in range(state["step"], STEPS):
+        if rank == 1 and attempt == 0 and step == FAILS_AT:
+            raise ValueError("no step %d today" % step)
+        t = torch.ones(1) * (rank + 1)
+        dist.all_reduce(t)
+        state = {"step": step + 1, "sum": state["sum"] + t}
+        if rank == 0:
+            torch.save(state, path + ".new")
+            os.replace(path + ".new", path)
+        dist.barrier()
+    print("rank %d: %d steps, sum %d" % (rank, state["step"], state["sum"].item()), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

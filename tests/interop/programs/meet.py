@@ -1,0 +1,72 @@
+"""The ways to a process group beside env://: tcp://, a store that the program connects to itself, one that it hosts itself on
+MASTER_ADDR; and RPC. (Two default groups of one store and one name would meet in each other's keys.)"""
+import os
+import socket
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+addr, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+MINUTE = timedelta(minutes=1)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def agree(store, name, make):
+    """Rank 0 makes a value, all get it."""
+    if rank == 0:
+        store.set(name, str(make()))
+    return store.get(name).decode()
+
+
+def use_group():
+    t = torch.ones(4) * rank
+    dist.all_reduce(t)
+    assert t.eq(world * (world - 1) / 2).all()
+    assert dist.get_world_size() == world and dist.get_rank() == rank
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def tcp():
+    dist.init_process_group("gloo", init_method="tcp://%s:%d" % (addr, port), rank=rank, world_size=world)
+    use_group()
+
+
+def store_of_the_job():
+    store = dist.PrefixStore("mine", dist.TCPStore(addr, port, world, False, MINUTE))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    use_group()
+
+
+def store_of_its_own():
+    """The program takes MASTER_ADDR for a second store, as many do for their own bookkeeping. Who hosts it leaves it last."""
+    first = dist.TCPStore(addr, port, None, False, MINUTE)
+    second = dist.TCPStore(addr, int(agree(first, "second port", free_port)), world, rank == 0, MINUTE)
+    dist.init_process_group("gloo", store=dist.PrefixStore("own", second), rank=rank, world_size=world)
+    use_group()
+    if rank == 0:
+        while first.add("left", 0) < world - 1:
+            time.sleep(0.02)
+    del second
+    first.add("left", 1)
+
+
+def remote_calls():
+    rpc.init_rpc("worker%d" % rank, rank=rank, world_size=world)
+    answer = rpc.rpc_sync("worker%d" % ((rank + 1) % world), torch.add, args=(torch.ones(2), 2))
+    assert answer.eq(3).all()
+    rpc.shutdown()
+
+
+for part in (tcp, store_of_the_job, store_of_its_own, remote_calls):
+    part()
+    print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)

@@ -1,0 +1,43 @@
+"""Is the store there until the last worker has gone? Each rank looks at it for longer than the others live, also when it is told
+to stop, and says in the end that every call was answered and that it has used no more processor time than waiting takes.
+
+    outlives.py HOW    end: rank 0 ends at once; fail: rank 0 fails at once; stay: both look until they are told to stop
+"""
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+rank, how = int(os.environ["RANK"]), sys.argv[1]
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False, timedelta(seconds=30))
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(time.monotonic()))
+
+
+def look(seconds):
+    """Asks now and then; most of the time it only holds its connections, as a worker does that computes."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        store.add("looks", 1)
+        time.sleep(0.05)
+
+
+print("rank %d looks" % rank, flush=True)
+store.add("here", 1)
+while store.add("here", 0) < 2:
+    time.sleep(0.05)
+if rank == 0 and how != "stay":
+    sys.exit(7 if how == "fail" else 0)
+before = time.process_time()
+if how == "end":
+    look(1.5)
+else:
+    while not stopped:
+        look(0.05)
+    look(1.5)
+used = time.process_time() - before
+print("rank %d: the store has outlived it" % rank if used < 0.8 else "rank %d has used %.1f s" % (rank, used), flush=True)
+os._exit(0)

@@ -1,7 +1,7 @@
-/* Unmodified PyTorch against ddp-rendezvous: Debian's python3-torch, which is 1.13 and speaks dialect A. Skipped where
- * there is none. */
+/* Unmodified PyTorch against ddp-rendezvous. Debian's is 1.13 and speaks dialect A. */
 #include "daemon.h"
 #include "run.h"
+#include "torch.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -9,8 +9,6 @@
 #include <string.h>
 
 TestSuite(torch_interop, .timeout = 180);
-
-#define PYTHON "/usr/bin/python3"
 
 /* torch prints nothing useful to a log; what the programs print is what the tests look at. */
 static const char train[] = "import torch, torch.distributed as dist\n"
@@ -57,7 +55,7 @@ static const char outlive[] = "import datetime, os, sys, time\n"
 static struct run_process *start(const char *program, int port, int rank)
 {
     char master_port[32], rank_text[32];
-    const char *argv[] = { PYTHON, "-", NULL };
+    const char *argv[] = { torch_python(), "-", NULL };
     const char *env[] = { "MASTER_ADDR=127.0.0.1",
                           master_port,
                           rank_text,
@@ -79,19 +77,9 @@ static void expect_success(struct run_process *process, const char *words)
     run_free(&r);
 }
 
-static void skip_without_torch(void)
-{
-    const char *argv[] = { PYTHON, "-c", "import torch; assert torch.__version__.startswith('1.13')", NULL };
-    struct run_result r = run_command(argv, NULL);
-    bool missing = r.exit_code != 0;
-    run_free(&r);
-    if (missing)
-        cr_skip_test("skipped, because " PYTHON " has no torch 1.13 (apt-get install python3-torch)");
-}
-
 Test(torch_interop, two_ranks_train_with_gloo)
 {
-    skip_without_torch();
+    torch_skip_without();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *first = start(train, d.port, 0), *second = start(train, d.port, 1);
     expect_success(first, "gradient 200.0");
@@ -101,7 +89,7 @@ Test(torch_interop, two_ranks_train_with_gloo)
 
 Test(torch_interop, every_call_of_its_store_works)
 {
-    skip_without_torch();
+    torch_skip_without();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *p = start(calls, d.port, 0);
     expect_success(p, "timed out\nall calls done\n");
@@ -110,7 +98,7 @@ Test(torch_interop, every_call_of_its_store_works)
 
 Test(torch_interop, a_client_survives_the_end_of_the_store)
 {
-    skip_without_torch();
+    torch_skip_without();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *p = start(outlive, d.port, 0);
     cr_assert(run_until_output(p, "connected\n", 60000));

@@ -1,8 +1,8 @@
-/* The store client against a genuine TCPStore: Debian's python3-torch, which is 1.13 and speaks dialect A.
- * Skipped where there is none. */
+/* The store client against a genuine TCPStore. Debian's is 1.13 and speaks dialect A. */
 #include "ddp/store.h"
 
 #include "run.h"
+#include "torch.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -10,8 +10,6 @@
 #include <string.h>
 
 TestSuite(torch_store, .timeout = 120);
-
-#define PYTHON "/usr/bin/python3"
 
 /* Hosts a store, answers "question" with "answer" as a second client would, and ends when it is told so. */
 static const char host[] = "import datetime\n"
@@ -28,21 +26,9 @@ static const char host[] = "import datetime\n"
 
 static struct ddp_err err;
 
-static void skip_without_torch(void)
-{
-    static const char look[] =
-        "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)";
-    const char *argv[] = { PYTHON, "-c", look, NULL };
-    struct run_result r = run_command(argv, NULL);
-    int exit_code = r.exit_code;
-    run_free(&r);
-    if (exit_code != 0)
-        cr_skip_test("skipped, because " PYTHON " has no torch (package python3-torch)");
-}
-
 static struct run_process *start_torch(int *port)
 {
-    const char *argv[] = { PYTHON, "-", NULL };
+    const char *argv[] = { torch_python(), "-", NULL };
     const char *env[] = { "OMP_NUM_THREADS=1", NULL };
     struct run_process *p =
         run_start(argv, &(struct run_options){ .env = env, .stdin_text = host, .timeout_ms = 100000 });
@@ -55,7 +41,7 @@ static ddp_store *connected(int port)
 {
     ddp_store *store;
     cr_assert_eq(ddp_store_connect("localhost", port, NULL, &store, &err), DDP_OK, "%s", err.msg);
-    cr_assert_eq(ddp_store_dialect(store), 'A');
+    cr_assert_eq(ddp_store_dialect(store), torch_is_old() ? 'A' : 'C');
     return store;
 }
 
@@ -103,7 +89,7 @@ static void give_up_a_wait(ddp_store *store, ddp_store *other)
 Test(torch_store, the_client_speaks_with_a_genuine_store)
 {
     int port;
-    skip_without_torch();
+    torch_skip_without();
     struct run_process *torch = start_torch(&port);
     ddp_store *store = connected(port), *other = connected(port);
     talk(store);

@@ -234,6 +234,12 @@ launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: ha
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
+# The e2e tests that need a PyTorch, with the one of PYTHON, more often than `make test` does.
+PYTHON ?= /usr/bin/python3
+interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and its store client, with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
+	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
+		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
+
 soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
 	@BUILD=$(BUILD) N='$(N)' SEED='$(SEED)' JOBS='$(JOBS)' scripts/soak.sh
 
@@ -322,7 +328,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop soak bench probes format \
 	check-format man install install-torchrun-alias uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -5,6 +5,7 @@
 #include "lines/fold.h"
 #include "lines/line_prefix.h"
 #include "report/report.h"
+#include "report/torch_event.h"
 #include "lines/show.h"
 
 #include <cjson/cJSON.h>
@@ -65,9 +66,18 @@ void free(void *p)
 #pragma GCC visibility pop
 #endif
 
-static char *environment[] = { "PATH=/bin", "PET_TEE=0:1", "PET_STRATEGY=ddp", NULL };
-static char *argv[] = { "ddprun",    "--nproc_per_node=3", "--log_dir=logs", "--tee=0:3,2:1",
-                        "--env=A=1", "--env=B=2",          "prog.py",        "x",
+static char *environment[] = { "PATH=/bin", "PET_TEE=0:1", "PET_STRATEGY=ddp",
+                               "TORCHELASTIC_ENABLE_FILE_TIMER=1", NULL };
+static char *argv[] = { "ddprun",
+                        "--nproc_per_node=3",
+                        "--log_dir=logs",
+                        "--tee=0:3,2:1",
+                        "--virtual_local_rank",
+                        "--duplicate_stdout_filters=a,b",
+                        "--env=A=1",
+                        "--env=B=2",
+                        "prog.py",
+                        "x",
                         NULL };
 
 static const struct plan_facts facts = { .environ_block = environment,
@@ -104,6 +114,9 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
          ok;
     ok = event_worker_ended(out, 0, &plan->workers[1], agent_worker(a, 1)) && ok;
     ok = event_finished(out, &report) && ok;
+    ok =
+        torch_event(out, &(struct torch_event){ .plan = plan, .state = "START", .who = &plan->workers[1] }) &&
+        ok;
     for (int r = 0; r < 3; r++)
         tail_free(&tails[r]);
     return ok;

@@ -1,0 +1,35 @@
+/* What workers, or anybody, may write to the FIFO of the file timer, in pieces of any size; time passes meanwhile. */
+#include "node/timer_table.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Everything that is said about the table must hold; it must become empty when all time has passed. */
+static void drain(struct timer_table *t, double now)
+{
+    struct timer_row row;
+    double next;
+    while (timer_table_take(t, now, &row))
+        if (row.expires > now || row.pid <= 0)
+            abort();
+    if (timer_table_next(t, &next) && next <= now)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct timer_table t = { 0 };
+    double now = 0;
+    while (size > 0) {
+        size_t n = 1 + data[0] % 97;
+        n = n < size ? n : size;
+        timer_table_feed(&t, (const char *)data, n);
+        data += n;
+        size -= n;
+        drain(&t, now += 10);
+    }
+    timer_table_free(&t);
+    return 0;
+}

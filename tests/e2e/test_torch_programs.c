@@ -169,6 +169,49 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
+/* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
+static int lines_of(const char *text, const char *line)
+{
+    char prefixed[96];
+    int times = job_count(text, line);
+    for (int rank = 0; rank < WORLD; rank++) {
+        snprintf(prefixed, sizeof(prefixed), "[default%d]:%s", rank, line);
+        times += job_count(text, prefixed);
+    }
+    return times;
+}
+
+/* The same program, the same lines. */
+Test(torch_programs, print_what_they_print_under_torchrun)
+{
+    torch_skip_without();
+    char port[32], line[80];
+    const char *argv[] = { torch_python(),
+                           "-m",
+                           "torch.distributed.run",
+                           "--nproc_per_node=2",
+                           port,
+                           "-r",
+                           "1",
+                           "-t",
+                           "1",
+                           "tests/interop/programs/collectives.py",
+                           NULL };
+    snprintf(port, sizeof(port), "--master_port=%d", free_port());
+    struct run_result torchrun =
+        run_command(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+    struct nodes n = run_nodes("collectives.py", NULL, 1);
+    cr_expect_eq(torchrun.exit_code, 0, "%s", torchrun.err);
+    const char *next = n.end[0].out;
+    for (const char *at = next; (next = strchr(at, '\n')) != NULL; at = next + 1) {
+        snprintf(line, sizeof(line), "%.*s", (int)(next - at), at);
+        cr_expect_eq(lines_of(torchrun.out, line), 1, "'%s' is not what torchrun shows:\n%s", line,
+                     torchrun.out);
+    }
+    run_free(&torchrun);
+    free_nodes(&n);
+}
+
 /* fails.py uses @record: its message is in the error file, and so in the report. */
 Test(torch_programs, say_by_their_error_file_why_they_failed)
 {

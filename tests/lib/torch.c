@@ -42,7 +42,9 @@ int torch_number(const char *name, int usual)
 {
     const char *text = getenv(name);
     const int number = text != NULL ? atoi(text) : 0;
-    return number > 0 ? number : usual;
+    if (number > 0)
+        return number;
+    return bin_is_sanitized() ? (usual + 9) / 10 : usual;
 }
 
 const char *const *torch_env(void)

@@ -13,7 +13,8 @@ void torch_skip_without(void);
 /* Is the torch at hand of 1.x? False without one. */
 bool torch_is_old(void);
 
-/* The number that $NAME says, else `usual`: how often `make interop` repeats what `make test` only samples. */
+/* The number that $NAME says, else `usual`, a tenth of it with sanitizers: how often `make interop` repeats what `make test`
+ * only samples. */
 int torch_number(const char *name, int usual);
 
 /* Environment for a job whose workers shall run that interpreter: PYTHON_EXEC and no more threads than needed. */

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* All rows together are mostly shorter. They are made for each worker, and need not grow piece by piece. */
+enum { ROWS_BYTES = 2048 };
+
 const char *worker_env_name(enum worker_env_var var)
 {
     static const char *const names[WORKER_ENV_VARS] = {
@@ -149,7 +152,7 @@ bool worker_env_init(struct worker_env *env, const struct env_facts *facts, cons
     struct buf text = { 0 };
     size_t rows;
     *env = (struct worker_env){ 0 };
-    if (!format_rows(&text, facts, base, &rows))
+    if (buf_reserve(&text, ROWS_BYTES) == NULL || !format_rows(&text, facts, base, &rows))
         goto no_memory;
     env->block = calloc(rows + base->n + 1, sizeof(*env->block));
     if (env->block == NULL)

@@ -10,13 +10,16 @@
 
 struct hurry {
     bool on;
-    int policy, priority; /* as they were */
+    int policy, nice, slack_ns; /* as they were; a timer may be late by the slack */
 };
 
 /* Only for the time in which workers are being started or stopped: nobody else on this processor comes to a turn before
- * we sleep. Without the right to it (CAP_SYS_NICE) nothing changes. What we start meanwhile does not
- * inherit it. */
+ * we sleep. Without the right to it (CAP_SYS_NICE) nothing changes, nor for who is served first anyway, nor where the
+ * kernel would kill us for it (RLIMIT_RTTIME). What we start meanwhile is served as usual, and calls hurry_inherit. */
 void hurry_begin(struct hurry *h);
 void hurry_end(struct hurry *h);
+
+/* In the child, before execve: be as if our parent had not been in a hurry. Makes system calls only. */
+void hurry_inherit(const struct hurry *h);
 
 #endif

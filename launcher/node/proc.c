@@ -127,6 +127,8 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
+    if (c->spec->hurry != NULL)
+        hurry_inherit(c->spec->hurry);
     /* Our parent may have died before the signal was armed; then it will never come. */
     if (getppid() != c->parent) {
         errno = ESRCH;

@@ -6,6 +6,7 @@
 #ifndef LAUNCHER_PROC_H
 #define LAUNCHER_PROC_H
 
+#include "contain/hurry.h"
 #include "text/rank_set.h"
 
 #include <stdbool.h>
@@ -32,6 +33,7 @@ struct proc_spec {
     int fds[3];                  /* become 0, 1 and 2; stay open here */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
     const struct rank_set *cpus; /* CPUs that it may use; NULL or empty = as here */
+    const struct hurry *hurry;   /* the one that we may be in; NULL = none */
     int cgroup_fd;               /* directory of the control group where it is born; -1 = ours */
 };
 

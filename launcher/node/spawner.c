@@ -79,6 +79,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
                                     .envp = env.block,
                                     .fds = { fds[0], fds[1], fds[2] },
                                     .nofile = &s->nofile,
+                                    .hurry = s->hurry,
                                     .cpus = &s->plan->workers[local_rank].cpus,
                                     .cgroup_fd = contain_cgroup_fd(s->contain) };
     int error = find_program(s, spec.argv[0], env.block);

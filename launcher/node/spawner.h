@@ -17,6 +17,7 @@ struct spawner {
     struct output *output;
     const struct contain *contain;
     struct input *input;
+    const struct hurry *hurry;
     struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
@@ -25,8 +26,8 @@ struct spawner {
 };
 
 /* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.
- * The plan is borrowed, and so are `output`, `contain`
- * and `input`, which must be set before the first start. */
+ * The plan is borrowed, and so are `output`, `contain`,
+ * `input` and `hurry`, which must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */

@@ -82,7 +82,8 @@ static void put_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* The tail first: it is what the report is made of, and nothing that a sink does may keep bytes from it. */
+/* The tail first: it is what the report is made of, and nothing that a sink does may keep bytes from it. The console
+ * before the chosen lines, which get the time that it has looked at. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -92,9 +93,9 @@ static void take_bytes(struct stream *s, struct slice bytes)
     } else if (s->file != STREAM_NO_SINK) {
         sinks_put(s->group->sinks, s->file, bytes);
     }
-    filtered_feed(&s->filtered, bytes);
     if (s->to_console && console_stream_feed(&s->console, bytes))
         s->group->bar(s->group->user, console_is_screen(&s->console));
+    filtered_feed(&s->filtered, bytes);
 }
 
 static void pipe_closed(uv_handle_t *handle)
@@ -118,9 +119,9 @@ void stream_end(struct stream *s)
         merge_finish(&s->merge, &s->group->merged);
         put_merged(s);
     }
-    filtered_finish(&s->filtered);
     if (s->to_console)
         console_stream_finish(&s->console);
+    filtered_finish(&s->filtered);
     s->group->ended(s->group->user);
 }
 

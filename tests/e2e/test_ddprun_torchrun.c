@@ -71,6 +71,14 @@ Test(ddprun_torchrun, lines_with_chosen_words_go_to_one_more_file)
            0, "[0] a,b\n[0] loss 1\n[1] a,b\n[1] loss 1\n0 1 filtered_stdout.log ", NULL);
 }
 
+Test(ddprun_torchrun, chosen_lines_tell_when_they_were_read)
+{
+    expect(
+        "$D --prefix --timestamps --nproc_per_node=1 --log_dir=L --tee=3 --duplicate-stdout-filters=loss "
+        "printf 'loss\nloss' >out; cmp out L/latest/attempt_0/filtered_stdout.log && grep -c $(date +%Y) out",
+        0, "2\n", NULL);
+}
+
 /* Members of each event, as far as they are the same in every job. */
 static void expect_event(const char *line, const char *state, const char *source)
 {

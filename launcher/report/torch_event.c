@@ -38,8 +38,8 @@ static bool add_list_of_one(cJSON *o, const char *name, bool known, double value
 static bool add_worker(cJSON *o, const struct torch_event *e)
 {
     return add_list_of_one(o, "local_rank", true, e->who->local_rank) &&
-           add_list_of_one(o, "role_rank", true, e->who->rank) &&
-           add_list_of_one(o, "role_world_size", true, e->plan->world_size) &&
+           add_list_of_one(o, "role_rank", true, e->plan->role_rank + e->who->local_rank) &&
+           add_list_of_one(o, "role_world_size", true, e->plan->role_size) &&
            add_list_of_one(o, "exit_code", e->failed, e->exit_code) &&
            add_list_of_one(o, "worker_pid", e->failed, e->pid);
 }

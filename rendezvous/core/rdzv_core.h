@@ -33,6 +33,7 @@ struct node {
     int32_t node_rank; /* in that round, -1 = none */
     int32_t wanted;    /* static: the node rank it asked for, -1 = any */
     uint32_t first_rank, nproc;
+    uint32_t role_rank, role_size; /* as in struct rdzv_tell */
     int pid;
     uint64_t pid_start, joined_ms, heard_ms, grace_ms;
     uint64_t spared_ms; /* its silence counts from here: when it was heard, or pardoned */

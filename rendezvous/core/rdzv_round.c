@@ -87,7 +87,7 @@ static void forget_last_end(struct rdzv *r)
     r->began_ms = r->now_ms;
 }
 
-/* Do members have different roles? Hardly ever; then nobody need be compared with everybody. */
+/* Do members have different roles? Hardly ever. */
 static bool has_roles(const struct rdzv *r)
 {
     for (uint32_t i = 1; i < r->nnodes; i++)
@@ -96,21 +96,39 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Where the workers of node `i` stand among those of their role. */
-static void count_role(const struct rdzv *r, uint32_t i, struct rdzv_tell *tell)
+/* Where the workers of each node stand among those of one role; node `first` is the first that has it. */
+static void count_role(const struct rdzv *r, uint32_t first)
 {
-    for (uint32_t k = 0; k < r->nnodes; k++) {
-        const bool same = strcmp(r->member[k]->role, r->member[i]->role) == 0;
-        tell->role_size += same ? r->member[k]->nproc : 0;
-        tell->role_rank += same && k < i ? r->member[k]->nproc : 0;
+    const char *role = r->member[first]->role;
+    uint32_t size = 0;
+    for (uint32_t i = first; i < r->nnodes; i++) {
+        if (strcmp(r->member[i]->role, role) != 0)
+            continue;
+        r->member[i]->role_rank = size;
+        size += r->member[i]->nproc;
     }
+    for (uint32_t i = first; i < r->nnodes; i++)
+        if (strcmp(r->member[i]->role, role) == 0)
+            r->member[i]->role_size = size;
+}
+
+/* Once through the nodes for each role, of which there are few. A size of 0 = all are of one. */
+static void count_roles(const struct rdzv *r)
+{
+    for (uint32_t i = 0; i < r->nnodes; i++)
+        r->member[i]->role_rank = r->member[i]->role_size = 0;
+    if (!has_roles(r))
+        return;
+    for (uint32_t i = 0; i < r->nnodes; i++)
+        if (r->member[i]->role_size == 0)
+            count_role(r, i);
 }
 
 /* One struct for all, with what differs beside it: a copy of the list for each node would grow with the
  * square of their number. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
-    const bool roles = has_roles(r);
+    count_roles(r);
     world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
     for (uint32_t i = 0; i < r->nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
@@ -118,9 +136,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
                                   .round = r->round,
                                   .attempt = world->attempt,
                                   .node_rank = i,
-                                  .first_rank = r->member[i]->first_rank };
-        if (roles)
-            count_role(r, i, &tell);
+                                  .first_rank = r->member[i]->first_rank,
+                                  .role_rank = r->member[i]->role_rank,
+                                  .role_size = r->member[i]->role_size };
         r->env.tell(r->env.user, r->member[i]->id, &tell);
     }
 }

@@ -48,8 +48,8 @@ static inline bool link_is_over(const struct store_link *link)
 
 /* --- store_link.c --- */
 
-/* Send what is queued, unless something is being sent. */
-void link_flush(struct store_link *link);
+/* Send what is queued, as far as it is taken at once: the link is about to be closed. */
+void link_send_last(struct store_link *link);
 
 /* Notice whether this process has stood still until now. */
 void link_feel_pulse(struct store_link *link, uint64_t now_ms);

@@ -44,13 +44,13 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* What was told last goes out: the kernel sends it before the end. */
+/* What was told last goes out if there is room: the kernel sends it before the end. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)
         return;
     link->options.calls.lost = NULL;
-    link_flush(link);
+    link_send_last(link);
     link->closing = true;
     uv_close((uv_handle_t *)&link->tcp, handle_closed);
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);

@@ -32,7 +32,7 @@ static bool can_flush(const struct store_link *link)
 
 /* The buffers change places and both keep their memory: after the first messages the queue allocates
  * nothing. */
-void link_flush(struct store_link *link)
+static void flush(struct store_link *link)
 {
     if (!can_flush(link))
         return;
@@ -55,7 +55,16 @@ static void on_written(uv_write_t *write, int status)
     if (status < 0)
         link_lose(link, uv_strerror(status));
     else
-        link_flush(link);
+        flush(link);
+}
+
+/* A write of this turn of the loop may be done and its callback yet to come, so libuv is asked and not `writing`: behind
+ * one that is really under way it takes nothing. */
+void link_send_last(struct store_link *link)
+{
+    const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
+    if (link->connected && bytes.len > 0)
+        uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
 /* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
@@ -69,7 +78,7 @@ static void lose_because_full(struct store_link *link)
 
 static void on_patience_over(uv_timer_t *patience)
 {
-    link_flush(patience->data);
+    flush(patience->data);
 }
 
 /* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for
@@ -83,7 +92,7 @@ static void on_before_poll(uv_prepare_t *prepare)
     else if (link->out.no_memory)
         link_lose(link, "out of memory");
     else if (link->urgent)
-        link_flush(link);
+        flush(link);
     else if (can_flush(link) && !uv_is_active((uv_handle_t *)&link->patience))
         uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }

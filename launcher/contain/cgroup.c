@@ -49,6 +49,28 @@ static bool is_of_kind(const char *dir, long magic)
     return statfs(dir, &fs) == 0 && fs.f_type == magic;
 }
 
+static bool has_file(const char *dir, const char *name)
+{
+    char path[CGROUP_PATH_MAX];
+    return make_path(path, dir, name) && access(path, F_OK) == 0;
+}
+
+/* Are we in the kernel's first control group namespace? */
+static bool in_first_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
+}
+
+/* In a namespace of our own our group is called "/", and a mount that was made outside of it (unshare -C, bubblewrap)
+ * shows groups above ours: its top is not where we are. */
+static bool shows_above_us(const char *where, long magic)
+{
+    const bool top =
+        magic == CGROUP2_MAGIC ? !has_file(where, "cgroup.type") : has_file(where, "release_agent");
+    return top && !in_first_namespace();
+}
+
 /* Unified, hybrid with version 2 at the side, version 1's memory controller. What may be written is tried later. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
@@ -59,7 +81,7 @@ bool cgroup_usual_mounts(struct buf *mounts)
                   { "/sys/fs/cgroup/unified", "cgroup2", "rw", CGROUP2_MAGIC },
                   { "/sys/fs/cgroup/memory", "cgroup", "rw,memory", CGROUP1_MAGIC } };
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
-        if (is_of_kind(usual[i].where, usual[i].magic))
+        if (is_of_kind(usual[i].where, usual[i].magic) && !shows_above_us(usual[i].where, usual[i].magic))
             buf_printf(mounts, "0 0 0:0 / %s rw - %s none %s\n", usual[i].where, usual[i].type,
                        usual[i].options);
     return mounts->len > 0 && buf_append(mounts, "", 1);

@@ -179,10 +179,10 @@ struct cli {
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
 };
 
-/* Read defaults (torchrun's own when argv[0] is so called), then PET_* variables from `environ_block` (NULL-terminated "KEY=VALUE"s), then argv
- * (NULL-terminated, as main gets it). Whether it all goes together is for cli_check to say. DDP_OK: free with cli_free; argv and environ_block must outlive `cli`.
- * DDP_ERR_ARG: `err` is a sentence that names option, value and what would be right. DDP_ERR_NOMEM: memory is
- * short. After either nothing needs to be freed. */
+/* Read defaults (torchrun's own when argv[0] is so called), then PET_* variables from `environ_block` (NULL-terminated
+ * "KEY=VALUE"s), then argv (NULL-terminated, as main gets it). Whether it all goes together is for cli_check to say.
+ * DDP_OK: free with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence that names option,
+ * value and what would be right. DDP_ERR_NOMEM: memory is short. After either nothing needs to be freed. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);

@@ -1,8 +1,8 @@
 /* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
  * the manual page from these rows; a new option is a row here and a field in struct cli.
  *
- * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser in
- * cli_values.c), field of struct cli, name of the value in the help ("" = a switch), default as it would be
+ * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see
+ * cli_table.h), field of struct cli, name of the value in the help ("" = a switch), default as it would be
  * typed (NULL = none), whether PET_<NAME> is read, whose it is (torchrun's THEIRS or OURS: what is a clear
  * abbreviation for torchrun stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H

@@ -114,6 +114,7 @@ static void try_row(const struct row *row, int count)
 static void try_all(int count)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         try_row(&rows[i], count);
 }
@@ -131,6 +132,7 @@ Test(torch_programs, run_on_two_nodes)
 Test(torch_programs, may_start_processes_with_a_group_of_their_own)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     struct nodes n = run_nodes("spawns.py", NULL, 1);
     expect_codes(&n, 0);
     expect_line(&n, "rank 0, child 1: sum 3");
@@ -159,6 +161,7 @@ static void restart_once(int count)
 Test(torch_programs, start_again_every_time_on_one_node, .timeout = 3600)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     for (int i = torch_number("DDP_RESTARTS", 5); i > 0; i--)
         restart_once(1);
 }
@@ -166,6 +169,7 @@ Test(torch_programs, start_again_every_time_on_one_node, .timeout = 3600)
 Test(torch_programs, start_again_on_two_nodes)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     restart_once(2);
 }
 
@@ -185,6 +189,7 @@ static int lines_of(const char *text, const char *line)
 Test(torch_programs, print_what_they_print_under_torchrun)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     char port[32], line[80];
     const char *argv[] = { torch_python(),
                            "-m",
@@ -216,6 +221,7 @@ Test(torch_programs, print_what_they_print_under_torchrun)
 Test(torch_programs, say_by_their_error_file_why_they_failed)
 {
     torch_skip_without();
+    torch_skip_sanitized();
     char *dir = job_dir(), log_dir[300];
     snprintf(log_dir, sizeof(log_dir), "--log_dir=%s", dir);
     struct run_result r = job_run(

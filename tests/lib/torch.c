@@ -30,6 +30,12 @@ void torch_skip_without(void)
         cr_skip_test("skipped, because %s has no torch (package python3-torch)", torch_python());
 }
 
+void torch_skip_sanitized(void)
+{
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because most of its time is PyTorch's, and the plain run has asked");
+}
+
 bool torch_is_old(void)
 {
     return python_says("import importlib.util, os, runpy, sys\n"

@@ -10,6 +10,9 @@ const char *torch_python(void);
 /* Skips the test where that interpreter has no torch. */
 void torch_skip_without(void);
 
+/* Skips the test under a sanitizer: most of its time is PyTorch's, and the plain run has asked. */
+void torch_skip_sanitized(void);
+
 /* Is the torch at hand of 1.x? False without one. */
 bool torch_is_old(void);
 

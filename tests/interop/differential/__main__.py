@@ -23,7 +23,8 @@ from world import Genuine, Ours, STILL_BLOCKED, World  # noqa: E402
 
 SETTLED_S = 0.003  # in a replay: whoever comes back wrongly has come back
 SHORTEN_S = 25  # then the shortest history so far is shown
-ARRIVED_S = 0.01  # by then a request that was begun is in the server
+ARRIVED_S = 0.01  # by then a request that was begun is in the server,
+SURELY_S = 0.15  # ... on a busy machine, too: with this much a difference is looked at again before it is believed
 PART = 5000  # operations on one pair of stores; the next part begins with empty ones
 SHOWN = 40  # steps of a history that could not be made short
 WAITERS = 3  # so many may be blocked at once before one of them is released
@@ -37,7 +38,8 @@ class Difference(Exception):
 class Pair:
     """Both stores, driven through the same steps."""
 
-    def __init__(self, options, patience_s):
+    def __init__(self, options, patience_s, arrived_s=ARRIVED_S):
+        self.arrived_s = arrived_s
         self.worlds = [World(patience_s), World(patience_s)]
         self.worlds[0].serve(Genuine(**({"use_libuv": False} if options.legacy else {})))
         self.worlds[1].serve(Ours(options.daemon))
@@ -47,7 +49,7 @@ class Pair:
     def run(self, step):
         """Raises Difference."""
         if self.schedule.depends_on_arrival(step):
-            time.sleep(max(0.0, self.last_wait + ARRIVED_S - time.monotonic()))
+            time.sleep(max(0.0, self.last_wait + self.arrived_s - time.monotonic()))
         racers = self.schedule.racers()
         waiting, queued = len(self.schedule.busy()), self.schedule.queued()
         expected = self.schedule.begin(step)
@@ -56,7 +58,7 @@ class Pair:
         if len(self.schedule.busy()) > waiting or self.schedule.lacks and len(expected) > 1:
             self.last_wait = time.monotonic()
         if op_of(step).kind == "meeting" and not expected:
-            time.sleep(ARRIVED_S)  # whoever comes to a barrier makes its key
+            time.sleep(self.arrived_s)  # whoever comes to a barrier makes its key
         back = [world.collect(expected) for world in self.worlds]
         came = [{a for a, result in b.items() if result != STILL_BLOCKED} for b in back]
         if came != [set(expected)] * 2 or comparable(step, back[0]) != comparable(step, back[1]):
@@ -82,9 +84,10 @@ def next_step(rng, schedule):
     return make_step(rng, schedule.free())
 
 
-def run_part(options, rng, count):
+def run_part(options, done, arrived_s=ARRIVED_S):
     """Returns the history; the last step of it made the difference if the second value is not None."""
-    pair, history = Pair(options, patience_s=10), []
+    rng, count = random.Random("%d/%d" % (options.seed, done)), min(PART, options.operations - done)
+    pair, history = Pair(options, 10, arrived_s), []
     try:
         while len(history) < count:
             step = next_step(rng, pair.schedule)
@@ -172,8 +175,11 @@ def main():
         torch.__version__, options.seed, ", ".join(OFFERED)), flush=True)
     began, done = time.monotonic(), 0
     while done < options.operations:
-        rng = random.Random("%d/%d" % (options.seed, done))
-        history, difference = run_part(options, rng, min(PART, options.operations - done))
+        history, difference = run_part(options, done)
+        if difference is not None:
+            print("looking again, slowly, at operations %d to %d of seed %d" % (
+                done, done + len(history), options.seed), flush=True)
+            history, difference = run_part(options, done, SURELY_S)
         if difference is not None:
             print("difference in operation %d of seed %d" % (done + len(history), options.seed))
             show(history[-1:], difference)

@@ -25,11 +25,13 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
-    TURN_MS = 5        /* between two looks whether it is our turn */
+    TURN_MS = 5,       /* between two looks whether it is our turn */
+    DEAF_S = 60        /* a FIFO is opened right after it was made */
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -237,6 +239,21 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
+/* A FIFO of workers' timers that nobody reads any more: its job was killed before it had a record, or while its PID namespace
+ * made one needless. */
+static void remove_deaf(int dir, const char *name)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISFIFO(st.st_mode) ||
+        time(NULL) - st.st_mtime < DEAF_S)
+        return;
+    const int fd = openat(dir, name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    else if (errno == ENXIO)
+        unlinkat(dir, name, 0);
+}
+
 /* How many jobs were buried? */
 static int look_through(int dir, const struct record *here, bool quiet)
 {
@@ -250,6 +267,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
     }
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
+        if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN)
+            remove_deaf(dir, e->d_name);
         if (e->d_name[0] == '.' || strlen(e->d_name) != COOKIE_CHARS)
             continue;
         seen++;

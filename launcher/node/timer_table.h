@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 enum {
-    TIMERS_MAX = 65536,
+    TIMERS_MAX = 4096, /* searched one by one, while the other duties of this process wait */
     TIMER_SCOPE_SIZE = 128,
     TIMER_LINE_SIZE = 4096 /* PIPE_BUF: what is longer is not written in one piece */
 };

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +113,29 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     cr_expect_eq(r.exit_code, 125, "exit %d: %s", r.exit_code, r.err);
     expect_words(r.err, "--contain=cgroup: ");
     expect_words(r.err, "Delegate=yes");
+    run_free(&r);
+}
+
+/* Such as a job with a PID namespace leaves, whose launcher was killed. One that is new may be about to be opened. */
+Test(ddprun_contain, fifos_that_nobody_reads_are_taken_away, .init = set_up, .fini = tear_down)
+{
+    static const char *const names[] = { "0123abcd.timer", "4567abcd.timer", "89ababcd.timer" };
+    const struct timespec long_ago[2] = { { 0 } };
+    char dir[256], path[3][300];
+    snprintf(dir, sizeof(dir), "%s/ddprun", runtime_dir);
+    cr_assert_eq(mkdir(dir, 0700), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof(path[i]), "%s/%s", dir, names[i]);
+        cr_assert_eq(mkfifo(path[i], 0600), 0);
+        cr_assert(i == 2 || utimensat(AT_FDCWD, path[i], long_ago, 0) == 0);
+    }
+    const int reader = open(path[1], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct run_result r = RUN("true");
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_neq(access(path[0], F_OK), 0, "nobody reads it");
+    cr_expect_eq(access(path[1], F_OK), 0);
+    cr_expect_eq(access(path[2], F_OK), 0);
+    close(reader);
     run_free(&r);
 }
 

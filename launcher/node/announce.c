@@ -162,7 +162,8 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
     else if (failed->rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->rank);
-    if (next <= agent_max_restarts(agent)) /* more when some were no failures and cost nothing */
+    /* Beyond N + 1 when some were no failures and cost nothing, as an elastic job's loss of a node does not. */
+    if (next <= agent_max_restarts(agent) && (failed->rank >= 0 || !a->plan->meeting.elastic))
         snprintf(of, sizeof(of), " of %d", agent_max_restarts(agent) + 1);
     if (agent_backoff(agent) == 0 &&
         a->plan->nnodes > 1) /* it may have to wait for nodes: who says "in 0 s"? */

@@ -14,7 +14,7 @@ struct job *control_job(struct hub *hub, const struct session *s, const cJSON *r
         return NULL;
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
     if (job == NULL && name != NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here", name);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here ('ddpctl jobs' lists them)", name);
     else if (job == NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG, "%u jobs are served here: say which one (\"job\", ddpctl --job ID)",
                  hub->jobs.count);

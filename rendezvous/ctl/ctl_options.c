@@ -10,6 +10,7 @@
 #include "ddp/context.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
@@ -159,6 +160,16 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
+/* They are few enough to name them all. */
+static ddp_status no_such_command(const char *word, struct ddp_err *err)
+{
+    char names[200] = "";
+    size_t len = 0;
+    for (const struct ctl_command *c = commands; c->name != NULL && len < sizeof(names); c++)
+        len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", c == commands ? "" : ", ", c->name);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; there are: %s", word, names);
+}
+
 /* The first word is the command, the second its argument. */
 static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
@@ -173,7 +184,7 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     for (const struct ctl_command *c = commands; c->name != NULL; c++)
         if (strcmp(c->name, word) == 0)
             o->command = c;
-    return o->command != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "unknown command '%s'; see --help", word);
+    return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
 /* Inside a worker's environment, as in a shell that was started from one, no option is needed. */
@@ -209,7 +220,8 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     if (out->command == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
     if (out->command->argument != NULL && out->argument == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "%s needs a %s", out->command->name, out->command->argument);
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs more: ddpctl %s %s", out->command->name,
+                        out->command->name, out->command->argument);
     if (out->command->op == NULL)
         return check_output(out, err);
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);

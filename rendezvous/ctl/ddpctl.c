@@ -48,7 +48,13 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     log_warn("%s; trying for %.1f s more", err->msg, (o->timeout_ms - PATIENCE_MS) / 1000.0);
-    return connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
+    status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
+    if (status != DDP_ERR_TIMEOUT)
+        return status;
+    const struct ddp_err last = *err;
+    return ddp_fail(err, status,
+                    "%.300s; is that job running, and is this its store? ddprun --verbose says where it is",
+                    last.msg);
 }
 
 /* The answer as JSON, malloc'ed. NULL: err says why there is none. */

@@ -92,9 +92,9 @@ Test(ctl_options, the_address_comes_from_the_environment_when_it_is_not_given)
 Test(ctl_options, mistakes_are_named)
 {
     expect_error("", "which command?");
-    expect_error("stats", "unknown command 'stats'");
+    expect_error("stats", "unknown command 'stats'; there are: status, jobs");
     expect_error("status now", "'now' is too much behind 'status'");
-    expect_error("cancel", "cancel needs a NAME");
+    expect_error("cancel", "cancel needs more: ddpctl cancel NAME");
     expect_error("cancel a b", "'b' is too much");
     expect_error("--addr host status", "'host': expected HOST:PORT");
     expect_error("--addr :5 status", "':5': expected HOST:PORT");

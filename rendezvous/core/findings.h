@@ -99,7 +99,8 @@
       "'ip route get ${address}' on ${here} shows what it would do")                                         \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                             \
       "${at} is ${here} itself, and nothing listens there; the store is on another node",                    \
-      "give the address of the node that has the store, as the other nodes see it, on all nodes")            \
+      "give the address of the node that has the store, as the other nodes see it, on all nodes; when all "   \
+      "of them run on this machine: is the one with the store started, with the same port?")                  \
     X(CONNECT_REFUSED, ERROR,                                                                                \
       "${at} is up and refuses after ${took}: nothing listens on that port",                                 \
       "is ddprun running there, with the same port? A store that listens on another address, and a "         \
@@ -267,7 +268,7 @@
       "${subject} has left ${time} ago: ${words}",                                                           \
       "somebody has stopped it there: a user, a scheduler, a time limit")                                    \
     X(NODE_NEVER_CAME, ERROR,                                                                                \
-      "${subject} has not come: no ddprun with that node rank has said hello to this store in ${time}",      \
+      "${subject} has not come: no ddprun with that node rank has joined in ${time}",      \
       "is ddprun started there, with this --node_rank and with ${endpoint} as the master? If it is, it "     \
       "says itself where it is stuck")                                                                       \
     X(TOO_FEW_NODES, ERROR,                                                                                  \

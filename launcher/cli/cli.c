@@ -298,8 +298,8 @@ static ddp_status read_short(struct reader *r, const char *word)
     for (const char *p = word + 1; *p != '\0'; p++) {
         int option = find_letter(*p);
         if (option < 0)
-            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'; ddprun --help lists them", *p,
-                            SHOWN_MAX, word);
+            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'; %s", *p, SHOWN_MAX, word,
+                            *p == 'n' ? "did you mean --nproc_per_node?" : "ddprun --help lists them");
         if (!is_switch(&cli_rows[option])) {
             const char *value = p[1] == '=' ? p + 2 : p + 1;
             return p[1] == '\0' ? take_next_word(r, (enum cli_option)option)

@@ -88,8 +88,11 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
-        snprintf(words, sizeof(words), "%.600s%s", err.msg,
-                 o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "");
+        snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
+                 o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "",
+                 o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
+                     ? "; if it is node 0 of this job, this node needs another --node_rank"
+                     : "");
         fail(o, listen_code(o->plan->meeting.port), words);
         return;
     }

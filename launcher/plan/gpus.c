@@ -138,7 +138,8 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--nproc_per_node=gpu, but this machine has no GPU");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--nproc_per_node=gpu, but this machine has no GPU; say a number, or 'cpu'");
     return ddp_fail(err, DDP_ERR_ARG,
                     "--nproc_per_node=gpu, but CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
                     list->physical);

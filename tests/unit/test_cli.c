@@ -517,6 +517,7 @@ Test(cli, the_nearest_option_is_suggested)
     REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
     REFUSED("unknown option --xylophone; ddprun --help lists them", "--xylophone", "prog");
     REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
+    REFUSED("unknown option -n in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)

@@ -308,7 +308,7 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 install-torchrun-alias: ## torchrun as a second name of the installed ddprun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)
 	$(Q)install -d $(D)/bin
-	$(Q)if [ -e $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
+	$(Q)if [ -e $(D)/bin/torchrun -o -L $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
 		echo "$(D)/bin/torchrun is another program; remove it, or choose another PREFIX" >&2; exit 1; fi
 	$(Q)ln -sf ddprun $(D)/bin/torchrun
 

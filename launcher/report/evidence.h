@@ -15,8 +15,9 @@
 
 struct evidence;
 
-/* `mounts` and `groups` are the texts of /proc/self/mountinfo and /proc/self/cgroup; `groups` must live as long as the
- * evidence. NULL when memory is short; every function below takes NULL, and then knows nothing. */
+/* `mounts` has the form of /proc/self/mountinfo and needs to have the control groups' alone, `groups` is the text of
+ * /proc/self/cgroup and must live as long as the evidence. NULL when memory is short; every function below takes NULL,
+ * and then knows nothing. */
 struct evidence *evidence_new(const char *mounts, const char *groups);
 void evidence_free(struct evidence *e);
 

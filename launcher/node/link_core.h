@@ -46,14 +46,6 @@ static inline bool link_is_over(const struct store_link *link)
     return link->closing || link->options.calls.lost == NULL;
 }
 
-/* --- store_link.c --- */
-
-/* Send what is queued, as far as it is taken at once: the link is about to be closed. */
-void link_send_last(struct store_link *link);
-
-/* Notice whether this process has stood still until now. */
-void link_feel_pulse(struct store_link *link, uint64_t now_ms);
-
 /* --- link_end.c --- */
 
 /* After this nothing more is heard from the link. It stays allocated until its owner closes it, who

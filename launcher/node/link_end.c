@@ -44,13 +44,22 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
+/* A write of this turn of the loop may be done and its callback yet to come, so libuv is asked and not `writing`: behind
+ * one that is really under way it takes nothing. */
+static void send_last(struct store_link *link)
+{
+    const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
+    if (link->connected && bytes.len > 0)
+        uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
+}
+
 /* What was told last goes out if there is room: the kernel sends it before the end. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)
         return;
     link->options.calls.lost = NULL;
-    link_send_last(link);
+    send_last(link);
     link->closing = true;
     uv_close((uv_handle_t *)&link->tcp, handle_closed);
     uv_close((uv_handle_t *)&link->heartbeat, handle_closed);

@@ -58,15 +58,6 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* A write of this turn of the loop may be done and its callback yet to come, so libuv is asked and not `writing`: behind
- * one that is really under way it takes nothing. */
-void link_send_last(struct store_link *link)
-{
-    const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
-    if (link->connected && bytes.len > 0)
-        uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
-}
-
 /* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
 static void lose_because_full(struct store_link *link)
 {
@@ -163,7 +154,7 @@ bool store_link_ask_status(struct store_link *link)
  * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
  * beat may be late, and the store would never be missed. When it goes on, what it reads may come before its beat is
  * due: so both look. */
-void link_feel_pulse(struct store_link *link, uint64_t now_ms)
+static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + CLOCK_STOOD_STILL_MS)
         return;
@@ -174,7 +165,7 @@ void link_feel_pulse(struct store_link *link, uint64_t now_ms)
 
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
-    link_feel_pulse(link, now_ms);
+    feel_pulse(link, now_ms);
     link->beat_at_ms = now_ms + link->options.beat_ms;
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
@@ -230,7 +221,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct store_link *link = tcp->data;
     const uint64_t now_ms = clock_ms();
-    link_feel_pulse(link, now_ms);
+    feel_pulse(link, now_ms);
     link->heard_ms = now_ms;
     if (n < 0)
         link_lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));

@@ -109,13 +109,3 @@ void job_watch_hurry(struct job *job)
     else if (w->look_ms > soon_ms)
         w->look_ms = soon_ms;
 }
-
-void job_watch_hurry_all(struct hub *hub)
-{
-    EACH_NODE(node, &hub->jobs)
-    {
-        struct job *job = TABLE_ENTRY(node, struct job, node);
-        job_watch_hurry(job);
-        job_touch(job);
-    }
-}

@@ -15,7 +15,6 @@
 
 #include "core/diagnose.h"
 
-struct hub;
 struct job;
 
 /* Zeroed before first use. */
@@ -50,7 +49,5 @@ void job_watch_spare(struct job *job);
 void job_watch_trouble(struct job *job);
 /* Something has happened that the others should hear of soon. */
 void job_watch_hurry(struct job *job);
-/* The same for all jobs: it is not known whose affair it is. */
-void job_watch_hurry_all(struct hub *hub);
 
 #endif

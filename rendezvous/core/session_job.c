@@ -67,6 +67,17 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
+/* Whose node it would have been is not known. */
+static void hurry_all_jobs(struct hub *hub)
+{
+    EACH_NODE(node, &hub->jobs)
+    {
+        struct job *job = TABLE_ENTRY(node, struct job, node);
+        job_watch_hurry(job);
+        job_touch(job);
+    }
+}
+
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -76,7 +87,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
                                   .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] };
     bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
     if (is_news && (facts.is_ours || reject_may_be_a_node(reject_kind_of(facts.first))))
-        job_watch_hurry_all(hub);
+        hurry_all_jobs(hub);
     hub->asked_job[0] = '\0';
     return is_news;
 }

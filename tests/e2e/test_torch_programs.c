@@ -176,7 +176,7 @@ Test(torch_programs, start_again_on_two_nodes)
 /* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
 static int lines_of(const char *text, const char *line)
 {
-    char prefixed[96];
+    char prefixed[128];
     int times = job_count(text, line);
     for (int rank = 0; rank < WORLD; rank++) {
         snprintf(prefixed, sizeof(prefixed), "[default%d]:%s", rank, line);

@@ -127,7 +127,8 @@ LIBUV      ?= $(or $(UV_ARCHIVE),-luv)
 
 # Guardian and agent call much the same functions: bound before the fork, each is looked up once and not in both. Code and constants
 # in one segment are two mappings less to make, to copy at the fork and to take down.
-$(BUILD)/ddprun: private ALL_LDFLAGS += -Wl,-z,now -Wl,-z,noseparate-code
+# (Not for the sanitizers: ThreadSanitizer writes a file of its own for each segment of code and constants.)
+$(BUILD)/ddprun: private ALL_LDFLAGS += $(if $(SANITIZE),,-Wl,-z,now -Wl,-z,noseparate-code)
 
 LINK = $(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o %.a,$^) -o $@
 

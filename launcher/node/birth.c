@@ -10,6 +10,7 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -74,24 +75,26 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-static pid_t birth_in_group(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
+/* E2BIG, EINVAL: clone3 without groups (before 5.7). EPERM: a filter of system calls. */
+static bool is_missing(long error)
 {
-    struct clone_args args = { .flags = FLAGS | CLONE_INTO_CGROUP,
+    return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
+}
+
+/* Without a group the C library's clone is as good, where there is no clone3. */
+pid_t birth(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
+{
+    const bool grouped = cgroup_fd >= 0;
+    struct clone_args args = { .flags = FLAGS | (grouped ? CLONE_INTO_CGROUP : 0),
                                .exit_signal = SIGCHLD,
                                .stack = (uintptr_t)stack,
                                .stack_size = size,
-                               .cgroup = (uint64_t)cgroup_fd };
+                               .cgroup = grouped ? (uint64_t)cgroup_fd : 0 };
     long pid = call_on_new_stack(&args, sizeof(args), child, arg);
     if (pid >= 0)
         return (pid_t)pid;
-    /* E2BIG: clone3 without groups (before 5.7). EPERM: a filter of system calls. */
-    errno = pid == -E2BIG || pid == -EINVAL || pid == -EPERM ? ENOSYS : (int)-pid;
+    if (is_missing(pid) && !grouped)
+        return clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+    errno = is_missing(pid) ? ENOSYS : (int)-pid;
     return -1;
-}
-
-pid_t birth(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
-{
-    if (cgroup_fd >= 0)
-        return birth_in_group(child, arg, stack, size, cgroup_fd);
-    return clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
 }

@@ -16,7 +16,7 @@
 
 TestSuite(torchrun_env, .timeout = 300);
 
-enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 16 };
+enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 32 };
 
 /* Debian's 1.13 on Python 3.11 cannot do without -r and -t, a fault of its own. */
 #define TORCH_1 "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --monitor_interval=0.2"

@@ -142,7 +142,7 @@ Test(store_host, a_name_that_nobody_knows_uses_the_budget_up, .fini = tear_down)
 {
     rude_own_mounts();
     rude_replace("/etc/nsswitch.conf", "hosts: files\n");
-    FIND("--nnodes=2", "--node_rank=0", "--master_addr=pod-0.svc", "--timeout=2500ms");
+    FIND("--nnodes=2", "--node_rank=0", "--master_addr=pod-0.svc", "--timeout=6s");
     cr_assert_str_eq(code, "NAME_UNKNOWN");
     cr_assert_geq(said, 1);
     cr_assert(strstr(words, "gives up after") != NULL, "%s", words);

@@ -98,12 +98,12 @@ TEST_FLAGS := -Itests/lib
 # The loops over gradients are written for the vectoriser, which works at -O3 and must be free to compare both ways. A call of
 # memcpy in place of a loop over 256 bytes takes twice the time; clang knows no such flag and makes no such call.
 REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
-# No square root in Adam looks at errno.
+# Optimisers and their like: no square root looks at errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 # Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
-$(BUILD)/obj/worker/reduce.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
-$(BUILD)/obj/worker/optim.o: private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(BUILD)/obj/worker/reduce.o $(BUILD)/obj/worker/values.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
+$(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
@@ -159,6 +159,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
 # Its malloc family goes through the test, which makes the n-th call fail.
 $(BUILD)/tests/unit/test_hub_nomem: private ALL_LDFLAGS += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=free
+# Cores there are, but no thread can be had, when the test says so.
+$(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
+# The test says what the disk does.
+$(BUILD)/tests/unit/test_ckpts_disk: private ALL_LDFLAGS += \
+	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread
 # Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
@@ -241,11 +246,15 @@ interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) #
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
 		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
 
+# A PyTorch 2.x that refuses the launcher's store: no suite of others than programs, as its client can do nothing else alone.
+interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a root of its own (build/trixie); needs root
+	@BUILD=$(BUILD) RESTARTS='$(RESTARTS)' scripts/interop-nolibuv.sh $(BUILD)/tests/e2e/test_torch_programs
+
 soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
 	@BUILD=$(BUILD) N='$(N)' SEED='$(SEED)' JOBS='$(JOBS)' scripts/soak.sh
 
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
-	@BUILD=$(BUILD) scripts/bench.sh
+	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/bench.sh
 
 probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## ask every launcher that is installed the same: exit codes, survivors, torn lines, time
 	@BUILD=$(BUILD) scripts/probes.sh $(N)
@@ -329,7 +338,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv soak bench probes format \
 	check-format man install install-torchrun-alias uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -9,6 +9,8 @@
  * written to as it is. */
 #include "atomic_file.h"
 
+#include "file_bytes.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -105,20 +107,9 @@ ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_er
     return DDP_OK;
 }
 
-/* write may take less than it is given: on a full disk it first takes what fits, then fails. */
 ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
 {
-    const char *from = data;
-    while (len > 0) {
-        ssize_t n = write(file->fd, from, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fail(file, "write", err);
-        from += n;
-        len -= (size_t)n;
-    }
-    return DDP_OK;
+    return file_write(file->fd, data, len) == 0 ? DDP_OK : fail(file, "write", err);
 }
 
 /* A rename is on the disk only when its directory is. */

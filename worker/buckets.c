@@ -10,10 +10,12 @@
  *
  * The small bucket ends up last on purpose: it is what is left to reduce when the backward pass is over, and
  * nothing hides that time. A bucket gets its number when its first parameter opens it, so numbers are sorted by first
- * parameter by themselves. Every rank computes the same plan from the same list; none is ever sent. */
+ * parameter by themselves. Every rank computes the same plan from the same list; none is ever sent. A plan in the order of
+ * readiness is made in the same passes, from an order that has been sent. */
 #include "buckets.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
@@ -50,50 +52,73 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* bucket_of[] gets numbers in order of opening; returns how many buckets there are. Types are filled side by
- * side, as a bucket is reduced in one call and so holds one type; each type's first bucket has the small limit. */
-static size_t assign(size_t *bucket_of, struct bucket *buckets, const ddp_param *params, size_t n,
-                     const size_t limits[2])
+/* The parameter that comes k-th. */
+static size_t nth(const struct bucket_rule *rule, size_t k)
+{
+    return rule->order != NULL ? rule->order[k] : k;
+}
+
+/* The bucket of parameter i's type that is open, or a new one. */
+static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
+{
+    if (open->number == NONE) {
+        open->number = (long)plan->count;
+        plan->buckets[plan->count++] = (struct bucket){ .dtype = dtype };
+    }
+    return (size_t)open->number;
+}
+
+/* bucket_of[] gets numbers in order of opening; closed[] the same numbers in order of closing, those that are left open
+ * at the end. Types are filled side by side, as a bucket is reduced in one call and so holds one type; each type's
+ * first bucket has the small limit. */
+static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
+                   const struct bucket_rule *rule)
 {
     struct open_bucket open[TYPES];
-    size_t count = 0;
+    size_t closings = 0;
 
     for (int t = 0; t < TYPES; t++)
         open[t] = (struct open_bucket){ NONE, 0 };
-    for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < n; k++) {
+        size_t i = nth(rule, k);
         struct open_bucket *o = &open[params[i].dtype];
-        if (o->number == NONE) {
-            o->number = (long)count;
-            buckets[count++] = (struct bucket){ .dtype = params[i].dtype };
-        }
-        struct bucket *b = &buckets[o->number];
-        bucket_of[i] = (size_t)o->number;
+        size_t number = plan->bucket_of[i] = open_for(plan, o, params[i].dtype);
+        struct bucket *b = &plan->buckets[number];
         b->params++;
         b->bytes += bytes_of(&params[i]);
-        if (b->bytes >= limits[o->closed > 0]) {
+        if (b->bytes >= (o->closed > 0 ? rule->limit : rule->first_limit)) {
+            closed[closings++] = number;
+            b->closed = true;
             o->number = NONE;
             o->closed++;
         }
     }
-    return count;
+    for (size_t b = 0; b < plan->count; b++)
+        if (!plan->buckets[b].closed)
+            closed[closings++] = b;
 }
 
-/* The last parameters' gradients are ready first, so their bucket comes first. */
-static void reverse(struct bucket_plan *plan, size_t n)
+/* Where the list is that of the model, the last parameters' gradients are ready first, so their bucket comes first.
+ * `place`: the new number of each. */
+static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
+                     struct bucket *old, size_t *place)
 {
-    for (size_t b = 0; b < plan->count / 2; b++) {
-        struct bucket other = plan->buckets[b];
-        plan->buckets[b] = plan->buckets[plan->count - 1 - b];
-        plan->buckets[plan->count - 1 - b] = other;
+    memcpy(old, plan->buckets, plan->count * sizeof(*old));
+    for (size_t b = 0; b < plan->count; b++) {
+        size_t was = rule->order != NULL ? closed[b] : plan->count - 1 - b;
+        plan->buckets[b] = old[was];
+        place[was] = b;
     }
     for (size_t i = 0; i < n; i++)
-        plan->bucket_of[i] = plan->count - 1 - plan->bucket_of[i];
+        plan->bucket_of[i] = place[plan->bucket_of[i]];
 }
 
-/* Bucket after bucket; inside a bucket in the order of the parameters. */
-static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n)
+/* Bucket after bucket; inside a bucket in the order of the parameters, as they were taken. */
+static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
+                    const struct bucket_rule *rule)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < n; k++) {
+        size_t i = nth(rule, k);
         struct bucket *b = &plan->buckets[plan->bucket_of[i]];
         plan->at[i] = b->span;
         b->span += aligned(bytes_of(&params[i]));
@@ -106,11 +131,33 @@ static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n)
         plan->at[i] += plan->buckets[plan->bucket_of[i]].at;
 }
 
-/* One element more than needed: calloc(0) may be NULL, which would look like a lack of memory. */
-ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n, size_t first_limit,
-                            size_t limit, struct ddp_err *err)
+static ddp_status no_memory(size_t n, struct ddp_err *err)
 {
-    const size_t limits[2] = { first_limit, limit };
+    return ddp_fail(err, DDP_ERR_NOMEM, "no memory to plan %zu parameters", n);
+}
+
+/* With room that is only needed on the way. */
+static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
+                       const struct bucket_rule *rule, struct ddp_err *err)
+{
+    size_t *numbers = calloc(2 * n + 1, sizeof(*numbers));
+    struct bucket *old = calloc(n + 1, sizeof(*old));
+    bool enough = numbers != NULL && old != NULL;
+
+    if (enough) {
+        assign(plan, numbers, params, n, rule);
+        renumber(plan, numbers, n, rule, old, numbers + n);
+        lay_out(plan, params, n, rule);
+    }
+    free(numbers);
+    free(old);
+    return enough ? DDP_OK : no_memory(n, err);
+}
+
+/* One element more than needed: calloc(0) may be NULL, which would look like a lack of memory. */
+ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
+                            const struct bucket_rule *rule, struct ddp_err *err)
+{
     *out = (struct bucket_plan){ 0 };
     ddp_status status = check(params, n, err);
     if (status != DDP_OK)
@@ -118,14 +165,13 @@ ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, si
     out->buckets = calloc(n + 1, sizeof(*out->buckets));
     out->bucket_of = calloc(n + 1, sizeof(*out->bucket_of));
     out->at = calloc(n + 1, sizeof(*out->at));
-    if (out->buckets == NULL || out->bucket_of == NULL || out->at == NULL) {
+    if (out->buckets == NULL || out->bucket_of == NULL || out->at == NULL)
+        status = no_memory(n, err);
+    else
+        status = fill(out, params, n, rule, err);
+    if (status != DDP_OK)
         bucket_plan_free(out);
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to plan %zu parameters", n);
-    }
-    out->count = assign(out->bucket_of, out->buckets, params, n, limits);
-    reverse(out, n);
-    lay_out(out, params, n);
-    return DDP_OK;
+    return status;
 }
 
 void bucket_plan_free(struct bucket_plan *plan)

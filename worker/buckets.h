@@ -12,11 +12,16 @@
  * fill the first bucket (2000 >= 1000), 2, 3 and 4 the second (240 >= 200), 5 is left over. Reversed, the
  * plan is
  *
- *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1 */
+ *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1
+ *
+ * When the order in which gradients become ready is known, the parameters are taken in that order, and buckets are
+ * numbered as they close: nothing is left to be sorted or reversed. */
 #ifndef WORKER_BUCKETS_H
 #define WORKER_BUCKETS_H
 
 #include "ddp/reducer.h"
+
+#include <stdbool.h>
 
 /* Of each gradient in the arena: good for vector loads, and parts can be cut anywhere. What lies between is
  * zero and is reduced along. */
@@ -28,6 +33,7 @@ struct bucket {
     size_t bytes;  /* of their gradients, without the gaps: what the limits are compared with */
     size_t at;     /* offset in the arena */
     size_t span;   /* bytes in the arena, gaps included; a multiple of BUCKET_ALIGN */
+    bool closed;   /* has reached its limit */
 };
 
 struct bucket_plan {
@@ -38,10 +44,15 @@ struct bucket_plan {
     size_t arena_bytes;
 };
 
+struct bucket_rule {
+    size_t first_limit, limit; /* bytes */
+    const size_t *order; /* of readiness, each parameter once; NULL = not known. Borrowed for the call */
+};
+
 /* Plan for `n` parameters; only `count` and `dtype` are looked at. DDP_ERR_ARG names a parameter that is
- * too big, DDP_ERR_NOMEM. On DDP_OK free with bucket_plan_free. */
-ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n, size_t first_limit,
-                            size_t limit, struct ddp_err *err);
+ * too big, DDP_ERR_NOMEM. On DDP_OK free with bucket_plan_free. The arena has the same size for every rule. */
+ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
+                            const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);
 
 #endif

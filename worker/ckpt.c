@@ -15,6 +15,8 @@
 #include "ddp/ckpt.h"
 
 #include "atomic_file.h"
+#include "ckpt_dir.h"
+#include "file_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +63,7 @@ static uint64_t get_u64(const uint8_t *from)
 /* --- saving ------------------------------------------------------------------------------------------ */
 
 /* The same rules for saving and loading: a name that cannot be saved cannot be asked for either. */
-static ddp_status check_names(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
         return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks, expected 1 to %d", n, MAX_BLOCKS);
@@ -101,7 +103,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct atomic_file file;
-    ddp_status status = check_names(blocks, n, err);
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)
         return status;
     uint8_t *head = make_header(blocks, n);
@@ -146,22 +148,15 @@ static ddp_status damaged(struct reader *r, uint64_t offset, const char *what)
 /* An end of the file in here is damage: nobody asks for more than the header has promised. */
 static ddp_status read_exactly(struct reader *r, void *to, size_t len)
 {
-    char *into = to;
-    while (len > 0) {
-        ssize_t n = read(r->fd, into, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return ddp_fail(r->err, DDP_ERR_IO, "%s: read at offset %" PRIu64 ": %s", r->path, r->at,
-                            strerror(errno));
-        if (n == 0)
-            return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                            "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->path, r->at,
-                            len);
-        into += n;
-        len -= (size_t)n;
-        r->at += (uint64_t)n;
-    }
+    const ssize_t n = file_read(r->fd, r->at, to, len);
+    if (n < 0)
+        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->path, r->at,
+                        strerror(errno));
+    r->at += (uint64_t)n;
+    if ((size_t)n < len)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->path, r->at,
+                        len - (size_t)n);
     return DDP_OK;
 }
 
@@ -276,7 +271,7 @@ static ddp_status load(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct stat st;
-    ddp_status status = check_names(blocks, n, err);
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)
         return status;
     struct reader r = { .path = path, .fd = open(path, O_RDONLY | O_CLOEXEC), .err = err };

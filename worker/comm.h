@@ -26,6 +26,8 @@ struct comm_setup {
 
 struct comm_ops {
     const char *name;
+    bool
+        blocks; /* run() waits for the other ranks; else it only says what is to happen on the call's stream */
     /* Collective. DDP_OK: *out is the caller's until close. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);

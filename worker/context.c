@@ -159,6 +159,7 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const s
 /* The one place that frees a context. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
+    lane_close(ctx->lane);
     if (ctx->world.comm != NULL)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
@@ -206,9 +207,22 @@ ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *er
     return ctx_fail(ctx, err);
 }
 
+struct ddp_err ctx_enter(struct ddp_ctx *ctx)
+{
+    lane_drain(ctx->lane);
+    return ctx->broken;
+}
+
+ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err)
+{
+    if (ctx->lane != NULL || !ctx->world.comm->ops->blocks)
+        return DDP_OK;
+    return lane_open(&ctx->lane, err);
+}
+
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 {
-    struct ddp_err err = ctx->broken;
+    struct ddp_err err = ctx_enter(ctx);
     if (err.code != DDP_OK)
         return ctx_fail(ctx, &err);
     struct comm *comm = ctx->world.comm;

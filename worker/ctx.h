@@ -5,6 +5,7 @@
 
 #include "comm.h"
 #include "env.h"
+#include "lane.h"
 
 struct ddp_group {
     struct ddp_ctx *ctx; /* the context it belongs to */
@@ -21,9 +22,18 @@ struct ddp_ctx {
     bool late_tried;                           /* ... to connect it; once is enough */
     uint64_t progress_told_ms;                 /* 0 = not yet */
     struct ddp_group world;
+    struct lane *lane;       /* owned; NULL until ctx_want_lane, and with a backend that does not block */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
-    struct ddp_err broken;   /* code DDP_OK while collectives may be called */
+    struct ddp_err
+        broken; /* code DDP_OK while collectives may be called; written on the thread that calls them */
 };
+
+/* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */
+ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err);
+
+/* Before the communicator or `broken` is touched: what the lane has to do comes first, so that only one thread at a time
+ * is in a collective, in the order of the program. Returns why no more collectives can be called. */
+struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
 /* Connect to the store that the environment names; *out is the caller's. */
 ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);

@@ -109,7 +109,7 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 /* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
-    struct ddp_err err = group->ctx->broken;
+    struct ddp_err err = ctx_enter(group->ctx);
     *out = NULL;
     if (err.code != DDP_OK)
         return ctx_fail(group->ctx, &err);
@@ -119,7 +119,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 /* NULL as with free(), but then on all ranks: it is a collective call. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
-    struct ddp_err err = group->ctx->broken;
+    struct ddp_err err = ctx_enter(group->ctx);
     if (block == NULL)
         return DDP_OK;
     if (err.code != DDP_OK)

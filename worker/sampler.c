@@ -17,8 +17,9 @@ struct ddp_sampler {
     uint64_t n, world, rank;
     uint64_t seed;
     unsigned flags;
-    uint64_t len;  /* samples of this rank in an epoch */
-    uint64_t next; /* how many of them are handed out */
+    uint64_t first; /* position in the order where this epoch began, 0 unless it was resumed */
+    uint64_t len;   /* samples of this rank from there */
+    uint64_t next;  /* how many of them are handed out */
     uint32_t order[];
 };
 
@@ -31,11 +32,12 @@ static bool divides(uint64_t part, uint64_t whole)
  * for NO_PAD what is left of a plain dealing out. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
+    const uint64_t n = s->n - s->first;
     if (s->flags & DDP_SAMPLER_NO_PAD)
-        return s->n / s->world + (s->rank < s->n % s->world);
-    if ((s->flags & DDP_SAMPLER_DROP_LAST) || divides(s->world, s->n))
-        return s->n / s->world;
-    return s->n / s->world + 1;
+        return n / s->world + (s->rank < n % s->world);
+    if ((s->flags & DDP_SAMPLER_DROP_LAST) || divides(s->world, n))
+        return n / s->world;
+    return n / s->world + 1;
 }
 
 /* torch.randperm(n): at step i the rest [i, n) is drawn from, by remainder and not by rejection. */
@@ -52,16 +54,24 @@ static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 }
 
 /* From the identity each time: torch shuffles a fresh list in every epoch, not the last one again. */
-void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
+void ddp_sampler_resume(ddp_sampler *s, uint64_t epoch, uint64_t done)
 {
     for (uint64_t i = 0; i < s->n; i++)
         s->order[i] = (uint32_t)i;
     if (s->flags & DDP_SAMPLER_SHUFFLE)
         shuffle(s->order, s->n, s->seed + epoch);
+    s->first = done < s->n ? done : s->n;
+    s->len = samples_of_rank(s);
     s->next = 0;
 }
 
-/* Longer lists are refused: torch may draw those with 64-bit numbers, and an index is kept in 32 bits here. */
+void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
+{
+    ddp_sampler_resume(s, epoch, 0);
+}
+
+/* Longer lists are refused: torch may draw those with 64-bit numbers, and an index is kept in 32 bits
+ * here. */
 static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
@@ -93,7 +103,6 @@ ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t see
     s->rank = (uint64_t)rank;
     s->seed = seed;
     s->flags = flags;
-    s->len = samples_of_rank(s);
     ddp_sampler_set_epoch(s, 0);
     *out = s;
     return DDP_OK;
@@ -109,12 +118,13 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
-/* Rank r has the positions r, r + world, r + 2 world ... of the padded list; all from n on are padding. */
+/* Rank r has the positions r, r + world, r + 2 world ... of the padded list, counted from where the epoch
+ * began; all from n on are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)
         return 0;
-    uint64_t position = s->rank + s->next++ * s->world;
+    uint64_t position = s->first + s->rank + s->next++ * s->world;
     *index = s->order[position % s->n];
     if (is_pad != NULL)
         *is_pad = position >= s->n;

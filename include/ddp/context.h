@@ -53,8 +53,9 @@ typedef struct ddp_options {
  * DDP_ERR_TIMEOUT the ranks that did not come. */
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
-/* Wait for the other ranks (at most the step time-out), then free everything made from `ctx`. Frees in every case, also
- * when it returns an error; a broken context does not wait. NULL is allowed. */
+/* Wait for the other ranks (at most the step time-out), then free `ctx`, its groups, its store, and shared memory. Frees in
+ * every case, also when it returns an error; a broken context does not wait. ddp_reducer and ddp_zero1 are freed before:
+ * they give back shared memory of the context. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits (they get

@@ -1,10 +1,11 @@
 /* ddp.h -- libddp, data-parallel training in C: all public headers at once.
  *
  * Read in this order: context.h (start and end), group.h (collectives), reducer.h (gradients), sampler.h
- * (data), optim.h, ckpt.h, random.h; store.h when you want to talk to the key-value store yourself. */
+ * (data), optim.h, amp.h, syncbn.h, zero1.h, ckpt.h, random.h; store.h when you want to talk to the key-value store yourself. */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
 
+#include "ddp/amp.h"
 #include "ddp/ckpt.h"
 #include "ddp/context.h"
 #include "ddp/error.h"
@@ -14,5 +15,7 @@
 #include "ddp/reducer.h"
 #include "ddp/sampler.h"
 #include "ddp/store.h"
+#include "ddp/syncbn.h"
+#include "ddp/zero1.h"
 
 #endif

@@ -1,5 +1,16 @@
-/* optim.h -- optimisers over flat float32 arrays. Pure arithmetic; every rank computes the same bits from the
- * same averaged gradients. */
+/* optim.h -- optimisers over flat float32 arrays: SGD, Adam, AdamW; clipping by the global norm.
+ *
+ *     ddp_optim optim = DDP_ADAMW_INIT;              choose a rule, then change what you like: optim.lr = 3e-4
+ *     ddp_optim_check(&optim, &err)                  once, and again after changing more than lr
+ *     each step:  ddp_clip_grad_norm(grads, counts, n, 1.0)
+ *                 ddp_optim_begin(&optim)
+ *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
+ *
+ * Pure arithmetic: every rank computes the same bits from the same averaged gradients, however the model
+ * is cut into arrays. Formulas, defaults and order of operations are those of torch.optim (1.13 to 2.x,
+ * single-tensor path), with factors of a step computed in double and elements in float32: results agree
+ * with torch to a few units in the last place, as torch's own builds do with each other. Parameters of 16
+ * bits have a float32 copy: see amp.h. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -12,23 +23,79 @@
 extern "C" {
 #endif
 
-/* Adam (Kingma & Ba 2015, algorithm 1, with torch.optim.Adam's order of operations and defaults). */
-typedef struct ddp_adam {
-    double lr, beta1, beta2, eps; /* double, as torch computes the factors of a step from Python's floats */
-    int64_t step;                 /* updates done so far; part of a checkpoint */
-} ddp_adam;
+/* name, in words, largest number of state arrays. With g the gradient and t the step, counted from 1:
+ *   SGD    g += weight_decay p;  s0 = g in step 1, then momentum s0 + (1 - dampening) g;
+ *          p -= lr s0, with nesterov lr (g + momentum s0), without momentum lr g (and no state at all)
+ *   ADAM   g += weight_decay p;  s0 = beta1 s0 + (1 - beta1) g;  s1 = beta2 s1 + (1 - beta2) g^2;
+ *          p -= lr / (1 - beta1^t) s0 / (sqrt(s1) / sqrt(1 - beta2^t) + eps)          (Kingma & Ba 2015, algorithm 1)
+ *   ADAMW  p *= 1 - lr weight_decay, then as ADAM without decay           (Loshchilov & Hutter 2019, algorithm 2) */
+#define DDP_RULE_LIST(X) \
+    X(SGD, "sgd", 1)     \
+    X(ADAM, "adam", 2)   \
+    X(ADAMW, "adamw", 2)
 
-#define DDP_ADAM_INIT                                         \
-    {                                                         \
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 \
+typedef enum ddp_rule {
+#define X(name, word, states) DDP_##name,
+    DDP_RULE_LIST(X)
+#undef X
+} ddp_rule;
+
+/* A rule with its numbers; those that the rule does not name are not looked at. Plain data: copy it, save
+ * it. Doubles, because torch computes the factors of a step from Python's floats. */
+typedef struct ddp_optim {
+    ddp_rule rule;
+    double lr; /* may change from step to step */
+    double weight_decay;
+    double momentum, dampening; /* SGD */
+    int nesterov;               /* SGD: 0 or 1 */
+    double beta1, beta2, eps;   /* Adam, AdamW */
+    int64_t step;               /* updates done so far; part of a checkpoint, as the state arrays are */
+} ddp_optim;
+
+/* torch's defaults (SGD has no default rate there before 2.x; 1e-3 since). */
+#define DDP_SGD_INIT                \
+    {                               \
+        .rule = DDP_SGD, .lr = 1e-3 \
+    }
+#define DDP_ADAM_INIT                                                           \
+    {                                                                           \
+        .rule = DDP_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 \
+    }
+#define DDP_ADAMW_INIT                                                                                 \
+    {                                                                                                  \
+        .rule = DDP_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2 \
     }
 
-/* Once per step, before the first ddp_adam_update of that step. */
-DDP_API void ddp_adam_begin(ddp_adam *adam);
+/* torch's limits: rates, decay and momentum not below 0, betas in [0, 1), nesterov only with momentum and
+ * without dampening. DDP_ERR_ARG names the number and its limits. */
+DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
-/* Update n parameters in place. m and v (n floats each, zero at the start) are the moments, yours. */
-DDP_API void ddp_adam_update(const ddp_adam *adam, float *param, const float *grad, float *m, float *v,
-                             size_t n);
+/* "adamw"; "?" for a rule that is not in the list. */
+DDP_API const char *ddp_rule_name(ddp_rule rule);
+
+/* How many state arrays this optimiser keeps: 0 (SGD without momentum), 1 or 2. */
+DDP_API int ddp_optim_states(const ddp_optim *optim);
+
+/* Once per step, before the first update of that step. `step` is then that of all parameters. torch counts the steps of
+ * each parameter for itself: where some are left out now and then (find_unused in reducer.h), give each parameter a
+ * ddp_optim of its own, and call this for it only when it is updated. */
+DDP_API void ddp_optim_begin(ddp_optim *optim);
+
+/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, yours) are the rule's state
+ * arrays; those beyond ddp_optim_states are not touched and may be NULL. The arrays must not overlap. */
+DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
+                              size_t n);
+
+/* sqrt of the sum of all squares of n arrays; counts[i] elements in array i. Squares are added in double
+ * and in a fixed binary tree over blocks of 256 elements of each array, so the result has the same bits in
+ * every run, and those that ddp_zero1_clip has for any world size. Infinite or NaN when an element is. */
+DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
+
+/* torch.nn.utils.clip_grad_norm_: multiply all gradients by min(1, max_norm / (norm + 1e-6)), the factor
+ * computed in float32, and always multiplied, as there. Returns the norm from before. When it is NaN all
+ * gradients become NaN, when it is infinite 0 or NaN: look at it (or use a ddp_scaler) before the update.
+ * max_norm > 0. */
+DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus
 }

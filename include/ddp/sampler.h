@@ -29,7 +29,13 @@ DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 /* Start epoch `epoch` at its beginning. Call it before each epoch, as with torch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Samples of this rank in an epoch. */
+/* Start epoch `epoch` behind its first `done` samples, counted over all ranks: the rest of the epoch's
+ * order is dealt out, and padded or cut, as if it were a whole list. With the world size as before, and
+ * `done` a multiple of it, the epoch goes on exactly where it was; with another one, each sample of the
+ * rest still comes once. `done` may be the whole epoch or more (padding counts): then nothing is left. */
+DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
+
+/* Samples of this rank in an epoch, after ddp_sampler_resume in its rest. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
 /* The next sample: 1 and *index (and *is_pad = 1 when padding repeats it; may be NULL), or 0 at the end. */

@@ -24,13 +24,13 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-static void set_environment(const struct rank *me, int port)
+static void set_environment(const struct rank *me)
 {
     set_number("RANK", me->rank);
     set_number("WORLD_SIZE", me->world);
     set_number("LOCAL_RANK", me->rank);
     set_number("LOCAL_WORLD_SIZE", me->world);
-    set_number("MASTER_PORT", port);
+    set_number("MASTER_PORT", me->port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
@@ -43,9 +43,11 @@ static void wait_for_all(const struct rank *me)
     for (int r = 0; r < started; r++)
         while (__atomic_load_n(&first[r].pid, __ATOMIC_ACQUIRE) == 0)
             usleep(500);
+    while (__atomic_load_n(&me->port, __ATOMIC_ACQUIRE) == 0)
+        usleep(500);
 }
 
-static pid_t start_rank(struct rank *me, rank_main rank_function, int port)
+static pid_t start_rank(struct rank *me, rank_main rank_function)
 {
     pid_t parent = getpid(), pid = fork();
     cr_assert(pid >= 0, "fork failed");
@@ -55,15 +57,16 @@ static pid_t start_rank(struct rank *me, rank_main rank_function, int port)
     if (getppid() != parent)
         _exit(1);
     alarm(LIMIT_S);
-    set_environment(me, port);
     __atomic_store_n(&me->pid, getpid(), __ATOMIC_RELEASE);
     wait_for_all(me);
+    set_environment(me);
     rank_function(me);
     /* Not exit: what Criterion has registered to happen then belongs to the test. Leaks of the library are
      * looked for in worker_probe, a program of its own. */
     _exit(0);
 }
 
+/* The server comes last: its thread could hold AddressSanitizer's locks at a fork, and a rank would find them held for ever. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -76,11 +79,13 @@ struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
     ranks.rank = mmap(NULL, sizeof(struct rank) * (size_t)n, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert(ranks.rank != MAP_FAILED && n <= RANKS_MAX);
-    cr_assert_eq(store_server_start(&options, &server, &err), DDP_OK, "%s", err.msg);
     for (int r = 0; r < n; r++)
         ranks.rank[r] = (struct rank){ .rank = r, .world = n, .flags = flags, .user = user };
     for (int r = 0; r < started; r++)
-        pids[r] = start_rank(&ranks.rank[r], main, store_server_port(server));
+        pids[r] = start_rank(&ranks.rank[r], main);
+    cr_assert_eq(store_server_start(&options, &server, &err), DDP_OK, "%s", err.msg);
+    for (int r = 0; r < started; r++)
+        __atomic_store_n(&ranks.rank[r].port, store_server_port(server), __ATOMIC_RELEASE);
     for (int r = 0; r < started; r++)
         waitpid(pids[r], &ranks.rank[r].exit_status, 0);
     store_server_stop(server);

@@ -28,6 +28,7 @@ struct rank {
     unsigned flags;
     const void *user; /* as passed in */
     pid_t pid;
+    int port; /* of the store; 0 = not there yet */
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, "" = none */

@@ -14,11 +14,13 @@ static double scale[9];
 
 static void make_params(ddp_param params[PARAMS], int rank)
 {
-    const ddp_param model[PARAMS] = { { "fc1.weight", w1, 300, DDP_F32 },
-                                      { "fc1.bias", b1, 7, DDP_F32 },
-                                      { "scale", scale, 9, DDP_F64 },
-                                      { "fc2.weight", w2, 200, DDP_F32 },
-                                      { "empty", empty, 0, DDP_F32 } };
+    const ddp_param model[PARAMS] = {
+        { .name = "fc1.weight", .data = w1, .count = 300, .dtype = DDP_F32 },
+        { .name = "fc1.bias", .data = b1, .count = 7, .dtype = DDP_F32 },
+        { .name = "scale", .data = scale, .count = 9, .dtype = DDP_F64 },
+        { .name = "fc2.weight", .data = w2, .count = 200, .dtype = DDP_F32 },
+        { .name = "empty", .data = empty, .count = 0, .dtype = DDP_F32 },
+    };
     memcpy(params, model, sizeof(model));
     for (int i = 0; i < 300; i++)
         w1[i] = (float)(i + 1000 * rank);

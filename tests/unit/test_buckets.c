@@ -1,8 +1,9 @@
-/* The bucket plan against lists worked out by hand from PyTorch's rule. */
+/* The bucket plan against lists worked out by hand from PyTorch's rule, and against those that PyTorch makes. */
 #include "buckets.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MIB = 1 << 20 };
@@ -12,18 +13,20 @@ static struct ddp_err err;
 
 static void make_plan(const ddp_param *params, size_t n, size_t first, size_t limit)
 {
-    cr_assert_eq(bucket_plan_make(&plan, params, n, first, limit, &err), DDP_OK, "%s", err.msg);
+    const struct bucket_rule rule = { first, limit, NULL };
+    cr_assert_eq(bucket_plan_make(&plan, params, n, &rule, &err), DDP_OK, "%s", err.msg);
 }
 
 /* "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
-static const char *story(size_t n)
+static const char *story_in(const size_t *order, size_t n)
 {
-    static char text[512];
+    static char text[1024];
     size_t used = 0;
     text[0] = '\0';
     for (size_t b = 0; b < plan.count; b++) {
         const char *sign = b > 0 ? " [" : "[";
-        for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < n; k++) {
+            size_t i = order != NULL ? order[k] : k;
             if (plan.bucket_of[i] != b)
                 continue;
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%zu", sign, i);
@@ -34,13 +37,18 @@ static const char *story(size_t n)
     return text;
 }
 
-#define F32(elements)                \
-    {                                \
-        "p", NULL, elements, DDP_F32 \
+static const char *story(size_t n)
+{
+    return story_in(NULL, n);
+}
+
+#define F32(elements)                                    \
+    {                                                    \
+        .name = "p", .count = elements, .dtype = DDP_F32 \
     }
-#define F64(elements)                \
-    {                                \
-        "p", NULL, elements, DDP_F64 \
+#define F64(elements)                                    \
+    {                                                    \
+        .name = "p", .count = elements, .dtype = DDP_F64 \
     }
 
 Test(buckets, everything_small_is_one_bucket)
@@ -102,9 +110,57 @@ Test(buckets, gradients_are_aligned_and_lie_bucket_after_bucket)
 
 Test(buckets, impossible_parameters_are_refused)
 {
+    const struct bucket_rule rule = { MIB, MIB, NULL };
     const ddp_param huge[] = { F32(10), F32(SIZE_MAX / 4) };
-    cr_assert_eq(bucket_plan_make(&plan, huge, 2, MIB, MIB, &err), DDP_ERR_ARG);
+    cr_assert_eq(bucket_plan_make(&plan, huge, 2, &rule, &err), DDP_ERR_ARG);
     cr_assert(strstr(err.msg, "parameter 1 has") != NULL, "%s", err.msg);
-    const ddp_param foreign[] = { { "p", NULL, 1, (ddp_dtype)99 } };
-    cr_assert_eq(bucket_plan_make(&plan, foreign, 1, MIB, MIB, &err), DDP_ERR_ARG);
+    const ddp_param foreign[] = { { .name = "p", .count = 1, .dtype = (ddp_dtype)99 } };
+    cr_assert_eq(bucket_plan_make(&plan, foreign, 1, &rule, &err), DDP_ERR_ARG);
+}
+
+/* --- PyTorch's own answers ---------------------------------------------------------------------------------------- */
+
+struct torch_case {
+    const char *name, *sizes;
+    size_t first_limit, limit;
+    const char *order, *buckets;
+};
+
+#include "torch_buckets.h"
+
+enum { MOST = 64 };
+
+static size_t read_sizes(const char *text, ddp_param params[MOST])
+{
+    size_t n = 0;
+    for (char *rest; *text != '\0' && n < MOST; text = rest, n++) {
+        params[n] = (ddp_param){ .name = "p", .count = strtoul(text, &rest, 10), .dtype = DDP_F32 };
+        if (*rest == 'd') {
+            params[n].dtype = DDP_F64;
+            rest++;
+        }
+    }
+    return n;
+}
+
+static size_t read_order(const char *text, size_t order[MOST])
+{
+    size_t n = 0;
+    for (char *rest; *text != '\0' && n < MOST; text = rest)
+        order[n++] = strtoul(text, &rest, 10);
+    return n;
+}
+
+Test(buckets, are_those_of_pytorch)
+{
+    for (size_t c = 0; c < sizeof(torch_cases) / sizeof(torch_cases[0]); c++) {
+        const struct torch_case *t = &torch_cases[c];
+        ddp_param params[MOST];
+        size_t order[MOST], n = read_sizes(t->sizes, params), ordered = read_order(t->order, order);
+        const struct bucket_rule rule = { t->first_limit, t->limit, ordered > 0 ? order : NULL };
+        cr_assert_eq(bucket_plan_make(&plan, params, n, &rule, &err), DDP_OK, "%s", err.msg);
+        cr_expect_str_eq(story_in(rule.order, n), t->buckets, "%s: %s, PyTorch has %s", t->name,
+                         story_in(rule.order, n), t->buckets);
+        bucket_plan_free(&plan);
+    }
 }

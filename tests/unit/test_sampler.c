@@ -193,3 +193,65 @@ Test(sampler, arguments_that_make_no_sense_are_refused_with_their_values)
         cr_expect(strstr(err.msg, cases[i].says), "%s", err.msg);
     }
 }
+
+/* --- the rest of an epoch ------------------------------------------------------------------------------- */
+
+Test(sampler, the_same_world_goes_on_exactly_where_it_was)
+{
+    for (unsigned flags = 0; flags < 8; flags++) {
+        if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))
+            continue;
+        for (uint64_t taken = 0; taken <= 5; taken++) {
+            ddp_sampler *whole = sampler(17, 3, 2, 5, flags), *rest = sampler(17, 3, 2, 5, flags);
+            uint64_t a, b;
+            int pad_a, pad_b;
+            ddp_sampler_set_epoch(whole, 4);
+            for (uint64_t i = 0; i < taken; i++)
+                ddp_sampler_next(whole, &a, &pad_a);
+            ddp_sampler_resume(rest, 4, 3 * taken);
+            cr_expect_eq(ddp_sampler_len(rest), ddp_sampler_len(whole) - taken);
+            while (ddp_sampler_next(whole, &a, &pad_a))
+                cr_expect(ddp_sampler_next(rest, &b, &pad_b) && a == b && pad_a == pad_b, "flags %u, %d",
+                          flags, (int)a);
+            cr_expect_not(ddp_sampler_next(rest, &b, &pad_b));
+            ddp_sampler_free(whole);
+            ddp_sampler_free(rest);
+        }
+    }
+}
+
+/* 12 of 30 samples are seen by three ranks, the rest by four: each once. */
+Test(sampler, another_world_takes_the_rest_each_sample_once)
+{
+    int seen[30] = { 0 };
+    uint64_t index;
+    int pad;
+    for (int rank = 0; rank < 3; rank++) {
+        ddp_sampler *s = sampler(30, 3, rank, 9, shuffled);
+        for (int i = 0; i < 4 && ddp_sampler_next(s, &index, &pad); i++)
+            seen[index]++;
+        ddp_sampler_free(s);
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        ddp_sampler *s = sampler(30, 4, rank, 9, shuffled);
+        ddp_sampler_resume(s, 0, 12);
+        cr_expect_eq(ddp_sampler_len(s), 5);
+        while (ddp_sampler_next(s, &index, &pad))
+            seen[index] += pad ? 0 : 1;
+        ddp_sampler_free(s);
+    }
+    for (int i = 0; i < 30; i++)
+        cr_expect_eq(seen[i], 1, "sample %d", i);
+}
+
+Test(sampler, behind_the_end_there_is_nothing_and_the_next_epoch_is_whole)
+{
+    uint64_t index;
+    ddp_sampler *s = sampler(10, 3, 0, 0, shuffled);
+    ddp_sampler_resume(s, 0, 12);
+    cr_expect_eq(ddp_sampler_len(s), 0);
+    cr_expect_not(ddp_sampler_next(s, &index, NULL));
+    ddp_sampler_set_epoch(s, 1);
+    cr_expect_eq(ddp_sampler_len(s), 4);
+    ddp_sampler_free(s);
+}

@@ -190,6 +190,7 @@ static void cpu_abort(struct comm *comm, const char *why)
 
 const struct comm_ops cpu_comm_ops = {
     .name = "cpu",
+    .blocks = true,
     .open = cpu_open,
     .run = cpu_run,
     .shared_alloc = cpu_shared_alloc,

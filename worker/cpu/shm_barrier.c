@@ -2,6 +2,7 @@
 #include "cpu/shm_barrier.h"
 
 #include "base/clock.h"
+#include "cores.h"
 #include "cpu/futex.h"
 #include "cpu/shm_words.h"
 
@@ -25,19 +26,12 @@ static void relax(void)
 #endif
 }
 
-/* Cores that this process may use: in a container often fewer than the machine has. */
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 ddp_status barrier_open(struct shm_barrier *barrier, struct shm_control *control, int rank, int world,
                         struct ddp_err *err)
 {
     int32_t pids[SHM_WORLD_MAX];
     *barrier = (struct shm_barrier){ .control = control, .rank = rank, .world = world };
-    barrier->spins = world <= cores() ? SPINS : 0;
+    barrier->spins = world <= cores_allowed() ? SPINS : 0;
     for (int r = 0; r < world; r++)
         pids[r] = control->ranks[r].pid;
     return peers_open(&barrier->peers, pids, world, rank, err);

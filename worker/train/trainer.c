@@ -53,6 +53,15 @@ static uint64_t now_us(void)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
+/* Gradients live in the reducer's shared memory, and may have moved there. */
+static ddp_status begin(struct trainer *t, struct ddp_err *err)
+{
+    ddp_status status = library(ddp_reducer_forward(t->reducer), err);
+    for (int i = 0; i < MLP_TENSORS && status == DDP_OK; i++)
+        t->grad[i] = ddp_reducer_grad(t->reducer, (size_t)i);
+    return status;
+}
+
 /* From the last layer to the first, the order in which gradients come out of a backward pass. */
 static ddp_status average(struct trainer *t, struct ddp_err *err)
 {
@@ -68,10 +77,10 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
 static void update(struct trainer *t)
 {
     float *m = t->m, *v = t->v;
-    ddp_adam_begin(&t->adam);
+    ddp_optim_begin(&t->adam);
     for (int i = 0; i < MLP_TENSORS; i++) {
         size_t n = mlp_tensors[i].count;
-        ddp_adam_update(&t->adam, t->mlp.tensor[i], t->grad[i], m, v, n);
+        ddp_optim_update(&t->adam, t->mlp.tensor[i], t->grad[i], m, v, n);
         m += n;
         v += n;
     }
@@ -136,9 +145,12 @@ static ddp_status tell_step(struct trainer *t, uint64_t step, double loss, const
 static ddp_status train_step(struct trainer *t, uint64_t step, double *loss_sum, struct ddp_err *err)
 {
     uint64_t at[4] = { now_us() };
+    ddp_status status = begin(t, err);
+    if (status != DDP_OK)
+        return status;
     double loss = gradient_compute(&t->gradient, step, t->grad);
     at[1] = now_us();
-    ddp_status status = average(t, err);
+    status = average(t, err);
     if (status == DDP_OK)
         status = dump_gradient(t, err);
     if (status != DDP_OK)

@@ -26,7 +26,7 @@ struct trainer {
     struct gradient gradient;
     ddp_reducer *reducer;
     float *grad[MLP_TENSORS]; /* the reducer's memory */
-    ddp_adam adam;
+    ddp_optim adam;
     float *m, *v; /* Adam's moments, one piece of memory, begins at m */
 
     struct journal journal;

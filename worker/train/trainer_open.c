@@ -67,7 +67,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     if (!ok || t->m == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", rows);
     t->v = t->m + MLP_PARAMS;
-    t->adam = (ddp_adam)DDP_ADAM_INIT;
+    t->adam = (ddp_optim)DDP_ADAM_INIT;
     t->adam.lr = t->options->lr;
     mlp_seed(&t->mlp, t->options->seed);
     return DDP_OK;
@@ -114,15 +114,16 @@ static void mind_checkpoint(struct trainer *t)
 }
 
 /* Compares the models of all ranks and overwrites them with rank 0's: from here on they are equal, and as all
- * compute the same steps they stay so. Gradients live in the reducer's shared memory from the start. */
+ * compute the same steps they stay so. */
 static ddp_status open_reducer(struct trainer *t, struct ddp_err *err)
 {
     ddp_param param[MLP_TENSORS];
     for (int i = 0; i < MLP_TENSORS; i++)
-        param[i] = (ddp_param){ mlp_tensors[i].name, t->mlp.tensor[i], mlp_tensors[i].count, DDP_F32 };
+        param[i] = (ddp_param){ .name = mlp_tensors[i].name,
+                                .data = t->mlp.tensor[i],
+                                .count = mlp_tensors[i].count,
+                                .dtype = DDP_F32 };
     ddp_status status = ddp_reducer_create(ddp_world(t->ctx), param, MLP_TENSORS, NULL, &t->reducer);
-    for (int i = 0; i < MLP_TENSORS && status == DDP_OK; i++)
-        t->grad[i] = ddp_reducer_grad(t->reducer, (size_t)i);
     return library(status, err);
 }
 

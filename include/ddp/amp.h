@@ -1,0 +1,90 @@
+/* amp.h -- mixed precision: parameters and gradients of 16 bits, a float32 copy of the parameters, a
+ * scaled loss.
+ *
+ *     ddp_scaler scaler = DDP_SCALER_INIT;                         f16 only; bf16 has float32's range and needs none
+ *     each step:  backward pass of loss * scaler.scale, then average the gradients over the ranks
+ *                 found = 0; for each parameter:
+ *                     found |= ddp_unscale(grad, DDP_F16, scaler.scale, master_grad, n)
+ *                 ddp_scaler_unscaled(&scaler, found, &err)
+ *                 clip master_grad, when wanted
+ *                 ddp_scaler_step(&scaler, &go, &err)
+ *                 if (go) update `master` from master_grad (optim.h), ddp_round_f32(master, param, DDP_F16, n)
+ *                 ddp_scaler_update(&scaler, &err)
+ *
+ * The float32 copy ("master weights") exists because an update is often smaller than half a unit in the
+ * last place of a 16-bit parameter, and would be lost there. It is the true parameter: save it in
+ * checkpoints. Pure arithmetic. */
+#ifndef DDP_AMP_H
+#define DDP_AMP_H
+
+#include "ddp/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* to[i] = from[i], n elements of F32, F16 or BF16 as float32: exact. How a master copy begins.
+ * DDP_ERR_ARG: another type. With F32, `from` may be `to`. */
+DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
+
+/* to[i] = from[i] rounded to the nearest, ties to even; too large becomes infinite, NaN stays NaN. How
+ * parameters come back from their master copy. Errors as above. */
+DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
+
+/* to[i] = (float)from[i] * (float)(1 / scale) (GradScaler's arithmetic), n elements of F32, F16 or BF16;
+ * with F32 `to` may be `from`. Returns 1 when an element of `from` or 1 / scale is infinite or NaN, else 0;
+ * -1 for another type. */
+DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
+
+typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
+
+/* torch.cuda.amp.GradScaler for one optimiser: its constants and its states. Plain data, the same on all
+ * ranks as long as they tell it the same found_inf; after averaging with SUM or AVG they do, since
+ * infinities and NaN survive a sum. */
+typedef struct ddp_scaler {
+    float scale;      /* multiply the loss by this; finite, above 0 */
+    double growth;    /* factor after `interval` good steps, above 1 */
+    double backoff;   /* factor after a bad one, in (0, 1) */
+    int32_t interval; /* at least 1 */
+    int32_t tracker;  /* good steps since the scale has changed */
+    ddp_scaler_stage stage;
+    int found_inf; /* of this step */
+} ddp_scaler;
+
+#define DDP_SCALER_INIT                                                    \
+    {                                                                      \
+        .scale = 65536.0f, .growth = 2.0, .backoff = 0.5, .interval = 2000 \
+    }
+
+/* What each call does in each stage; "error" is DDP_ERR_ARG, names call and stage, and changes nothing:
+ *
+ *                 READY          UNSCALED         STEPPED
+ *     unscaled    -> UNSCALED    error            error
+ *     step        error          -> STEPPED       error
+ *     update      error          -> READY         -> READY
+ *
+ * torch's step unscales by itself when it was not done; here it has no gradients to do it with. */
+
+/* This step's gradients have been unscaled; found_inf != 0: one of them, on any rank, was not finite. */
+DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err);
+
+/* *go = 1: update the parameters now; 0: leave them, the gradients are of no use. */
+DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
+
+/* The scale of the next step: times `backoff` after a bad one; times `growth` (if that is finite) after
+ * `interval` good ones in a row. */
+DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
+
+/* What a checkpoint keeps: scale, growth, backoff, interval, tracker. */
+enum { DDP_SCALER_STATE = 5 };
+DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
+
+/* Continue from a saved state, at stage READY. DDP_ERR_CORRUPT names a number outside of its limits;
+ * `scaler` is unchanged then. */
+DDP_API ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE],
+                                   struct ddp_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,67 @@
+/* syncbn.h -- batch normalisation over the batches of all ranks: the same result as one rank with the
+ * whole batch.
+ *
+ *     double saved[2 * 16];
+ *     ddp_syncbn bn = DDP_SYNCBN_INIT;
+ *     bn.channels = 16;  bn.spatial = 32 * 32;  bn.saved = saved;
+ *     bn.weight = w;  bn.bias = b;  bn.running_mean = rm;  bn.running_var = rv;       rm begins as 0, rv as 1
+ *     ddp_syncbn_forward(world, &bn, x, n, y)                       n samples on this rank; 0 is allowed
+ *     ddp_syncbn_backward(world, &bn, x, dy, n, dx, dw, db)
+ *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with the running numbers
+ *
+ * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's
+ * (N, C, H, W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double.
+ * The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are gathered and
+ * merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds up two sums per
+ * channel over the ranks.
+ *
+ * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. Words of
+ * an error are in ddp_last_error(). After DDP_ERR_ARG for a description, or DDP_ERR_NOMEM, which are this
+ * rank's alone, the others wait in their call until their step's time-out, unless this rank calls again or ends. */
+#ifndef DDP_SYNCBN_H
+#define DDP_SYNCBN_H
+
+#include "ddp/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_syncbn {
+    size_t channels; /* at least 1 */
+    size_t spatial;  /* elements of one channel of one sample, at least 1 */
+    double eps;      /* added to the variance; torch's default 1e-5 */
+    double momentum; /* share of the new batch in the running numbers; torch's default 0.1 */
+    /* `channels` elements each, yours */
+    const float *weight, *bias;        /* NULL: 1 and 0 */
+    float *running_mean, *running_var; /* NULL: not kept. The variance is the unbiased one, n/(n-1) */
+    /* From forward to backward: mean, then 1 / sqrt(variance + eps), 2 * channels elements, yours; and how
+     * many values each channel had over all ranks. */
+    double *saved;
+    double count;
+} ddp_syncbn;
+
+#define DDP_SYNCBN_INIT                            \
+    {                                              \
+        .spatial = 1, .eps = 1e-5, .momentum = 0.1 \
+    }
+
+/* Collective. Normalise, fill `saved` and `count`, move the running numbers. `y` may be `x` when no
+ * backward pass follows. A NULL group is this rank alone (plain batch normalisation). Ranks' batches may
+ * be empty; if all are, nothing moves. DDP_ERR_ARG on all ranks when they have one value per channel
+ * together: it has no variance. */
+DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
+
+/* Collective, after a forward pass with the same x and n. dx: the gradient of the whole batch's loss, as
+ * one rank would have it. dweight and dbias (`channels` each, overwritten, NULL = not wanted): this rank's
+ * part, which the averaging of gradients joins. `dx` may be `dy`. */
+DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
+                                       const float *dy, size_t n, float *dx, float *dweight, float *dbias);
+
+/* y from the running numbers, which must be there; not collective. */
+DDP_API ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

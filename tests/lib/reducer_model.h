@@ -1,0 +1,55 @@
+/* reducer_model.h -- a small model for the tests of the reducer, with gradients whose averages each rank can work out for
+ * itself: they are small integers, so every sum is exact in every type.
+ *
+ *     static void step(struct rank *me)
+ *     {
+ *         ddp_ctx *ctx = model_join(me);
+ *         ddp_reducer_options options = model_options();
+ *         ddp_reducer *reducer = model_open(me, ctx, &options);
+ *         model_backward(me, reducer, 0);
+ *         ...
+ *     }
+ *     Test(x, y) { model_run_on("aab", step); }       three ranks on two hosts */
+#ifndef TESTS_REDUCER_MODEL_H
+#define TESTS_REDUCER_MODEL_H
+
+#include "ranks.h"
+
+enum { PARAMS = 6 };
+
+/* Parameter 2 is of doubles, in model_scale, 3 has a shape; the others are in model_w. */
+extern const size_t model_counts[PARAMS], model_fc2_shape[2];
+extern float model_w[PARAMS][500];
+extern double model_scale[9];
+
+/* Buffers for those who want some. */
+extern float model_mean[33], model_seen[1];
+
+void model_params(ddp_param params[PARAMS]);
+
+/* Limits that make four buckets of it. */
+ddp_reducer_options model_options(void);
+
+/* Run `main` as ranks on hosts, each a letter: "aab". In the rank: join the others there. */
+void model_run_on(const char *hosts, rank_main main);
+ddp_ctx *model_join(struct rank *me);
+ddp_reducer *model_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
+
+/* The gradient of element e of parameter p that `rank` finds in `step`. */
+double model_gradient(int rank, int step, size_t p, size_t e);
+
+/* What the reducer holds. */
+double model_get(ddp_reducer *reducer, size_t p, size_t e);
+void model_set(ddp_reducer *reducer, size_t p, size_t e, double value);
+void model_clear(ddp_reducer *reducer);
+void model_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
+
+/* The backward pass, in an order that differs from rank to rank and from step to step. */
+void model_backward(struct rank *me, ddp_reducer *reducer, int step);
+
+/* What the options make of a sum over ranks, and whether the reducer has found the same for all steps first .. last. */
+double model_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
+void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int first,
+                          int last);
+
+#endif

@@ -1,0 +1,205 @@
+/* Several ranks' reducers without ranks: each marks its gradients in an order of its own, some do not use all of them, some
+ * run out of batches. A bucket is reduced when all have launched it, as a collective would be; so what is checked is what keeps
+ * a job from hanging: all ranks launch the same buckets in the same order, whatever happens on each of them. */
+#include "reducer_core.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 4, PARAMS = 12, STEPS = 6, JOBS = 300, TRACE = 4096 };
+
+struct sim_rank {
+    struct reducer_core core;
+    struct bucket_plan plan;
+    size_t order[PARAMS]; /* in which this step's gradients come */
+    size_t given;         /* of them */
+    char launched[TRACE]; /* by this rank, in all steps: "0 1 2 | 0 1 2 | " */
+    bool batch;           /* in this step */
+};
+
+static struct sim_rank ranks[RANKS];
+static ddp_param params[PARAMS];
+static uint32_t seed;
+static struct ddp_err err;
+
+/* A generator of our own, so that a failure is repeated by its seed. */
+static uint32_t any(uint32_t below)
+{
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % below;
+}
+
+static void plan_for(struct sim_rank *r, const size_t *order)
+{
+    const struct bucket_rule rule = { 300, 600, order };
+    bucket_plan_free(&r->plan);
+    cr_assert_eq(bucket_plan_make(&r->plan, params, PARAMS, &rule, &err), DDP_OK);
+}
+
+static void open_ranks(bool find_unused, bool uneven)
+{
+    static const char *const names[PARAMS] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l" };
+    for (int p = 0; p < PARAMS; p++)
+        params[p] =
+            (ddp_param){ .name = names[p], .count = any(100), .dtype = any(4) == 0 ? DDP_F64 : DDP_F32 };
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct sim_rank){ .given = 0 };
+        plan_for(&ranks[r], NULL);
+        cr_assert_eq(core_open(&ranks[r].core, &ranks[r].plan, params, PARAMS, &err), DDP_OK);
+        ranks[r].core.find_unused = find_unused;
+        ranks[r].core.uneven = uneven;
+    }
+}
+
+static void close_ranks(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        core_close(&ranks[r].core);
+        bucket_plan_free(&ranks[r].plan);
+    }
+}
+
+static void shuffle(struct sim_rank *r)
+{
+    for (size_t p = 0; p < PARAMS; p++)
+        r->order[p] = p;
+    for (size_t p = PARAMS; p-- > 1;) {
+        size_t other = any((uint32_t)p + 1), was = r->order[p];
+        r->order[p] = r->order[other];
+        r->order[other] = was;
+    }
+    r->given = 0;
+}
+
+static void note_launches(struct sim_rank *r)
+{
+    size_t b;
+    while (core_launch(&r->core, &b)) {
+        size_t used = strlen(r->launched);
+        cr_assert_eq(r->core.pending[b], 0, "bucket %zu is not full", b);
+        snprintf(r->launched + used, sizeof(r->launched) - used, "%zu ", b);
+    }
+}
+
+/* Rank 0 and those that have a batch; the order comes from the first of them. */
+static void begin_step(bool sync, int root)
+{
+    for (int i = 0; i < RANKS; i++) {
+        struct sim_rank *r = &ranks[i];
+        struct core_wish wish;
+        size_t order[PARAMS];
+        r->core.next_sync = sync;
+        cr_assert_eq(core_forward(&r->core, &wish, &err), DDP_OK, "%s", err.msg);
+        memcpy(order, ranks[root].core.order, sizeof(order));
+        if (wish.rebuild) {
+            plan_for(r, order);
+            core_rebuilt(&r->core);
+        }
+        if (!r->batch)
+            core_shadow(&r->core, sync);
+        shuffle(r);
+    }
+}
+
+/* The next gradient of a rank; now and then it is unused. */
+static void give_one(struct sim_rank *r)
+{
+    size_t p = r->order[r->given++];
+    bool blank;
+    ddp_status status = r->core.find_unused && any(3) == 0 ? core_unused(&r->core, p, &blank, &err)
+                                                           : core_ready(&r->core, p, &err);
+    cr_assert_eq(status, DDP_OK, "%s", err.msg);
+    note_launches(r);
+}
+
+/* Some leave the last ones to finish. */
+static void end_step(struct sim_rank *r)
+{
+    size_t i;
+    bool blank;
+    cr_assert_eq(core_finish(&r->core, &err), DDP_OK, "%s", err.msg);
+    note_launches(r);
+    while (core_missing(&r->core, &i)) {
+        cr_assert_eq(core_unused(&r->core, i, &blank, &err), DDP_OK, "%s", err.msg);
+        note_launches(r);
+    }
+    cr_assert(!r->core.sync || r->core.launched == r->plan.count, "a bucket is left over");
+    core_end(&r->core);
+    strcat(r->launched, "| ");
+}
+
+/* Ranks take turns by chance. */
+static void run_step(void)
+{
+    size_t stop = ranks[0].core.find_unused ? PARAMS - any(4) : PARAMS;
+    for (size_t left = RANKS * PARAMS * 4; left-- > 0;) {
+        struct sim_rank *r = &ranks[any(RANKS)];
+        if (r->batch && r->given < stop)
+            give_one(r);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        while (ranks[i].batch && ranks[i].given < stop)
+            give_one(&ranks[i]);
+        end_step(&ranks[i]);
+    }
+}
+
+static void expect_same_launches(uint32_t first_seed)
+{
+    for (int r = 1; r < RANKS; r++)
+        cr_assert_str_eq(ranks[r].launched, ranks[0].launched, "seed %u: rank %d launches\n%s\nrank 0\n%s",
+                         first_seed, r, ranks[r].launched, ranks[0].launched);
+}
+
+/* The ranks' batches end one after the other, but for one of them. */
+static void run_job(uint32_t number, bool find_unused, bool uneven)
+{
+    int last = 0, root = 0;
+    seed = number;
+    open_ranks(find_unused, uneven);
+    last = (int)any(RANKS);
+    for (int step = 0; step < STEPS; step++) {
+        for (int r = 0; r < RANKS; r++)
+            ranks[r].batch = !uneven || r == last || (step == 0 ? any(2) == 0 : ranks[r].batch && any(3) > 0);
+        bool first = !ranks[0].core.recorded;
+        begin_step(any(4) > 0, root);
+        for (int r = RANKS; first && r-- > 0;)
+            root = ranks[r].batch ? r : root;
+        run_step();
+    }
+    expect_same_launches(number);
+    close_ranks();
+}
+
+Test(reducer_sim, ranks_launch_the_same_buckets_in_the_same_order)
+{
+    for (uint32_t number = 0; number < JOBS; number++) {
+        run_job(number, false, false);
+        run_job(number, true, false);
+        run_job(number, false, true);
+        run_job(number, true, true);
+    }
+}
+
+/* One such job, to be read: rank 1 is always ahead, and its buckets wait for their turn all the same. */
+Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
+{
+    seed = 4;
+    open_ranks(false, false);
+    for (int r = 0; r < RANKS; r++)
+        ranks[r].batch = true;
+    begin_step(true, 0);
+    size_t first = ranks[1].plan.count;
+    for (size_t p = 0; p < PARAMS; p++)
+        if (ranks[1].plan.bucket_of[p] != 0)
+            cr_assert_eq(core_ready(&ranks[1].core, p, &err), DDP_OK);
+    note_launches(&ranks[1]);
+    cr_assert_str_empty(ranks[1].launched, "%zu buckets", first);
+    for (size_t p = 0; p < PARAMS; p++)
+        if (ranks[1].plan.bucket_of[p] == 0)
+            cr_assert_eq(core_ready(&ranks[1].core, p, &err), DDP_OK);
+    note_launches(&ranks[1]);
+    cr_assert_eq(strncmp(ranks[1].launched, "0 1 ", 4), 0, "%s", ranks[1].launched);
+    close_ranks();
+}

@@ -1,0 +1,368 @@
+/* ZeRO-1 with real processes: the same bits as every rank updating everything, for each rule, world size
+ * and type. */
+#include "half.h"
+#include "ranks.h"
+
+#include "ddp/zero1.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARAMS = 5, MOST = 1000, STEPS = 4 };
+
+/* Sizes that divide by nothing, one of a single element, one without any. */
+static const size_t counts[PARAMS] = { 1000, 7, 1, 0, 513 };
+static const char *const names[PARAMS] = { "fc1.weight", "fc1.bias", "scale", "empty", "fc2.weight" };
+
+/* The same model twice: one for ZeRO, one updated whole on every rank. */
+struct twins {
+    float zero[PARAMS][MOST], whole[PARAMS][MOST], grad[PARAMS][MOST], s0[PARAMS][MOST], s1[PARAMS][MOST];
+};
+
+static float gradient(int rank, int step, size_t p, size_t i)
+{
+    return sinf((float)(i * 31 + p * 7 + (size_t)step * 3 + (size_t)rank)) * (p == 1 ? 1e-4f : 2.0f);
+}
+
+static void begin(struct twins *t, ddp_param params[PARAMS], int rank)
+{
+    for (size_t p = 0; p < PARAMS; p++) {
+        params[p] = (ddp_param){ .name = names[p], .data = t->zero[p], .count = counts[p] };
+        for (size_t i = 0; i < counts[p]; i++) {
+            t->whole[p][i] = cosf((float)(i + p));
+            t->zero[p][i] = rank == 0 ? t->whole[p][i] : -1;
+        }
+    }
+}
+
+/* The long way: average everything, clip, update everything. Returns the norm. */
+static double update_whole(struct rank *me, ddp_ctx *ctx, ddp_optim *optim, struct twins *t, double max_norm)
+{
+    float *grads[PARAMS];
+    for (size_t p = 0; p < PARAMS; p++) {
+        grads[p] = t->grad[p];
+        rank_expect_ok(me, ddp_all_reduce(ddp_world(ctx), t->grad[p], t->grad[p], counts[p], DDP_F32, DDP_AVG,
+                                          NULL, NULL));
+    }
+    double norm = ddp_clip_grad_norm(grads, counts, PARAMS, max_norm);
+    ddp_optim_begin(optim);
+    for (size_t p = 0; p < PARAMS; p++)
+        ddp_optim_update(optim, t->whole[p], t->grad[p], t->s0[p], t->s1[p], counts[p]);
+    return norm;
+}
+
+static void write_gradients(ddp_zero1 *zero, struct twins *t, int rank, int step)
+{
+    for (size_t p = 0; p < PARAMS; p++) {
+        float *flat = ddp_zero1_grad(zero, p);
+        for (size_t i = 0; i < counts[p]; i++) {
+            t->grad[p][i] = gradient(rank, step, p, i);
+            flat[i] += t->grad[p][i];
+        }
+    }
+}
+
+static void train_twins(struct rank *me, ddp_ctx *ctx, const ddp_optim *optim, size_t bucket_bytes)
+{
+    struct twins *t = calloc(1, sizeof(*t));
+    ddp_param params[PARAMS];
+    ddp_zero1 *zero;
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    options.optim = *optim;
+    options.bucket_bytes = bucket_bytes;
+    ddp_optim whole = *optim;
+    begin(t, params, me->rank);
+    rank_expect_ok(me, ddp_zero1_create(ddp_world(ctx), params, PARAMS, &options, &zero));
+    for (int step = 0; step < STEPS; step++) {
+        double norm;
+        write_gradients(zero, t, me->rank, step);
+        rank_expect_ok(me, ddp_zero1_reduce(zero));
+        rank_expect_ok(me, ddp_zero1_clip(zero, 1.5, &norm));
+        rank_expect_ok(me, ddp_zero1_step(zero));
+        ddp_zero1_zero_grad(zero);
+        double must = update_whole(me, ctx, &whole, t, 1.5);
+        rank_expect(me, norm == must, "%s step %d: norm %a, whole %a", ddp_rule_name(optim->rule), step, norm,
+                    must);
+        rank_expect(me, memcmp(t->zero, t->whole, sizeof(t->zero)) == 0, "%s step %d: other bits",
+                    ddp_rule_name(optim->rule), step);
+    }
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    free(t);
+}
+
+static void all_rules(struct rank *me)
+{
+    const ddp_optim optims[] = {
+        DDP_SGD_INIT,
+        { .rule = DDP_SGD, .lr = 0.1, .momentum = 0.9, .nesterov = 1, .weight_decay = 1e-2 },
+        { .rule = DDP_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1 },
+        DDP_ADAMW_INIT
+    };
+    ddp_ctx *ctx = rank_init(me, NULL);
+    for (size_t i = 0; i < sizeof(optims) / sizeof(optims[0]); i++)
+        train_twins(me, ctx, &optims[i], i % 2 == 0 ? 0 : 2048);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, has_the_bits_of_a_whole_update_for_each_rule_and_world)
+{
+    for (int world = 1; world <= 4; world++) {
+        struct ranks ranks = ranks_run(world, all_rules, RANKS_PLAIN_STORE, NULL);
+        ranks_expect_ok(&ranks);
+        ranks_free(&ranks);
+    }
+}
+
+/* --- 16 bits -------------------------------------------------------------------------------------------- */
+
+enum { HALVES = 300 };
+
+static uint16_t half_param[HALVES];
+
+static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
+{
+    const ddp_param param = { .name = "half", .data = half_param, .count = HALVES, .dtype = DDP_F16 };
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    ddp_zero1 *zero;
+    options.optim = (ddp_optim){ .rule = DDP_SGD, .lr = 0x1p-6, .momentum = momentum };
+    for (int i = 0; i < HALVES; i++)
+        half_param[i] = f32_to_f16((float)i / 64);
+    rank_expect_ok(me, ddp_zero1_create(ddp_world(ctx), &param, 1, &options, &zero));
+    return zero;
+}
+
+/* One step with every gradient `value` times the scale; returns what the scaler said. */
+static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
+{
+    struct ddp_err err;
+    int go;
+    uint16_t *grad = ddp_zero1_grad(zero, 0);
+    for (int i = 0; i < HALVES; i++)
+        grad[i] = f32_to_f16(value * scaler->scale);
+    if (me->rank == bad_rank)
+        grad[HALVES - 1] = 0x7c00;
+    rank_expect_ok(me, ddp_zero1_reduce(zero));
+    rank_expect_ok(me, ddp_zero1_unscale(zero, scaler));
+    rank_expect(me, ddp_scaler_step(scaler, &go, &err) == DDP_OK, "%s", err.msg);
+    if (go)
+        rank_expect_ok(me, ddp_zero1_step(zero));
+    ddp_zero1_zero_grad(zero);
+    rank_expect(me, ddp_scaler_update(scaler, &err) == DDP_OK, "%s", err.msg);
+    return go;
+}
+
+/* Updates of 2^-12, too small for an f16 of 4, add up in the master copy; an infinity on one rank stops
+ * all. */
+static void half_rank(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1 *zero = make_half(me, ctx, 0);
+    ddp_scaler scaler = DDP_SCALER_INIT;
+    scaler.scale = 1024;
+    for (int step = 0; step < 16; step++)
+        rank_expect(me, half_step(me, zero, &scaler, -0x1p-6f, -1) == 1, "step %d was left out", step);
+    float is = f16_to_f32(half_param[256]);
+    rank_expect(me, is == 4 + 0x1p-8f, "16 small steps from 4 lead to %.9g", (double)is);
+    rank_expect(me, half_step(me, zero, &scaler, 1, me->world - 1) == 0, "a step with an infinity was made");
+    rank_expect(me, scaler.scale == 512 && f16_to_f32(half_param[256]) == is, "scale %g",
+                (double)scaler.scale);
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
+{
+    struct ranks ranks = ranks_run(3, half_rank, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------------------- */
+
+/* What a world of any size exports: the same arrays, here as a hash. Import of them continues with the
+ * same bits. */
+static void export_rank(struct rank *me)
+{
+    static float master[HALVES], momentum[HALVES];
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1 *zero = make_half(me, ctx, 0.5), *other;
+    ddp_scaler scaler = DDP_SCALER_INIT;
+    float *outs[2] = { master, momentum };
+    for (int step = 0; step < 3; step++)
+        half_step(me, zero, &scaler, -0.5f, -1);
+    for (int slot = 0; slot < 2; slot++)
+        rank_expect_ok(me, ddp_zero1_export(zero, slot, me->rank == 0 ? &outs[slot] : NULL));
+    rank_keep(me, ddp_zero1_export(zero, 2, NULL));
+    for (int slot = 0; slot < 2; slot++) {
+        rank_expect_ok(me, ddp_broadcast(ddp_world(ctx), outs[slot], HALVES, DDP_F32, 0, NULL, NULL));
+        for (int i = 0; i < HALVES; i++)
+            me->value = me->value * 31 + half_bits(outs[slot][i]);
+    }
+    other = make_half(me, ctx, 0.5);
+    for (int slot = 0; slot < 2; slot++)
+        rank_expect_ok(me, ddp_zero1_import(other, slot, (const float *const *)&outs[slot]));
+    ddp_zero1_optim(other)->step = ddp_zero1_optim(zero)->step;
+    uint16_t expected[HALVES];
+    half_step(me, zero, &scaler, 0.25f, -1);
+    memcpy(expected, half_param, sizeof(expected));
+    half_step(me, other, &scaler, 0.25f, -1);
+    rank_expect(me, memcmp(expected, half_param, sizeof(expected)) == 0, "goes on otherwise");
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    rank_expect_ok(me, ddp_zero1_free(other));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, what_is_exported_depends_on_no_world_size_and_can_be_imported)
+{
+    static const char *const parts[] = { "no slot 2", NULL };
+    uint64_t first = 0;
+    for (int world = 1; world <= 3; world++) {
+        struct ranks ranks = ranks_run(world, export_rank, RANKS_PLAIN_STORE, NULL);
+        ranks_expect_ok(&ranks);
+        ranks_expect_error(&ranks, 0, DDP_ERR_ARG, parts);
+        first = world == 1 ? ranks.rank[0].value : first;
+        for (int r = 0; r < world; r++)
+            cr_expect_eq(ranks.rank[r].value, first, "world %d rank %d", world, r);
+        ranks_free(&ranks);
+    }
+}
+
+/* --- mistakes ------------------------------------------------------------------------------------------- */
+
+static void wrong_order(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1 *zero = make_half(me, ctx, 0);
+    rank_expect(me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "reduce comes first"),
+                "%s", ddp_last_error());
+    rank_expect_ok(me, ddp_zero1_reduce(zero));
+    rank_expect(me, ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "reduced already"),
+                "%s", ddp_last_error());
+    rank_expect_ok(me, ddp_zero1_step(zero));
+    rank_expect(me, ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "zero_grad begins"),
+                "%s", ddp_last_error());
+    rank_expect(me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "zero_grad begins"), "%s",
+                ddp_last_error());
+    ddp_zero1_zero_grad(zero);
+    rank_expect_ok(me, ddp_zero1_reduce(zero));
+    rank_expect(me, ddp_zero1_grad(zero, 1) == NULL, "a gradient of nothing");
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    rank_expect_ok(me, ddp_zero1_free(NULL));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
+{
+    struct ranks ranks = ranks_run(2, wrong_order, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
+/* Divided twice, gradients would be too small by the scale, and nobody would see it. */
+static void unscaled_twice(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1 *zero = make_half(me, ctx, 0);
+    ddp_scaler scaler = DDP_SCALER_INIT;
+    double norm;
+    ((uint16_t *)ddp_zero1_grad(zero, 0))[0] = f32_to_f16(1024);
+    scaler.scale = 1024;
+    rank_expect_ok(me, ddp_zero1_reduce(zero));
+    rank_expect_ok(me, ddp_zero1_unscale(zero, &scaler));
+    rank_expect(
+        me, ddp_zero1_unscale(zero, &scaler) == DDP_ERR_ARG && strstr(ddp_last_error(), "unscaled already"),
+        "%s", ddp_last_error());
+    rank_expect_ok(me, ddp_zero1_clip(zero, 1e9, &norm));
+    rank_expect(me, norm == 1, "norm %g", norm);
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, gradients_are_not_unscaled_twice)
+{
+    struct ranks ranks = ranks_run(2, unscaled_twice, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
+static void late_momentum(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1 *zero = make_half(me, ctx, 0);
+    ddp_zero1_optim(zero)->momentum = 0.9;
+    rank_expect_ok(me, ddp_zero1_reduce(zero));
+    rank_expect(me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "created with 0"), "%s",
+                ddp_last_error());
+    ddp_zero1_optim(zero)->momentum = 0;
+    rank_expect_ok(me, ddp_zero1_step(zero));
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, a_momentum_that_comes_later_has_no_array)
+{
+    struct ranks ranks = ranks_run(2, late_momentum, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
+/* The momentum, which AdamW does not look at, may differ. */
+static void other_rate(struct rank *me)
+{
+    static float x[3];
+    const ddp_param param = { .name = "x", .data = x, .count = 3 };
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    ddp_zero1 *zero;
+    options.optim.momentum = me->rank;
+    rank_expect_ok(me, ddp_zero1_create(ddp_world(ctx), &param, 1, &options, &zero));
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    options.optim.lr = me->rank == 2 ? 0.25 : 0.5;
+    rank_keep(me, ddp_zero1_create(ddp_world(ctx), &param, 1, &options, &zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, another_rate_on_one_rank_is_named_on_all)
+{
+    static const char *const parts[] = { "lr differs: rank 0 has 0.5, rank 2 has 0.25", NULL };
+    struct ranks ranks = ranks_run(3, other_rate, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    for (int r = 0; r < 3; r++)
+        ranks_expect_error(&ranks, r, DDP_ERR_MISMATCH, parts);
+    ranks_free(&ranks);
+}
+
+static void refuse(struct rank *me, ddp_ctx *ctx, const ddp_param *param, size_t n, double lr,
+                   const char *says)
+{
+    ddp_zero1 *zero;
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    options.optim.lr = lr;
+    ddp_status status = ddp_zero1_create(ddp_world(ctx), param, n, &options, &zero);
+    rank_expect(me, status == DDP_ERR_ARG && zero == NULL && strstr(ddp_last_error(), says), "%s: %s",
+                ddp_status_name(status), ddp_last_error());
+}
+
+static void wrong_parameters(struct rank *me)
+{
+    static double d[1];
+    ddp_ctx *ctx = rank_init(me, NULL);
+    const ddp_param f64 = { .name = "d", .data = d, .count = 1, .dtype = DDP_F64 },
+                    huge = { .name = "h", .data = d, .count = SIZE_MAX / 2 },
+                    no_data = { .name = "x", .count = 1 }, good = { .name = "g", .data = d, .count = 1 };
+    refuse(me, ctx, &f64, 1, 1e-3, "\"d\" is f64");
+    refuse(me, ctx, &huge, 1, 1e-3, "more than memory can hold");
+    refuse(me, ctx, &no_data, 1, 1e-3, "has no data");
+    refuse(me, ctx, &good, 0, 1e-3, "no parameters");
+    refuse(me, ctx, &good, 1, -1, "lr is -1");
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, unusable_parameters_are_named)
+{
+    struct ranks ranks = ranks_run(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}

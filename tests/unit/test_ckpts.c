@@ -1,0 +1,492 @@
+/* A directory of checkpoints: what was saved comes back, old ones go, damaged ones are passed over, and
+ * nothing that happens to a writer harms those before. */
+#include "ddp/ckpt.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char top[] = "/tmp/ddp-ckpts-XXXXXX", dir[64];
+static struct ddp_err err;
+static char heard[4096]; /* all warnings, one behind the other */
+static int warnings;
+
+static void hear(void *user, const char *words)
+{
+    (void)user;
+    warnings++;
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "%s\n", words);
+}
+
+static void make_dir(void)
+{
+    cr_assert_not_null(mkdtemp(top));
+    snprintf(dir, sizeof(dir), "%s/run", top);
+}
+
+static void remove_dir(void)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf %s", top);
+    cr_expect_eq(system(command), 0);
+}
+
+TestSuite(ckpts, .init = make_dir, .fini = remove_dir);
+
+/* The model: two blocks that tell their step. */
+static char weights[40], bias[7];
+static uint64_t samples;
+
+static const ddp_ckpt_block model[2] = { { "weights", weights, sizeof(weights) },
+                                         { "bias", bias, sizeof(bias) } };
+
+static void set_model(uint64_t step)
+{
+    snprintf(weights, sizeof(weights), "weights of step %llu", (unsigned long long)step);
+    snprintf(bias, sizeof(bias), "%llu", (unsigned long long)step % 1000000);
+    samples = step * 10;
+}
+
+static ddp_ckpts *open_with(ddp_ckpts_options options)
+{
+    ddp_ckpts *c;
+    options.size = sizeof(options);
+    options.dir = dir;
+    options.warn = hear;
+    cr_assert_eq(ddp_ckpts_open(&options, &c, &err), DDP_OK, "%s", err.msg);
+    return c;
+}
+
+static ddp_ckpts *open_plain(void)
+{
+    return open_with((ddp_ckpts_options){ 0 });
+}
+
+static ddp_status save(ddp_ckpts *c, uint64_t step)
+{
+    set_model(step);
+    const ddp_ckpt_point point = { step, 2, samples, 4 };
+    return ddp_ckpts_save(c, &point, model, 2, &err);
+}
+
+static void save_all(ddp_ckpts *c, const uint64_t *steps, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cr_assert_eq(save(c, steps[i]), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_ckpts_wait(c, &err), DDP_OK, "%s", err.msg);
+}
+
+static void close_well(ddp_ckpts *c)
+{
+    cr_expect_eq(ddp_ckpts_close(c, &err), DDP_OK, "%s", err.msg);
+}
+
+/* Load; the model must be all of `step`, or untouched. */
+static ddp_status load(ddp_ckpts *c, uint64_t step)
+{
+    char expected[40];
+    int found;
+    ddp_ckpt_point point = { 99, 99, 99, 99 };
+    set_model(777);
+    ddp_status status = ddp_ckpts_load(c, model, 2, &point, &found, &err);
+    snprintf(expected, sizeof(expected), "weights of step %llu", (unsigned long long)(found ? step : 777));
+    cr_expect_str_eq(weights, expected);
+    cr_expect_eq(found ? point.step : 99, found ? step : 99);
+    cr_expect_eq(point.samples, found ? step * 10 : 99);
+    return status;
+}
+
+static const char *path_of(uint64_t step, const char *file)
+{
+    static char path[128];
+    snprintf(path, sizeof(path), "%s/step-%08llu%s%s", dir, (unsigned long long)step, *file ? "/" : "", file);
+    return path;
+}
+
+/* The entries of the directory, sorted: "step-00000001 step-00000002". */
+static const char *list(void)
+{
+    static char text[512];
+    struct dirent **entries;
+    int n = scandir(dir, &entries, NULL, alphasort);
+    text[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        if (strcmp(entries[i]->d_name, ".") != 0 && strcmp(entries[i]->d_name, "..") != 0)
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", *text ? " " : "",
+                     entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(n >= 0 ? entries : NULL);
+    return text;
+}
+
+static size_t read_file(const char *path, char *to, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f, "%s", path);
+    size_t n = fread(to, 1, room, f);
+    fclose(f);
+    return n;
+}
+
+static void write_file(const char *path, const char *from, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f, "%s", path);
+    cr_assert_eq(fwrite(from, 1, n, f), n);
+    fclose(f);
+}
+
+/* --- the good way --------------------------------------------------------------------------------------- */
+
+Test(ckpts, the_newest_comes_back_with_its_point)
+{
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 1, 20, 3 }, 3);
+    cr_expect_eq(load(c, 20), DDP_OK, "%s", err.msg);
+    close_well(c);
+    c = open_plain();
+    cr_expect_eq(load(c, 20), DDP_OK, "%s", err.msg);
+    close_well(c);
+    cr_expect_eq(warnings, 0, "%s", heard);
+}
+
+Test(ckpts, blocks_may_be_asked_for_in_any_order)
+{
+    ddp_ckpts *c = open_plain();
+    const ddp_ckpt_block turned[2] = { model[1], model[0] };
+    ddp_ckpt_point point;
+    int found;
+    save_all(c, (uint64_t[]){ 5 }, 1);
+    set_model(0);
+    cr_expect_eq(ddp_ckpts_load(c, turned, 2, &point, &found, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(weights, "weights of step 5");
+    cr_expect_str_eq(bias, "5");
+    close_well(c);
+}
+
+Test(ckpts, an_empty_or_missing_directory_has_none)
+{
+    ddp_ckpts *c = open_plain();
+    cr_expect_eq(load(c, 0), DDP_OK);
+    mkdir(dir, 0777);
+    mkdir(path_of(0, ""), 0777);
+    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of ours */
+    cr_expect_eq(load(c, 0), DDP_OK);
+    close_well(c);
+    close_well(NULL);
+}
+
+/* The copy is made inside save: what the caller does to its blocks afterwards is not written. */
+Test(ckpts, training_goes_on_while_a_copy_is_written)
+{
+    ddp_ckpts *c = open_plain();
+    for (uint64_t step = 1; step <= 20; step++) {
+        cr_assert_eq(save(c, step), DDP_OK, "%s", err.msg);
+        memset(weights, 'x', sizeof(weights) - 1);
+    }
+    cr_assert_eq(ddp_ckpts_wait(c, &err), DDP_OK);
+    cr_expect_eq(load(c, 20), DDP_OK, "%s", err.msg);
+    close_well(c);
+}
+
+Test(ckpts, above_the_limit_no_copy_is_made_but_all_is_written)
+{
+    ddp_ckpts *c = open_with((ddp_ckpts_options){ .max_bytes = 46 });
+    cr_assert_eq(save(c, 4), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(list(), "step-00000004"); /* there is nothing to wait for */
+    cr_expect_eq(load(c, 4), DDP_OK);
+    close_well(c);
+}
+
+Test(ckpts, a_step_saved_again_replaces_the_first)
+{
+    ddp_ckpts *c = open_plain();
+    char file[64];
+    save_all(c, (uint64_t[]){ 6 }, 1);
+    strcpy(weights, "other weights");
+    const ddp_ckpt_point point = { 6, 0, 0, 1 };
+    cr_assert_eq(ddp_ckpts_save(c, &point, model, 2, &err), DDP_OK);
+    close_well(c);
+    cr_expect_str_eq(list(), "step-00000006");
+    read_file(path_of(6, "tensors.bin"), file, sizeof(file));
+    cr_expect_str_eq(file, "other weights");
+}
+
+/* --- keeping -------------------------------------------------------------------------------------------- */
+
+Test(ckpts, the_last_few_and_every_nth_stay)
+{
+    ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 2, .keep_every = 100 });
+    save_all(c, (uint64_t[]){ 50, 100, 150, 200, 250, 260, 270 }, 7);
+    cr_expect_str_eq(list(), "step-00000100 step-00000200 step-00000260 step-00000270");
+    close_well(c);
+}
+
+/* A later one that is there when an earlier is written is of a run that was given up, or damaged; removing
+ * what was just written instead of it would leave nothing. */
+Test(ckpts, a_later_one_neither_goes_nor_counts)
+{
+    ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
+    save_all(c, (uint64_t[]){ 90, 10, 11 }, 3);
+    cr_expect_str_eq(list(), "step-00000011 step-00000090");
+    close_well(c);
+}
+
+Test(ckpts, what_interrupted_work_has_left_is_removed)
+{
+    ddp_ckpts *c = open_plain();
+    char path[128];
+    save_all(c, (uint64_t[]){ 1 }, 1);
+    snprintf(path, sizeof(path), "%s/.tmp-step-00000009", dir);
+    mkdir(path, 0777);
+    write_file(strcat(path, "/tensors.bin"), "half", 4);
+    snprintf(path, sizeof(path), "%s/.old-step-00000008", dir);
+    mkdir(path, 0777);
+    snprintf(path, sizeof(path), "%s/.tmp-mine", dir);
+    mkdir(path, 0777);
+    save_all(c, (uint64_t[]){ 2 }, 1);
+    cr_expect_str_eq(list(), ".tmp-mine step-00000001 step-00000002");
+    close_well(c);
+}
+
+Test(ckpts, what_cannot_be_removed_is_a_warning)
+{
+    ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
+    save_all(c, (uint64_t[]){ 1 }, 1);
+    mkdir(path_of(1, "notes"), 0777);
+    save_all(c, (uint64_t[]){ 2 }, 1);
+    cr_expect(warnings > 0 && strstr(heard, "step-00000001"), "%s", heard);
+    cr_expect_eq(load(c, 2), DDP_OK);
+    close_well(c);
+}
+
+/* --- damage --------------------------------------------------------------------------------------------- */
+
+/* Step 2 is damaged now: step 1 must come, with a warning that says where. */
+static void expect_passed_over(ddp_ckpts *c, const char *what, size_t at)
+{
+    int before = warnings;
+    heard[0] = '\0';
+    cr_expect_eq(load(c, 1), DDP_OK, "%s, byte %zu: %s", what, at, err.msg);
+    cr_expect_eq(warnings, before + 1, "%s, byte %zu", what, at);
+    cr_expect(strstr(heard, "step 2 passed over") && strstr(heard, what), "%s, byte %zu: %s", what, at,
+              heard);
+}
+
+static const char *const files[2] = { "manifest.json", "tensors.bin" };
+
+Test(ckpts, every_flipped_bit_is_noticed)
+{
+    char file[1024];
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 1, 2 }, 2);
+    for (int f = 0; f < 2; f++) {
+        size_t len = read_file(path_of(2, files[f]), file, sizeof(file));
+        for (size_t i = 0; i < len; i++) {
+            for (int bit = 0; bit < 8; bit++) {
+                file[i] ^= (char)(1 << bit);
+                write_file(path_of(2, files[f]), file, len);
+                expect_passed_over(c, files[f], i);
+                file[i] ^= (char)(1 << bit);
+            }
+        }
+        write_file(path_of(2, files[f]), file, len);
+    }
+    cr_expect_eq(load(c, 2), DDP_OK, "%s", err.msg);
+    close_well(c);
+}
+
+Test(ckpts, every_truncation_and_every_longer_file_is_noticed)
+{
+    char file[1024] = { 0 };
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 1, 2 }, 2);
+    for (int f = 0; f < 2; f++) {
+        size_t len = read_file(path_of(2, files[f]), file, sizeof(file) - 1);
+        for (size_t cut = 0; cut < len; cut++) {
+            write_file(path_of(2, files[f]), file, cut);
+            expect_passed_over(c, files[f], cut);
+        }
+        file[len] = ' ';
+        write_file(path_of(2, files[f]), file, len + 1);
+        expect_passed_over(c, files[f], len);
+        write_file(path_of(2, files[f]), file, len);
+    }
+    close_well(c);
+}
+
+Test(ckpts, a_missing_file_a_huge_manifest_and_another_steps_are_noticed)
+{
+    ddp_ckpts *c = open_plain();
+    char other[128];
+    save_all(c, (uint64_t[]){ 1, 2 }, 2);
+    strcpy(other, path_of(3, ""));
+    rename(path_of(2, ""), other);
+    cr_expect_eq(load(c, 1), DDP_OK, "%s", err.msg);
+    cr_expect(strstr(heard, "is of step 2"), "%s", heard);
+    rename(other, path_of(2, ""));
+    unlink(path_of(2, "tensors.bin"));
+    expect_passed_over(c, "tensors.bin", 0);
+    cr_assert_eq(truncate(path_of(2, "manifest.json"), 5 << 20), 0);
+    expect_passed_over(c, "5242880 bytes", 0);
+    unlink(path_of(2, "manifest.json"));
+    expect_passed_over(c, "manifest.json", 0);
+    close_well(c);
+}
+
+Test(ckpts, when_none_is_whole_nobody_starts_anew_unasked)
+{
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 1, 2 }, 2);
+    cr_assert_eq(truncate(path_of(1, "tensors.bin"), 3), 0);
+    cr_assert_eq(truncate(path_of(2, "tensors.bin"), 5), 0);
+    cr_expect_eq(load(c, 0), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, "none of 2") && strstr(err.msg, "step 2") && strstr(err.msg, "offset 5"), "%s",
+              err.msg);
+    close_well(c);
+}
+
+Test(ckpts, other_names_sizes_and_counts_are_a_mismatch_and_not_damage)
+{
+    ddp_ckpts *c = open_plain();
+    char room[64];
+    const ddp_ckpt_block name[2] = { { "weight", room, 40 }, model[1] },
+                         size[2] = { { "weights", room, 41 }, model[1] };
+    ddp_ckpt_point point;
+    int found;
+    save_all(c, (uint64_t[]){ 1 }, 1);
+    cr_expect_eq(ddp_ckpts_load(c, name, 2, &point, &found, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "no block 'weight'"), "%s", err.msg);
+    cr_expect_eq(ddp_ckpts_load(c, size, 2, &point, &found, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "of 40 bytes, 41 are expected"), "%s", err.msg);
+    cr_expect_eq(ddp_ckpts_load(c, model, 1, &point, &found, &err), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "holds 2 blocks, 1"), "%s", err.msg);
+    cr_expect_eq(warnings, 0);
+    close_well(c);
+}
+
+/* --- a writer in trouble -------------------------------------------------------------------------------- */
+
+/* Files may not grow beyond 20 bytes: EFBIG comes the same way as ENOSPC. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
+{
+    ddp_ckpts *c = open_plain();
+    save_all(c, (uint64_t[]){ 1 }, 1);
+    limit_files(20);
+    cr_assert_eq(save(c, 2), DDP_OK);
+    cr_expect_eq(save(c, 3), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "step 2 not written") && strstr(err.msg, "tensors.bin: write: File too large"),
+              "%s", err.msg);
+    cr_expect_eq(ddp_ckpts_wait(c, &err), DDP_OK);
+    cr_expect_str_eq(list(), "step-00000001");
+    cr_assert_eq(save(c, 4), DDP_OK);
+    cr_expect_eq(ddp_ckpts_close(c, &err), DDP_ERR_IO);
+    limit_files(RLIM_INFINITY);
+    c = open_plain();
+    cr_expect_eq(load(c, 1), DDP_OK, "%s", err.msg);
+    close_well(c);
+}
+
+/* A disk of 64 KiB of our own, full after two checkpoints. */
+Test(ckpts, a_full_disk_leaves_what_was_there)
+{
+    static char big[24 << 10];
+    const ddp_ckpt_block block = { "big", big, sizeof(big) };
+    ddp_ckpt_point point = { 1, 0, 0, 1 };
+    int found;
+    mkdir(dir, 0777);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", dir, "tmpfs", 0, "size=64k") != 0)
+        cr_skip_test("skipped, because mounting a small disk needs root");
+    ddp_ckpts *c = open_plain();
+    ddp_status status = DDP_OK;
+    for (; point.step < 9 && status == DDP_OK; point.step++) {
+        status = ddp_ckpts_save(c, &point, &block, 1, &err);
+        status = status == DDP_OK ? ddp_ckpts_wait(c, &err) : status;
+    }
+    cr_expect_eq(status, DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "No space left on device"), "%s", err.msg);
+    cr_expect_eq(ddp_ckpts_load(c, &block, 1, &point, &found, &err), DDP_OK, "%s", err.msg);
+    cr_expect(found && point.step >= 1);
+    cr_expect(strstr(list(), ".tmp") == NULL, "%s", list());
+    close_well(c);
+    umount(dir);
+}
+
+/* Save as fast as possible until killed. */
+static void save_for_ever(void)
+{
+    ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 2 });
+    for (uint64_t step = 1;; step++) {
+        if (save(c, step) != DDP_OK)
+            _exit(1);
+    }
+}
+
+Test(ckpts, kill_minus_9_at_any_moment_leaves_a_whole_one)
+{
+    for (int trial = 0; trial < 40; trial++) {
+        int ended;
+        pid_t pid = fork();
+        if (pid == 0)
+            save_for_ever();
+        for (int waited = 0; strstr(list(), " step-") == NULL && waited < 20000; waited++)
+            usleep(500); /* until there are two */
+        usleep((useconds_t)(trial * 173 % 4000));
+        kill(pid, SIGKILL);
+        waitpid(pid, &ended, 0);
+        cr_assert(WIFSIGNALED(ended), "the writer has ended by itself");
+        char newest[64];
+        snprintf(newest, sizeof(newest), "%s", strrchr(list(), '-') + 1);
+        ddp_ckpts *c = open_plain();
+        cr_expect_eq(load(c, strtoull(newest, NULL, 10)), DDP_OK, "trial %d: %s", trial, err.msg);
+        cr_expect_eq(warnings, 0, "trial %d: %s", trial, heard);
+        close_well(c);
+    }
+}
+
+Test(ckpts, a_place_that_cannot_be_is_an_error_with_its_path)
+{
+    ddp_ckpts *c;
+    ddp_ckpts_options options = DDP_CKPTS_OPTIONS_INIT;
+    cr_expect_eq(ddp_ckpts_open(&options, &c, &err), DDP_ERR_ARG);
+    options.dir = "/nonexistent/run";
+    cr_assert_eq(ddp_ckpts_open(&options, &c, &err), DDP_OK);
+    cr_assert_eq(save(c, 1), DDP_OK);
+    cr_expect_eq(ddp_ckpts_close(c, &err), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "/nonexistent/run: make the directory: No such file"), "%s", err.msg);
+}
+
+Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
+{
+    ddp_ckpts *c = open_plain();
+    ddp_ckpt_point point = { UINT64_C(1000000000000001), 0, 0, 1 };
+    int found;
+    cr_expect_eq(ddp_ckpts_save(c, &point, model, 2, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "step is 1000000000000001"), "%s", err.msg);
+    point.step--;
+    cr_assert_eq(ddp_ckpts_save(c, &point, model, 2, &err), DDP_OK, "%s", err.msg);
+    point.step = 0;
+    cr_expect_eq(ddp_ckpts_load(c, model, 2, &point, &found, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(point.step, UINT64_C(1000000000000000));
+    close_well(c);
+}

@@ -1,0 +1,330 @@
+/* A step of the reducer, told as a story: what the program says, and which buckets are launched for it. */
+#include "reducer_core.h"
+
+#include <criterion/criterion.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PARAMS = 5 };
+
+/* Buckets in the order of launching: [3 4] [1 2] [0]. */
+static const ddp_param params[PARAMS] = {
+    { .name = "embed", .count = 100, .dtype = DDP_F32 },
+    { .name = "fc1.weight", .count = 60, .dtype = DDP_F32 },
+    { .name = "fc1.bias", .count = 40, .dtype = DDP_F32 },
+    { .name = "fc2.weight", .count = 60, .dtype = DDP_F32 },
+    { .name = "fc2.bias", .count = 4, .dtype = DDP_F32 },
+};
+static struct bucket_plan plan;
+static struct reducer_core core;
+static struct ddp_err err;
+static char trace[2048];
+
+static void say(const char *fmt, ...)
+{
+    size_t used = strlen(trace);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(trace + used, sizeof(trace) - used, fmt, args);
+    va_end(args);
+}
+
+static void begin(void)
+{
+    const struct bucket_rule rule = { 400, 400, NULL };
+    trace[0] = '\0';
+    cr_assert_eq(bucket_plan_make(&plan, params, PARAMS, &rule, &err), DDP_OK);
+    cr_assert_eq(plan.count, 3);
+    cr_assert_eq(core_open(&core, &plan, params, PARAMS, &err), DDP_OK);
+}
+
+static void end(void)
+{
+    core_close(&core);
+    bucket_plan_free(&plan);
+}
+
+TestSuite(reducer_core, .init = begin, .fini = end);
+
+static void outcome(ddp_status status)
+{
+    size_t b;
+    if (status != DDP_OK)
+        say(": %s", err.msg);
+    while (core_launch(&core, &b))
+        say(" -> bucket %zu", b);
+    say("\n");
+}
+
+static void forward(void)
+{
+    struct core_wish wish;
+    ddp_status status = core_forward(&core, &wish, &err);
+    say("forward%s%s", status == DDP_OK && wish.rebuild ? ", rebuild" : "",
+        status == DDP_OK && wish.send_buffers ? ", buffers" : "");
+    outcome(status);
+}
+
+static void ready(size_t i)
+{
+    say("ready %zu", i);
+    outcome(core_ready(&core, i, &err));
+}
+
+static void unused(size_t i)
+{
+    bool blank;
+    ddp_status status = core_unused(&core, i, &blank, &err);
+    say("unused %zu%s", i, blank ? ", blank" : "");
+    outcome(status);
+}
+
+/* As the shell does it. */
+static void finish(void)
+{
+    size_t i;
+    ddp_status status = core_finish(&core, &err);
+    say("finish");
+    outcome(status);
+    if (status != DDP_OK)
+        return;
+    while (core_missing(&core, &i))
+        unused(i);
+    core_end(&core);
+}
+
+static void whole_step(void)
+{
+    forward();
+    for (size_t i = PARAMS; i-- > 0;)
+        ready(i);
+    finish();
+}
+
+static void expect(const char *story)
+{
+    cr_assert_str_eq(trace, story, "the story was:\n%s", trace);
+    trace[0] = '\0';
+}
+
+Test(reducer_core, buckets_are_launched_as_they_fill_but_never_out_of_turn)
+{
+    forward();
+    ready(0);
+    ready(4);
+    ready(2);
+    ready(1);
+    ready(3);
+    finish();
+    expect("forward, buffers\n"
+           "ready 0\n"
+           "ready 4\n"
+           "ready 2\n"
+           "ready 1\n"
+           "ready 3 -> bucket 0 -> bucket 1 -> bucket 2\n"
+           "finish\n");
+    cr_assert_eq(core.order[1], 4);
+}
+
+Test(reducer_core, the_order_of_the_first_step_is_taken_over_once)
+{
+    whole_step();
+    trace[0] = '\0';
+    forward();
+    expect("forward, rebuild, buffers\n");
+    core_rebuilt(&core);
+    for (size_t i = PARAMS; i-- > 0;)
+        ready(i);
+    finish();
+    trace[0] = '\0';
+    whole_step();
+    cr_assert(strstr(trace, "rebuild") == NULL);
+}
+
+Test(reducer_core, a_rebuild_is_not_wished_where_the_order_may_change)
+{
+    core.find_unused = true;
+    whole_step();
+    whole_step();
+    core.find_unused = false;
+    core.keep_order = true;
+    whole_step();
+    cr_assert(strstr(trace, "rebuild") == NULL);
+}
+
+Test(reducer_core, a_program_may_leave_forward_out)
+{
+    for (size_t i = PARAMS; i-- > 0;)
+        ready(i);
+    finish();
+    ready(4);
+    expect("ready 4\n"
+           "ready 3 -> bucket 0\n"
+           "ready 2\n"
+           "ready 1 -> bucket 1\n"
+           "ready 0 -> bucket 2\n"
+           "finish\n"
+           "ready 4\n");
+}
+
+/* The others are in a roll call. */
+Test(reducer_core, with_uneven_inputs_forward_may_not_be_left_out)
+{
+    core.uneven = true;
+    ready(4);
+    expect("ready 4: reducer: parameter 4 \"fc2.bias\" is marked, but no step was begun; with "
+           "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass\n");
+    whole_step();
+    expect("forward, buffers\n"
+           "ready 4\n"
+           "ready 3 -> bucket 0\n"
+           "ready 2\n"
+           "ready 1 -> bucket 1\n"
+           "ready 0 -> bucket 2\n"
+           "finish\n");
+}
+
+/* Buffers are not sent after a step without sync, and parameters may be ready twice in it. */
+Test(reducer_core, steps_without_sync_launch_nothing)
+{
+    whole_step();
+    core.rebuilt = true;
+    core.next_sync = false;
+    trace[0] = '\0';
+    forward();
+    ready(3);
+    ready(3);
+    finish();
+    core.next_sync = true;
+    forward();
+    expect("forward, buffers\n"
+           "ready 3\n"
+           "ready 3\n"
+           "finish\n"
+           "forward\n");
+}
+
+/* The flag is read at the beginning of a step. */
+Test(reducer_core, asking_for_no_sync_in_the_middle_of_a_step_is_for_the_next_one)
+{
+    forward();
+    ready(4);
+    core.next_sync = false;
+    ready(3);
+    expect("forward, buffers\n"
+           "ready 4\n"
+           "ready 3 -> bucket 0\n");
+}
+
+Test(reducer_core, what_is_not_marked_is_unused_and_counts_as_zero)
+{
+    core.find_unused = true;
+    forward();
+    unused(4);
+    ready(3);
+    ready(0);
+    finish();
+    expect("forward, buffers\n"
+           "unused 4, blank\n"
+           "ready 3 -> bucket 0\n"
+           "ready 0\n"
+           "finish\n"
+           "unused 1, blank\n"
+           "unused 2, blank -> bucket 1 -> bucket 2\n");
+}
+
+/* Its gradient holds what was accumulated. */
+Test(reducer_core, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
+{
+    core.find_unused = true;
+    core.next_sync = false;
+    forward();
+    ready(4);
+    finish();
+    core.next_sync = true;
+    forward();
+    unused(4);
+    unused(3);
+    expect("forward, buffers\n"
+           "ready 4\n"
+           "finish\n"
+           "forward\n"
+           "unused 4\n"
+           "unused 3, blank -> bucket 0\n");
+}
+
+Test(reducer_core, who_has_no_batch_launches_everything_at_once)
+{
+    core.uneven = true;
+    forward();
+    core_shadow(&core, true);
+    finish();
+    forward();
+    core_shadow(&core, false);
+    finish();
+    expect("forward, buffers\n"
+           "finish -> bucket 0 -> bucket 1 -> bucket 2\n"
+           "forward, rebuild, buffers\n"
+           "finish\n");
+}
+
+Test(reducer_core, misuse_is_named)
+{
+    ready(5);
+    finish();
+    ready(4);
+    ready(4);
+    forward();
+    unused(0);
+    finish();
+    expect("ready 5: reducer: there is no parameter 5, 0 to 4 was expected\n"
+           "finish: reducer: finish, but 5 of 5 parameters were not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
+           "\"fc2.bias\" (bucket "
+           "0)\n"
+           "ready 4\n"
+           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) is marked ready twice in one step; was "
+           "ddp_reducer_finish left out?\n"
+           "forward: reducer: forward, but the last step was not ended: bucket 0 of 3 is next, and 4 of 5 "
+           "parameters "
+           "were not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "(bucket 1), 3 "
+           "\"fc2.weight\" (bucket 0)\n"
+           "unused 0: reducer: parameter 0 \"embed\" (bucket 2) is marked unused, but all must be used; set "
+           "ddp_reducer_options.find_unused on all ranks\n"
+           "finish: reducer: finish, but 4 of 5 parameters were not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0)\n");
+}
+
+Test(reducer_core, an_evaluation_may_have_forwards_without_a_backward)
+{
+    forward();
+    forward();
+    core.uneven = true;
+    forward();
+    expect("forward, buffers\n"
+           "forward, buffers\n"
+           "forward: reducer: forward, but the last step was not ended: bucket 0 of 3 is next, and 5 of 5 "
+           "parameters "
+           "were not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "(bucket 1), 3 "
+           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0)\n");
+}
+
+Test(reducer_core, with_unused_parameters_a_step_has_to_be_begun)
+{
+    core.find_unused = true;
+    finish();
+    expect("finish: reducer: finish, but no step was begun; call ddp_reducer_forward before the backward "
+           "pass\n");
+}
+
+Test(reducer_core, an_order_from_another_rank_is_looked_at)
+{
+    bool seen[4];
+    cr_assert(core_is_order((const int64_t[]){ 2, 0, 3, 1 }, 4, seen));
+    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, 3, 2 }, 4, seen));
+    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, 4, 1 }, 4, seen));
+    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
+}

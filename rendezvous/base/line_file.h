@@ -26,6 +26,7 @@ struct line_file_state {
 };
 struct line_file_state line_file_state(struct line_file *f);
 
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* for a slow disk, when a program is about to end */
 /* Wait at most `limit_ms` until all is written, close, free. A file that hangs keeps its memory and its thread until the
  * process ends. NULL is allowed. Returns the last state. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);

@@ -12,7 +12,7 @@ static void let_everybody_go(struct job *job)
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
         next = node->next;
-        s->waits_in = NULL;
+        s->waits_in = 0;
         arrivals_leave(s);
         session_detach(s);
         if (s->role == ROLE_WORKER)
@@ -27,6 +27,7 @@ void attempt_end(struct job *job)
     job->era = ++job->hub->era;
     store_clear(job->store);
     barriers_clear(&job->barriers);
+    torch_forget(job);
     let_everybody_go(job);
     members_free(&job->members);
     notices_free(&job->troubles);

@@ -31,6 +31,7 @@ static const struct {
     { "stopped", true, control_stopped },
     { "leave", true, control_leave },
     { "vouch", true, control_vouch },
+    { "owner", true, control_owner },
     { "notice", true, control_notice },
     { "trouble", false, control_trouble },
     { "barrier_cancel", false, control_barrier_cancel },

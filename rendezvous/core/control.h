@@ -7,6 +7,9 @@
 
 #include <cjson/cJSON.h>
 
+/* Times in requests, in ms: a year is as good as for ever, and sums of a few cannot overflow. */
+#define CONTROL_MS_MAX (366ll * 24 * 3600 * 1000)
+
 /* The answer to one call goes into hub->out. False when memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
@@ -29,6 +32,7 @@ bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSO
 bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_vouch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+bool control_owner(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 /* It names a round that is over; the answer says so already. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);

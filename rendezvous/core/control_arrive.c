@@ -13,9 +13,6 @@
 #include "core/json.h"
 #include "core/rdzv.h"
 
-/* A year is as good as for ever. */
-#define MS_MAX (366ll * 24 * 3600 * 1000)
-
 /* [first, last], both of this node. */
 static bool read_ranks(struct hub *hub, const struct rdzv_node_facts *node, const cJSON *request,
                        struct barrier_call *call)
@@ -54,7 +51,7 @@ static bool arrive(struct hub *hub, struct session *s, const cJSON *request, con
     struct barrier_call call = { .name = slice_str(name), .now_ms = hub->now_ms };
     struct rdzv_node_facts node;
     if (control_is_stale(hub, s, request, answer) || !has_ranks(hub, s, &node) ||
-        !json_integer(request, "timeout_ms", 0, MS_MAX, &call.timeout_ms, &hub->err) ||
+        !json_integer(request, "timeout_ms", 0, CONTROL_MS_MAX, &call.timeout_ms, &hub->err) ||
         !read_ranks(hub, &node, request, &call))
         return false;
     call.world_size = s->job->members.world_size;

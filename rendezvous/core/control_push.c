@@ -41,6 +41,8 @@ char *control_round_nodes(const struct rdzv_round *world)
         cJSON_AddStringToObject(row, "host", seat->host);
         add_number(row, "nproc", seat->nproc);
         cJSON_AddStringToObject(row, "addr", seat->addr);
+        if (seat->store_port != 0)
+            add_number(row, "store_port", seat->store_port);
         json_append(array, row);
     }
     char *text = cJSON_PrintUnformatted(array);

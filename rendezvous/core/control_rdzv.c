@@ -30,9 +30,6 @@ struct join_field {
     int64_t min, max;
 };
 
-/* Milliseconds: a year is as good as for ever, and sums of a few cannot overflow. */
-#define MS_MAX (366ll * 24 * 3600 * 1000)
-
 /* A number in JSON is a double here and whole up to 2^53: `pid_start`, in clock ticks since the boot, ends
  * well before. */
 #define AT(member) offsetof(struct rdzv_join, member), sizeof(((struct rdzv_join *)0)->member)
@@ -43,6 +40,7 @@ static const struct join_field fields[] = {
     { "host", AT(host), TEXT, true, 0, 0 },
     { "boot_id", AT(boot_id), TEXT, false, 0, 0 },
     { "addr", AT(addr), TEXT, false, 0, 0 },
+    { "own", AT(own), TEXT, false, 0, 0 },
     { "task", AT(task), TEXT, false, 0, 0 },
     { "program", AT(program), TEXT, false, 0, 0 },
     { "role", AT(role), TEXT, false, 0, 0 },
@@ -53,16 +51,17 @@ static const struct join_field fields[] = {
     { "nnodes_max", AT(nnodes_max), WHOLE, true, 1, INT32_MAX },
     { "node_rank", AT(node_rank), WHOLE, false, -1, INT32_MAX },
     { "nproc", AT(nproc), WHOLE, true, 1, INT32_MAX },
+    { "store_port", AT(store_port), WHOLE, false, 0, UINT16_MAX },
     { "nproc_given", AT(nproc_given), FLAG, false, 0, 0 },
     { "uneven", AT(uneven), FLAG, false, 0, 0 },
     { "max_restarts", AT(max_restarts), WHOLE, false, 0, INT32_MAX },
     { "max_no_progress", AT(max_no_progress), WHOLE, false, 0, INT32_MAX },
-    { "backoff_ms", AT(backoff_ms), WHOLE, false, 0, MS_MAX },
-    { "backoff_cap_ms", AT(backoff_cap_ms), WHOLE, false, 0, MS_MAX },
-    { "last_call_ms", AT(last_call_ms), WHOLE, false, 0, MS_MAX },
-    { "join_timeout_ms", AT(join_timeout_ms), WHOLE, false, 0, MS_MAX },
-    { "node_timeout_ms", AT(node_timeout_ms), WHOLE, false, 0, MS_MAX },
-    { "grace_ms", AT(grace_ms), WHOLE, false, 0, MS_MAX },
+    { "backoff_ms", AT(backoff_ms), WHOLE, false, 0, CONTROL_MS_MAX },
+    { "backoff_cap_ms", AT(backoff_cap_ms), WHOLE, false, 0, CONTROL_MS_MAX },
+    { "last_call_ms", AT(last_call_ms), WHOLE, false, 0, CONTROL_MS_MAX },
+    { "join_timeout_ms", AT(join_timeout_ms), WHOLE, false, 0, CONTROL_MS_MAX },
+    { "node_timeout_ms", AT(node_timeout_ms), WHOLE, false, 0, CONTROL_MS_MAX },
+    { "grace_ms", AT(grace_ms), WHOLE, false, 0, CONTROL_MS_MAX },
 };
 
 /* A number of 4 or 8 bytes; -1 is the same in both. By memcpy, since the members are signed and unsigned,

@@ -7,6 +7,7 @@
 
 #include "core/json.h"
 #include "core/rdzv.h"
+#include "core/torch_keys.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -152,7 +153,7 @@ static uint32_t count_waiters(const struct job *job)
     uint32_t n = 0;
     LIST_EACH(node, &job->sessions)
     {
-        n += LIST_ENTRY(node, struct session, in_job)->waits_in != NULL;
+        n += facts_waits_by(LIST_ENTRY(node, struct session, in_job)) != NULL;
     }
     return n;
 }
@@ -276,7 +277,16 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
     }
 }
 
-/* A plain c10d client has no rank to show; its address is what there is. */
+/* What the first of them is for, where it is one of PyTorch's. */
+static void add_torch_key(const struct session *s, cJSON *row)
+{
+    struct slice name;
+    struct torch_key key;
+    if (s->seat.barrier == NULL && facts_awaited(s, 0, &name) && torch_key_read(name, &key))
+        cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
+}
+
+/* A plain c10d client that no agent has vouched for has no rank to show; its address is what there is. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
@@ -289,8 +299,9 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
         if (member->pid != 0)
             cJSON_AddNumberToObject(row, "pid", member->pid);
     }
-    cJSON_AddStringToObject(row, "op", s->waits_in->name);
+    cJSON_AddStringToObject(row, "op", facts_waits_by(s));
     add_awaited_keys(s, row);
+    add_torch_key(s, row);
     cJSON_AddNumberToObject(row, "since_ms", (double)(hub->now_ms - s->waits_since_ms));
     return row;
 }
@@ -305,7 +316,7 @@ bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, c
     LIST_EACH(node, &job->sessions)
     {
         const struct session *waiter = LIST_ENTRY(node, struct session, in_job);
-        if (waiter->waits_in != NULL && !add_row(&list, waiter_row(hub, waiter)))
+        if (facts_waits_by(waiter) != NULL && !add_row(&list, waiter_row(hub, waiter)))
             break;
     }
     return true;

@@ -5,13 +5,13 @@
 #include "core/diagnose.h"
 
 #include "base/text.h"
+#include "core/torch_keys.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
 #include <stdio.h>
 
 enum {
-    NAME_SHOWN = 120,    /* bytes of a key or barrier name in a sentence */
     STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
     BUSY_PERCENT = 50,   /* of one CPU */
     SHARE_PERCENT = 5,   /* what it may be left with on a crowded machine, when it would run right now */
@@ -190,23 +190,45 @@ void diagnose_rank(const struct rank_facts *f, struct finding *finding)
                  wchan_word(f, wchan), "pid", number_word(f->pid, pid), NULL);
 }
 
+/* The bytes stay behind the words: who looks for the key in a program or a log needs them. */
+bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
+{
+    struct torch_key key;
+    const bool is_torch = !is_barrier && torch_key_read(name, &key);
+    bool ok = !is_torch || (torch_key_put(&key, out) && buf_printf(out, " ("));
+    return ok && buf_printf(out, is_barrier ? "barrier '" : "key '") &&
+           text_put(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
+}
+
+bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
+{
+    struct torch_key x, y;
+    if (a_is_barrier != b_is_barrier)
+        return false;
+    if (a_is_barrier || slice_equal(a, b) || !torch_key_may_set_up(a) || !torch_key_may_set_up(b))
+        return slice_equal(a, b);
+    return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
+}
+
 bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
         return true;
-    bool ok = buf_printf(out, wait->in_barrier ? "barrier '" : "key '") &&
-              text_put(out, wait->name, NAME_SHOWN) && buf_printf(out, "'");
-    return ok && (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
+    return diagnose_put_place(wait->name, wait->in_barrier, out) &&
+           (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
 static void add_wait(cJSON *o, const struct rank_facts *f)
 {
+    struct torch_key key;
     struct buf text = { 0 };
     if (f->waits.name.data != NULL && diagnose_put_wait(&f->waits, &text) && buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "waits_for", (const char *)text.data);
     buf_free(&text);
+    if (!f->waits.in_barrier && torch_key_read(f->waits.name, &key))
+        cJSON_AddItemToObject(o, "waits_for_torch", torch_key_json(&key));
 }
 
 /* What its agent saw of the process. */

@@ -47,12 +47,17 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
  * when memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
-/* "key '/x' and 2 more", "barrier 'y'"; nothing when it does not wait. False when memory is short. */
+/* "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')", "barrier 'y'". False when memory is short. */
+bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
+/* The same, with " and 2 more"; nothing when it does not wait. */
 bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out);
+/* Is it the same place of a program? Keys are, when they are equal or belong to the same setup of a group of PyTorch's. */
+bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
-    DIAGNOSIS_MAX = 12, /* findings in a report: it must fit a screen */
-    DIAGNOSIS_SAME = 4, /* of one code */
+    DIAGNOSIS_MAX = 12,        /* findings in a report: it must fit a screen */
+    DIAGNOSIS_SAME = 4,        /* of one code */
+    DIAGNOSE_NAME_SHOWN = 120, /* bytes of the name of a key or barrier */
 };
 
 struct diagnosis {
@@ -63,6 +68,13 @@ struct diagnosis {
 
 /* Only the findings of this code stay; false when there are none. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
+
+/* Does a node that calls itself `own` come to the store from another address, `seen`? NULL and "" = not known. */
+bool diagnose_is_translated(const char *own, const char *seen);
+/* For how long ranks have waited for what all ranks of PyTorch's do at the start; 0 = they do not. */
+uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
+/* More take part in a group of PyTorch's than belong there, and it is known who. */
+bool diagnose_torch_crowd(const struct snapshot *snapshot);
 
 /* Overwrites `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);

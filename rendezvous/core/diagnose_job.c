@@ -1,7 +1,7 @@
 /* diagnose_job.c -- the whole job: what a snapshot shows, as findings. See diagnose.h.
  *
- * Each function below looks for one kind of trouble and says it through add(). They need not be called in any order:
- * add() keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
+ * Each function below looks for one kind of trouble and says it through ADD. They need not be called in any order:
+ * diagnosis.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
  * explains something better takes its place: a rank of a lost node is not told when the node is.
  *
  * A finding is only made when it has lasted: nodes of one job come seconds apart and ranks reach a barrier
@@ -18,62 +18,10 @@ enum {
     STOP_MS = 15000,
 };
 
-/* --- the list ------------------------------------------------------------------------------------------- */
-
-/* How often a code is in the list, and where last: there `more` is counted, so that "and 396 more like
- * this" stands under the last one that is shown. `last` stays as it is when there is none. */
-static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < d->n; i++) {
-        if (d->list[i].code != code)
-            continue;
-        *last = i;
-        n++;
-    }
-    return n;
-}
-
-/* Behind all that stand above it in the table; when there is no room, the last one has to go. A full list
- * still takes a cause: what falls off its end is the least of the consequences. Of one code only the first
- * DIAGNOSIS_SAME are spelled out, else four hundred nodes that have not come would push the reason off the
- * screen. Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their
- * numbers. */
-static struct finding *take_slot(struct diagnosis *d, enum finding_code code)
-{
-    uint32_t last = 0, at = d->n;
-    if (count_code(d, code, &last) >= DIAGNOSIS_SAME) {
-        d->list[last].more++;
-        return NULL;
-    }
-    while (at > 0 && d->list[at - 1].code > code)
-        at--;
-    if (d->n == DIAGNOSIS_MAX)
-        d->left_out++;
-    if (at == DIAGNOSIS_MAX)
-        return NULL;
-    const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
-    memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
-    d->n += d->n < DIAGNOSIS_MAX;
-    return &d->list[at];
-}
-
-/* For one who has a single question and takes the whole diagnosis for it: two ways to the same finding
- * would in time give two answers. */
-bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < d->n; i++)
-        if (d->list[i].code == code)
-            d->list[kept++] = d->list[i];
-    d->n = kept;
-    return kept > 0;
-}
-
 /* One more finding, if there is room for it: the pairs of finding_make follow. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
-        struct finding *slot_ = take_slot(d, FINDING_##code);       \
+        struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
         if (slot_ != NULL)                                          \
             finding_make(slot_, FINDING_##code, __VA_ARGS__, NULL); \
     } while (0)
@@ -92,22 +40,13 @@ static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const
 {
     words who, time, unclaimed = "";
     const enum finding_code code = finding_by_name(r->code);
-    struct finding *slot = code != FINDING_NONE ? take_slot(d, code) : NULL;
+    struct finding *slot = code != FINDING_NONE ? diagnosis_slot(d, code) : NULL;
     if (slot == NULL)
         return;
     if (code == FINDING_NODE_RANK_TAKEN)
         unclaimed_ranks(unclaimed, s);
     finding_make(slot, code, process(who, r->host, r->pid), "time", duration(time, r->ago_ms), "words",
                  r->words, "unclaimed", unclaimed, NULL);
-}
-
-/* One that was refused and is in the job by now has found its way. */
-static bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
-{
-    for (uint32_t i = 0; i < s->n_nodes; i++)
-        if (s->nodes[i].pid == r->pid && strcmp(s->nodes[i].host, r->host) == 0)
-            return true;
-    return false;
 }
 
 /* The rows outlive what they tell of: the user mends the command and starts it again, while its first try
@@ -141,7 +80,36 @@ static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. The boot id tells
+/* The address that a mesh's sidecar puts in place of its client's. (Istio's inbound passthrough.) */
+static bool is_sidecar(const char *address)
+{
+    return strcmp(address, "127.0.0.6") == 0;
+}
+
+/* Who comes through a sidecar has that one's address, which is told as what it is. */
+bool diagnose_is_translated(const char *own, const char *seen)
+{
+    return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
+           strcmp(own, seen) != 0;
+}
+
+static bool is_translated(const struct snapshot_node *node)
+{
+    return diagnose_is_translated(node->own, node->addr);
+}
+
+static void look_at_translation(struct diagnosis *d, const struct snapshot *s)
+{
+    words who;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        if (is_translated(node))
+            ADD(d, ADDRESS_TRANSLATED, node_words(who, node), "own", node->own, "seen", node->addr);
+    }
+}
+
+/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. Behind a router that translates
+ * they do, and are none the worse for it. The boot id tells
  * two machines from two containers of one, where the same address is right. One finding is enough, the
  * mistake is in the network and not in the pair. */
 static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
@@ -153,7 +121,7 @@ static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
         for (uint32_t j = i + 1; j < n; j++) {
             const struct snapshot_node *a = &s->nodes[i], *b = &s->nodes[j];
             if (!same_machine(a->addr, b->addr) || a->boot_id[0] == '\0' || b->boot_id[0] == '\0' ||
-                strcmp(a->boot_id, b->boot_id) == 0)
+                strcmp(a->boot_id, b->boot_id) == 0 || is_translated(a) || is_translated(b))
                 continue;
             ADD(d, ADDRESS_NOT_UNIQUE, node_words(who, a), "other", node_words(other, b), "address", a->addr);
             return;
@@ -170,12 +138,6 @@ static bool joined_from(const struct snapshot *s, const char *address)
         if (strcmp(s->nodes[i].addr, address) == 0)
             return true;
     return false;
-}
-
-/* The address that a mesh's sidecar puts in place of its client's. (Istio's inbound passthrough.) */
-static bool is_sidecar(const char *address)
-{
-    return strcmp(address, "127.0.0.6") == 0;
 }
 
 /* The first row that fits is told. The sidecar stands first: behind its address nobody can be told from
@@ -245,16 +207,42 @@ static void look_at_gone(struct diagnosis *d, const struct snapshot *s, const st
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Static: some of the node ranks. Those that came and went have a finding of their own. */
+/* Is this one why a node is missing? Of several tries of one node the last counts. An elastic job that has enough
+ * misses nobody; what was refused for a place that is taken is a stray. */
+static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
+{
+    if (s->elastic || r->node_rank < 0)
+        return s->n_nodes < s->min && !came_in_later(s, r);
+    return (uint32_t)r->node_rank < s->max && node_with_rank(s, r->node_rank) == NULL &&
+           refused_as(s, r->node_rank) == r;
+}
+
+/* It ends when it is refused, and its user may not know that the others go on waiting for it; theirs may not know that
+ * they wait for something that will not come by itself. */
+static void look_at_turned_away(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, left, then = ", and the other nodes, too";
+    if (!s->is_final)
+        snprintf(then, sizeof(then), ": the job waits for it, %.40s at most (%.60s); Ctrl-C ends it now",
+                 duration(left, s->left_ms), s->knob);
+    for (uint32_t i = 0; i < s->n_refused; i++) {
+        const struct snapshot_refused *r = &s->refused[i];
+        if (is_missed(s, r))
+            ADD(d, NODE_WAS_REFUSED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
+                r->code, "then", then);
+    }
+}
+
+/* Static: some of the node ranks. */
 static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
 {
     uint32_t never = 0;
     words who, time;
     for (uint32_t rank = 0; rank < s->max; rank++)
-        never += node_with_rank(s, (int32_t)rank) == NULL && !node_was_here(s, (int32_t)rank);
+        never += never_came(s, (int32_t)rank);
     if (never > 0)
-        ADD(d, NODE_NEVER_CAME, missing_nodes(who, s, never), "time", duration(time, s->waited_ms),
-            "endpoint", s->store.endpoint);
+        ADD(d, NODE_NEVER_CAME, missing_nodes(who, s, never), "have", never == 1 ? "has" : "have", "time",
+            duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
 /* Elastic jobs have no list of who should come: only a number can be missing, and whom it misses the user
@@ -265,8 +253,8 @@ static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
     if (s->n_nodes >= s->min)
         return;
     snprintf(who, sizeof(who), "%u of at least %u nodes", s->n_nodes, s->min);
-    ADD(d, TOO_FEW_NODES, who, "time", duration(time, s->waited_ms), "hosts", all_hosts(hosts, s), "endpoint",
-        s->store.endpoint);
+    ADD(d, TOO_FEW_NODES, who, "have", s->n_nodes == 1 ? "has" : "have", "time", duration(time, s->waited_ms),
+        "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
 }
 
 /* They ran together before, so there is nothing to wait for before it is said: whoever shall come in the
@@ -291,6 +279,7 @@ static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         look_at_gone(d, s, &s->gone[i]);
     if (s->phase != PHASE_GATHERING)
         return;
+    look_at_turned_away(d, s);
     if (s->elastic && s->round > 0)
         look_at_too_few_left(d, s);
     else if (s->waited_ms < SETTLED_MS && !s->is_final)
@@ -345,7 +334,7 @@ static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
         const struct rank_facts *f = &s->ranks[i];
         if (waits_in(f, most))
             continue;
-        struct finding *slot = take_slot(d, diagnose_rank_code(f));
+        struct finding *slot = diagnosis_slot(d, diagnose_rank_code(f));
         if (slot != NULL)
             diagnose_rank(f, slot);
     }
@@ -371,7 +360,9 @@ static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
     words what, time;
-    if (w == NULL || (w->for_ms < WAITS_MS && !s->is_final))
+    if (w == NULL || diagnose_torch_setup(d, s, w))
+        return;
+    if (w->for_ms < WAITS_MS && !s->is_final && !diagnose_is_torch_wait(w))
         return;
     place(what, w);
     duration(time, w->for_ms);
@@ -380,7 +371,7 @@ static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
             number((words){ 0 }, w->members), "missing", number((words){ 0 }, w->members - w->waiting),
             "time", time);
     else
-        ADD(d, KEY_AWAITED, what, "waiters", waiters_of((words){ 0 }, w), "time", time);
+        ADD(d, KEY_AWAITED, what, "waiters", named_waiters((words){ 0 }, s, w), "time", time);
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
@@ -391,7 +382,7 @@ static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
         const struct snapshot_notice *notice = &s->notices[i];
-        struct finding *f = take_slot(d, notice->code);
+        struct finding *f = diagnosis_slot(d, notice->code);
         if (f == NULL)
             continue;
         *f = (struct finding){ .code = notice->code };
@@ -409,11 +400,13 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     look_at_notices(out, s);
     look_at_refused(out, s);
     look_at_nproc(out, s);
+    look_at_translation(out, s);
     look_at_addresses(out, s);
     look_at_store(out, s);
     look_at_missing_nodes(out, s);
     look_at_members(out, s);
     look_at_cause(out, s);
+    diagnose_torch_too_many(out, s);
     if (s->phase != PHASE_RUNNING)
         return;
     look_at_ranks(out, s);

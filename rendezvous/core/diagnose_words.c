@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { MOMENT_MS = 1000, NAME_SHOWN = 120, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
+enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
@@ -57,9 +57,7 @@ const char *process(words out, const char *host, int pid)
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
-    if (buf_printf(&text, wait->is_barrier ? "barrier '" : "key '") &&
-        text_put(&text, wait->name, NAME_SHOWN))
-        buf_append(&text, "'", 1);
+    diagnose_put_place(wait->name, wait->is_barrier, &text);
     return settle(out, &text);
 }
 
@@ -118,9 +116,9 @@ static void put_ranges(struct buf *out, const struct snapshot *s, uint32_t n,
     }
 }
 
-static bool never_came(const struct snapshot *s, uint32_t node_rank)
+static bool is_unseen(const struct snapshot *s, uint32_t node_rank)
 {
-    return node_with_rank(s, (int32_t)node_rank) == NULL && !node_was_here(s, (int32_t)node_rank);
+    return never_came(s, (int32_t)node_rank);
 }
 
 /* Unlike above, a rank whose node was here and has gone counts: it is free for whoever was refused. */
@@ -133,7 +131,7 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
 {
     struct buf text = { 0 };
     buf_printf(&text, "node%s ", never == 1 ? "" : "s");
-    put_ranges(&text, s, s->max, never_came);
+    put_ranges(&text, s, s->max, is_unseen);
     return settle(out, &text);
 }
 
@@ -157,6 +155,62 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     else
         snprintf(out, WORDS_LEN, "%u rank%s", wait->waiting, wait->waiting == 1 ? " waits" : "s wait");
     return out;
+}
+
+static bool is_at_main_wait(const struct snapshot *s, uint32_t i)
+{
+    const struct snapshot_wait *main = main_wait(s);
+    return main != NULL && waits_in(&s->ranks[i], main);
+}
+
+static bool is_absent(const struct snapshot *s, uint32_t i)
+{
+    return !is_at_main_wait(s, i);
+}
+
+static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const struct snapshot *s, uint32_t i))
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        n += is(s, i);
+    return n;
+}
+
+/* "rank 3", "ranks 1, 3-7" */
+static void put_ranks(struct buf *out, const struct snapshot *s,
+                      bool (*is)(const struct snapshot *s, uint32_t i))
+{
+    buf_printf(out, "rank%s ", count_ranks(s, is) == 1 ? "" : "s");
+    put_ranges(out, s, s->n_ranks, is);
+}
+
+/* A client that nobody has vouched for may be any of those that seem to be missing. */
+const char *absent_ranks(words out, const struct snapshot *s)
+{
+    struct buf text = { 0 };
+    const struct snapshot_wait *main = main_wait(s);
+    if (main != NULL && count_ranks(s, is_at_main_wait) < main->waiting)
+        buf_printf(&text, "it is not known which ranks");
+    else if (count_ranks(s, is_absent) > 0)
+        put_ranks(&text, s, is_absent);
+    else
+        buf_printf(&text, "nobody");
+    return settle(out, &text);
+}
+
+/* By their ranks only when all of them are known: who reads "ranks 0-2" takes it for all. */
+const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
+{
+    struct buf text = { 0 };
+    const uint32_t known = wait == main_wait(s) ? count_ranks(s, is_at_main_wait) : 0;
+    if (known == 0 || known != wait->waiting)
+        return waiters_of(out, wait);
+    put_ranks(&text, s, is_at_main_wait);
+    for (uint32_t i = 0; known == 1 && i < s->n_ranks; i++)
+        if (is_at_main_wait(s, i) && s->ranks[i].host != NULL)
+            buf_printf(&text, " (%.100s, pid %d)", s->ranks[i].host, s->ranks[i].pid);
+    buf_printf(&text, known == 1 ? " waits" : " wait");
+    return settle(out, &text);
 }
 
 /* --- questions ------------------------------------------------------------------------------------------ */
@@ -187,6 +241,40 @@ bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
+/* By its process: it was refused, has mended what it said, and asked again. */
+bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        if (s->nodes[i].pid == r->pid && strcmp(s->nodes[i].host, r->host) == 0)
+            return true;
+    return false;
+}
+
+/* The node was let in after `ago_ms`, and has gone since. */
+static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
+{
+    for (uint32_t i = 0; i < s->n_gone; i++)
+        if (s->gone[i].node_rank == node_rank && s->gone[i].gone_ms < ago_ms)
+            return true;
+    return false;
+}
+
+const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
+{
+    const struct snapshot_refused *last = NULL;
+    for (uint32_t i = 0; i < s->n_refused; i++)
+        if (s->refused[i].node_rank == node_rank && (last == NULL || s->refused[i].ago_ms < last->ago_ms))
+            last = &s->refused[i];
+    return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
+}
+
+/* Those that came and went, or were turned away at the door, have findings of their own. */
+bool never_came(const struct snapshot *s, int32_t node_rank)
+{
+    return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
+           refused_as(s, node_rank) == NULL;
+}
+
 uint32_t members_of(const struct snapshot *s)
 {
     uint32_t n = 0;
@@ -211,6 +299,6 @@ const struct snapshot_wait *main_wait(const struct snapshot *s)
 
 bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 {
-    return rank->waits.name.data != NULL && rank->waits.in_barrier == wait->is_barrier &&
-           slice_equal(rank->waits.name, wait->name);
+    return rank->waits.name.data != NULL &&
+           diagnose_is_place(rank->waits.name, rank->waits.in_barrier, wait->name, wait->is_barrier);
 }

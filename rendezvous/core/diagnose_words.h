@@ -16,7 +16,7 @@ const char *numbered(words out, const char *what, int64_t n);   /* "node rank 7"
 const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
 const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
-const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", "key '/y'" */
+const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", as diagnose_put_place */
 /* "node 1 (n1, pid 77)", with whatever of it is known. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
@@ -26,12 +26,31 @@ const char *all_hosts(words out, const struct snapshot *s);
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 /* "; nobody has claimed 1-3: was the same --node_rank used on every node?", or nothing. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
+/* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
+struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
+/* diagnose_torch.c: false when it is no setup of a group, or one of some ranks only. */
+bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w);
+/* For what all ranks of PyTorch's need at the start? */
+bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
+void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
+
+/* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait", and as below when their ranks are not known. */
+const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
+/* "rank 3", "ranks 1, 3-7": those that are not at the main wait; "nobody"; "it is not known
+ * which ranks" when somebody waits there whose rank is not known. */
+const char *absent_ranks(words out, const struct snapshot *s);
 /* "rank 3 waits", "7 ranks wait" */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
 
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
 /* Has it been here and gone again? */
 bool node_was_here(const struct snapshot *s, int32_t node_rank);
+/* The last ddprun that asked for this node rank, when it was refused; NULL: it was not. */
+const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
+/* Is the one that was refused in the job by now? */
+bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
+/* Nobody has been seen who asked for this node rank. */
+bool never_came(const struct snapshot *s, int32_t node_rank);
 /* Nodes that are in the round. */
 uint32_t members_of(const struct snapshot *s);
 /* Where most ranks wait, when somebody has waited for long enough to look at it; NULL: nobody. */

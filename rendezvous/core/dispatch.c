@@ -37,8 +37,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     if (job == NULL)
         return false;
     session_enter(s, job);
-    if (s->role == ROLE_PLAIN && !s->was_asked_for)
-        vouch_ask(hub, s);
+    vouch_ask(hub, s);
     return true;
 }
 
@@ -65,6 +64,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     hub->requests++;
     list_remove(&s->midway);
     session_leave_wait(s);
+    if (s->torch != NULL)
+        s->torch->polls = false;
     if (!may_ask(hub, s, req->op))
         return false;
     request_handler handler = request_handlers[req->op->id];

@@ -6,23 +6,33 @@
 #include "core/rdzv.h"
 #include "core/session.h"
 
-/* A barrier counts as the one thing that is awaited. */
+/* A barrier counts as the one thing that is awaited, and so does one of PyTorch's that is asked for its count. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
-    uint32_t keys = store_awaited_count(&s->waiter);
-    bool in_barrier = s->seat.barrier != NULL && n == 0;
+    const uint32_t keys = store_awaited_count(&s->waiter);
+    const struct torch_meet *meet = keys == 0 && n == 0 ? torch_polled(s) : NULL;
+    const bool in_barrier = s->seat.barrier != NULL && n == 0;
     if (in_barrier)
         *name = barrier_name(s->seat.barrier);
     else if (n < keys)
         *name = store_awaited(&s->waiter, n);
-    return in_barrier || n < keys;
+    else if (meet != NULL)
+        *name = torch_meet_key(meet);
+    return in_barrier || n < keys || meet != NULL;
+}
+
+const char *facts_waits_by(const struct session *s)
+{
+    if (s->waits_in != 0)
+        return op_table[s->waits_in - 1].name;
+    return torch_polled(s) != NULL ? "ADD" : NULL;
 }
 
 static struct rank_wait wait_of(const struct session *s)
 {
     struct rank_wait wait = { .in_barrier = s->seat.barrier != NULL };
     const uint32_t keys = store_awaited_count(&s->waiter);
-    if (s->waits_in == NULL || !facts_awaited(s, 0, &wait.name))
+    if (facts_waits_by(s) == NULL || !facts_awaited(s, 0, &wait.name))
         return (struct rank_wait){ 0 };
     wait.more = keys > 1 ? keys - 1 : 0;
     wait.for_ms = s->job->hub->now_ms - s->waits_since_ms;

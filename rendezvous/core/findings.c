@@ -40,6 +40,11 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
+bool finding_is_count(enum finding_code code)
+{
+    return code == FINDING_NODE_NEVER_CAME || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
+}
+
 /* FINDING_NONE for a name that is not known, which a peer may send. */
 enum finding_code finding_by_name(const char *name)
 {

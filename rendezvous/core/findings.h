@@ -54,6 +54,11 @@
       "${subject} and ${other} both say that they are at ${address}: an address inside each of them "        \
       "(docker0 and the like) and no way between them",                                                      \
       "give each node an address that the others reach: --local_addr")                                       \
+    X(ADDRESS_TRANSLATED, WARNING,                                                                           \
+      "${subject} has the address ${own}, and comes to the store from ${seen}: addresses are translated on " \
+      "the way (NAT)",                                                                                       \
+      "the store needs no more, but nobody can connect to that node: for workers that connect to each "      \
+      "other (libddp, Gloo, NCCL) give it a network without translation, a container --network=host")        \
     X(PORTS_CLOSED, ERROR,                                                                                   \
       "the store's port is open, but others are not: ${subject} ${words}",                                               \
       "workers talk over ports of the kernel's choice: open all TCP ports between the nodes, or some of them "   \
@@ -156,7 +161,7 @@
       "look at the network between ${here} and ${address}")
 
 /* Who may not join; the sentence in ${words} names both values and both hosts (rdzv_join.c). */
-#define FINDING_WAS_REFUSED "${subject} was refused ${time} ago: ${words}"
+#define FINDING_WAS_REFUSED "a node was refused ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                              \
     X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \
       "start one ddprun on each node, which starts the workers itself (srun --ntasks-per-node=1 ddprun "     \
@@ -267,12 +272,15 @@
     X(NODE_LEFT, ERROR,                                                                                      \
       "${subject} has left ${time} ago: ${words}",                                                           \
       "somebody has stopped it there: a user, a scheduler, a time limit")                                    \
+    X(NODE_WAS_REFUSED, ERROR,                                                                               \
+      "${subject} is still missing: its ddprun was refused (${code}) and has ended",                         \
+      "mend what it was refused for and start it again there${then}")                                        \
     X(NODE_NEVER_CAME, ERROR,                                                                                \
-      "${subject} has not come: no ddprun with that node rank has joined in ${time}",      \
+      "${subject} ${have} not come: no ddprun with that node rank has joined in ${time}",     \
       "is ddprun started there, with this --node_rank and with ${endpoint} as the master? If it is, it "     \
       "says itself where it is stuck")                                                                       \
     X(TOO_FEW_NODES, ERROR,                                                                                  \
-      "${subject} have come in ${time}: ${hosts}",                                                           \
+      "${subject} ${have} come in ${time}: ${hosts}",                                                           \
       "is ddprun started on the others, with the same --rdzv_id and ${endpoint} as --rdzv_endpoint? If it "  \
       "is, it says itself where it is stuck")                                                                \
     X(TOO_FEW_LEFT, ERROR,                                                                                   \
@@ -332,9 +340,25 @@
     X(BARRIER_WAITS, WARNING,                                                                                \
       "${subject}: ${arrived} of ${members} ranks wait since ${time}, ${missing} missing",                   \
       "see what is said of the missing ranks")                                                               \
+    X(SETUP_UNFINISHED, WARNING,                                                                             \
+      "${subject}: ${arrived} of ${members} ranks are in it since ${time} and wait for ${what}; not there: " \
+      "${missing}",                                                                                          \
+      "see what is said of the ranks that are not there; it goes on by itself when they come")               \
     X(KEY_AWAITED, WARNING,                                                                                  \
-      "${subject}: awaited by ${waiters} since ${time}, nobody has set it",                                  \
+      "${waiters} for ${subject} since ${time}, and nobody has set it",                                      \
       "the rank that sets it is busy, gone, or on another way: see the ranks that do not wait")
+
+/* What PyTorch's ranks do at the start. ${who} are processes, those first that do not belong there. */
+#define FINDINGS_OF_TORCH(X)                                                                                 \
+    X(STORE_SHARED, ERROR,                                                                                   \
+      "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",            \
+      "end the launch that is not wanted, or give each a --master_port of its own; more time would not help, " \
+      "for PyTorch waits for a number that cannot be right any more")                                        \
+    X(GROUP_TOO_LARGE, WARNING,                                                                              \
+      "${subject}: ${count} ${come}, ${belong}: ${who}",                               \
+      "when the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "  \
+      "instead, or give them ranks and a world size that count all of them; when it sets the group up again, "  \
+      "PyTorch 1.x goes on counting; when another launch has used this store, give each a --master_port")
 
 #define FINDINGS(X)                                                                                          \
     FINDINGS_OF_HOSTS(X)                                                                                     \
@@ -344,6 +368,7 @@
     FINDINGS_OF_STRANGERS(X)                                                                                 \
     FINDINGS_OF_THE_STORE(X)                                                                                 \
     FINDINGS_OF_NODES(X)                                                                                     \
+    FINDINGS_OF_TORCH(X)                                                                                     \
     FINDINGS_OF_RANKS(X)                                                                                     \
     FINDINGS_OF_WAITERS(X)
 
@@ -378,6 +403,7 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* more than a note */
+bool finding_is_count(enum finding_code code);   /* says who is missing, and not why */
 /* FINDING_NONE when there is no such row. */
 enum finding_code finding_by_name(const char *name);
 

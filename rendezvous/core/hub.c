@@ -3,14 +3,13 @@
  *
  * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
+#include "base/limits.h"
 #include "core/arrivals.h"
 #include "core/job_nodes.h"
 #include "core/job_rdzv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { STOOD_STILL_MS = 500 }; /* a tick so late was not only busy */
 
 /* Has this process stood still, and perhaps its whole machine? Then nobody could be heard, and each node gets its full
  * time again. When it goes on, the end of a connection may be read before it looks at the clock. */

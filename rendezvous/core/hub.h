@@ -30,6 +30,7 @@ struct hub_limits {
     const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
     const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
+    uint64_t keep_ms;            /* ... and forget one that nobody has been connected to for so long */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
@@ -37,7 +38,7 @@ struct hub_limits {
     (struct hub_limits)                                                                           \
     {                                                                                             \
         .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000, .instance = "", \
-        .host = "the store", .endpoint = "the store"                                              \
+        .host = "the store", .endpoint = "the store", .keep_ms = 30 * 60 * 1000                   \
     }
 
 struct hub_sink {

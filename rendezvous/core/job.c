@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Long enough for nodes that come back to a job within its time to come together (900 s); one that is over is kept
- * for those who ask how it ended. */
-enum { FORGET_MS = 30 * 60 * 1000, FORGET_OVER_MS = 60 * 1000 };
+/* One that is over is kept for those who ask how it ended. It stands in nobody's way: who joins again begins anew. */
+enum { FORGET_OVER_MS = 60 * 1000 };
 
 /* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
  * can make a second. */
@@ -25,7 +24,7 @@ static uint64_t cost(const struct hub *hub)
 static void wake(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
-    s->waits_in = NULL;
+    s->waits_in = 0;
     hub_send(user, s, slice_of("\0", 1));
 }
 
@@ -131,7 +130,10 @@ uint64_t job_forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
     bool is_over = job->rdzv != NULL && rdzv_is_over(job->rdzv);
-    return stays ? UINT64_MAX : job->left_ms + (is_over ? FORGET_OVER_MS : FORGET_MS);
+    uint64_t keep_ms = job->hub->limits.keep_ms;
+    if (is_over && keep_ms > FORGET_OVER_MS)
+        keep_ms = FORGET_OVER_MS;
+    return stays ? UINT64_MAX : job->left_ms + keep_ms;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)

@@ -18,6 +18,7 @@
 #include "core/members.h"
 #include "core/notices.h"
 #include "core/store.h"
+#include "core/torch_watch.h"
 
 struct hub;
 struct rdzv;
@@ -33,6 +34,7 @@ struct job {
     char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct job_watch watch;
+    struct torch_meets meets; /* of PyTorch's ranks in this attempt */
     struct job_events events;
     struct notices notices;  /* what its nodes say about themselves */
     struct notices troubles; /* what ranks of this attempt have met */

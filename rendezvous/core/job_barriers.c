@@ -20,7 +20,7 @@ static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_o
         return;
     }
     write_le(head + 1, json.len, 8);
-    s->waits_in = NULL;
+    s->waits_in = 0;
     hub_send(hub, s, slice_of(head, sizeof(head)));
     if (json.len > 0)
         hub_send(hub, s, json);

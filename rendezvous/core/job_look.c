@@ -24,6 +24,7 @@ void job_look_free(struct job_look *l)
     free(l->strangers);
     free(l->notices);
     free(l->waits);
+    free(l->claims);
     free(l->ranks);
     free(l->rejects);
     free(l->bytes);
@@ -45,6 +46,7 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     return (struct snapshot_node){
         .host = f->host,
         .addr = f->addr,
+        .own = f->own,
         .boot_id = f->boot_id,
         .version = f->version,
         .state = f->is_spare ? "spare" : rdzv_node_state_word(f->state),
@@ -268,7 +270,7 @@ static struct snapshot_wait *wait_named(struct job_look *l, struct slice name, b
 {
     struct snapshot *s = &l->snapshot;
     for (uint32_t i = 0; i < s->n_waits; i++)
-        if (l->waits[i].is_barrier == is_barrier && slice_equal(l->waits[i].name, name))
+        if (diagnose_is_place(l->waits[i].name, l->waits[i].is_barrier, name, is_barrier))
             return &l->waits[i];
     if (s->n_waits == WAITS_MAX)
         return NULL;
@@ -283,11 +285,11 @@ static void add_waiter(struct job_look *l, const struct session *s, uint64_t now
     struct slice name;
     const bool in_barrier = s->seat.barrier != NULL;
     struct snapshot_wait *wait =
-        s->waits_in != NULL && facts_awaited(s, 0, &name) ? wait_named(l, name, in_barrier) : NULL;
+        facts_waits_by(s) != NULL && facts_awaited(s, 0, &name) ? wait_named(l, name, in_barrier) : NULL;
     if (wait == NULL)
         return;
     if (wait->waiting++ == 0)
-        wait->rank = s->role == ROLE_WORKER ? s->rank : UINT32_MAX;
+        wait->rank = list_is_empty(&s->by_rank) ? UINT32_MAX : s->rank;
     if (now_ms - s->waits_since_ms > wait->for_ms)
         wait->for_ms = now_ms - s->waits_since_ms;
     if (in_barrier)
@@ -365,7 +367,7 @@ bool job_look(struct job *job, struct job_look *l)
     look_at_store(job->hub, &l->snapshot);
     if ((job->rdzv == NULL || look_at_rendezvous(job, l)) && look_at_refused(job, l) &&
         look_at_strangers(job, l) && look_at_notices(job, l) && look_at_waits(job, l) &&
-        look_at_ranks(job, l))
+        look_at_ranks(job, l) && torch_crowd(job, &l->snapshot, &l->claims))
         return true;
     job_look_free(l);
     return false;

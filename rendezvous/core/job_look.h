@@ -16,6 +16,7 @@ struct job_look {
     struct snapshot_stranger *strangers;
     struct snapshot_notice *notices;
     struct snapshot_wait *waits;
+    struct snapshot_claim *claims;
     struct rank_facts *ranks;
     struct rejects *rejects;
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of strangers, as text */

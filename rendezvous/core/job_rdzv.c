@@ -5,6 +5,7 @@
 #include "base/progress_key.h"
 #include "core/control_push.h"
 #include "core/decimal.h"
+#include "core/diagnose.h"
 #include "core/job_events.h"
 #include "core/job_nodes.h"
 
@@ -18,11 +19,15 @@
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 
-static bool is_even(const struct rdzv_round *world)
+/* Is there something about its nodes that is worth a line? How they are connected is told once, with the first round. */
+static bool is_ordinary(const struct rdzv_round *world)
 {
-    for (uint32_t i = 1; i < world->nnodes; i++)
-        if (world->seats[i].nproc != world->seats[0].nproc)
+    for (uint32_t i = 0; i < world->nnodes; i++) {
+        const struct rdzv_seat *seat = &world->seats[i];
+        if (seat->nproc != world->seats[0].nproc ||
+            (world->round == 1 && diagnose_is_translated(seat->own, seat->addr)))
             return false;
+    }
     return true;
 }
 
@@ -38,7 +43,7 @@ static bool begin(void *user, const struct rdzv_round *world)
     }
     free(job->round_nodes);
     job->round_nodes = nodes;
-    if (!is_even(world))
+    if (!is_ordinary(world))
         job_watch_round(job);
     job->agreed = 0;
     job_events_members(job, world);

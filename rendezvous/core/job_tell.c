@@ -32,25 +32,20 @@ static uint64_t mix(uint64_t digest, const char *text)
     return digest;
 }
 
-/* Who comes and who is still missing is told by the counts of `waiting`; a new name in these is no news. */
-static bool names_count(enum finding_code code)
-{
-    return code != FINDING_NODE_NEVER_CAME && code != FINDING_TOO_FEW_NODES && code != FINDING_TOO_FEW_LEFT;
-}
-
 /* Notes go along with what is wrong, and are no reason to speak. A stranger is one in a job that waits for somebody: a
- * node that was started wrongly looks like that. */
+ * node that was started wrongly looks like that. A new name among those that are missing is no news: the counts of
+ * `waiting` tell it. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
         return 0;
     const uint64_t digest = mix(1, finding_code_name(f->code));
-    return names_count(f->code) ? mix(digest, f->subject) : digest;
+    return finding_is_count(f->code) ? digest : mix(digest, f->subject);
 }
 
 static bool was_told(const struct job_watch *w, uint64_t digest)
 {
-    for (uint32_t i = 0; i < w->n_told; i++)
+    for (uint32_t i = 0; i < w->n_told && i < JOB_WATCH_TOLD_MAX; i++)
         if (w->told[i] == digest)
             return true;
     return false;
@@ -81,7 +76,7 @@ static void keep(struct job_watch *w, const struct findings_now *now)
 
 /* --- telling -------------------------------------------------------------------------------------------- */
 
-/* A push "findings" to be filled, and as text: it is printed once, however many nodes there are. */
+/* A push "findings" to be filled, and as text. */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -98,16 +93,31 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-static char *print_all(const struct snapshot *s, const struct findings_now *now)
+/* What is told, and the two texts it is told in: printed when the first node is to get it, for every node the same. A look
+ * every few seconds mostly finds nobody who has not heard it. tell() frees them. */
+struct telling {
+    const struct snapshot *s;
+    const struct findings_now *now;
+    char *all, *news;
+};
+
+static const char *all_of(struct telling *t)
 {
-    cJSON *o = begin_push(s->is_final);
-    return end_push(o, screen_add(o, s, &now->all));
+    if (t->all == NULL) {
+        cJSON *o = begin_push(t->s->is_final);
+        t->all = end_push(o, screen_add(o, t->s, &t->now->all));
+    }
+    return t->all;
 }
 
-static char *print_news(const struct snapshot *s, const struct findings_now *now)
+static const char *news_of(struct telling *t)
 {
-    cJSON *o = begin_push(false);
-    return end_push(o, screen_add_news(o, s, &now->news, now->all.n - now->news.n));
+    const struct findings_now *now = t->now;
+    if (t->news == NULL && now->news.n > 0) {
+        cJSON *o = begin_push(false);
+        t->news = end_push(o, screen_add_news(o, t->s, &now->news, now->all.n - now->news.n));
+    }
+    return t->news;
 }
 
 static void push(struct hub *hub, struct session *s, const char *text)
@@ -122,21 +132,25 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
     return now->waited_ms >= JOB_WATCH_FIRST_MS && now_ms - s->as_node->joined_ms >= JOB_WATCH_FIRST_MS;
 }
 
-/* Spares hear it too: a user may sit at any of the terminals. */
-static void tell_nodes(struct job *job, const struct snapshot *now, const char *all, const char *news)
+static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
 {
-    const uint32_t wait = job->watch.wait;
+    const bool heard_all = s->as_node->told_wait == job->watch.wait;
+    return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
+}
+
+/* Spares hear it too: a user may sit at any of the terminals. */
+static void tell_nodes(struct job *job, struct telling *t)
+{
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
         if (!s->is_node)
             continue;
-        if (now->is_final ||
-            (s->as_node->told_wait != wait && (news != NULL || has_waited(s, now, job->hub->now_ms)))) {
-            s->as_node->told_wait = wait;
-            push(job->hub, s, all);
-        } else if (s->as_node->told_wait == wait) {
-            push(job->hub, s, news);
+        if (gets_all(job, s, t)) {
+            s->as_node->told_wait = job->watch.wait;
+            push(job->hub, s, all_of(t));
+        } else if (s->as_node->told_wait == job->watch.wait) {
+            push(job->hub, s, news_of(t));
         }
     }
 }
@@ -145,19 +159,20 @@ static void tell_nodes(struct job *job, const struct snapshot *now, const char *
 static void tell(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
-    char *all = print_all(s, now), *news = now->news.n > 0 ? print_news(s, now) : NULL;
-    tell_nodes(job, s, all, news);
+    struct telling t = { .s = s, .now = now };
+    tell_nodes(job, &t);
     for (uint32_t i = 0; i < log->n; i++)
         job_events_finding(job, &log->list[i]);
-    cJSON_free(all);
-    cJSON_free(news);
+    cJSON_free(t.all);
+    cJSON_free(t.news);
 }
 
-/* Of several the latest. */
-static void tell_line(struct job *job, const struct diagnosis *d)
+/* The i-th; all of them go along with the last. */
+static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i)
 {
+    static const struct diagnosis none;
     cJSON *o = begin_push(false);
-    const bool whole = screen_add_line(o, &d->list[d->n - 1]) && screen_add_findings(o, d);
+    const bool whole = screen_add_line(o, &d->list[i]) && screen_add_findings(o, i + 1 == d->n ? d : &none);
     char *text = end_push(o, whole);
     LIST_EACH(node, &job->sessions)
     {
@@ -187,7 +202,51 @@ static void look(struct job *job, bool is_final)
     free(now);
 }
 
-/* Different numbers of workers are legal, and seldom meant; a late node may be one that everybody waits for. One line, no
+/* Only what is new is kept beside what was told: a rank that computes now and sleeps then is told once. The oldest gives
+ * way. */
+static void keep_more(struct job_watch *w, const struct findings_now *now)
+{
+    for (uint32_t i = 0; i < now->all.n; i++)
+        if (now->digest[i] != 0 && !was_told(w, now->digest[i]))
+            w->told[w->n_told++ % JOB_WATCH_TOLD_MAX] = now->digest[i];
+}
+
+/* A job whose ranks only start one after the other is left alone. */
+static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
+{
+    const uint64_t waited_ms = diagnose_torch_waits(s);
+    const bool is_crowded = diagnose_torch_crowd(s);
+    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= job_watch_torch_limit(&job->watch));
+    job_watch_torch_seen(job, s->crowd.n > 0 ? JOB_WATCH_TORCH_MS : waited_ms, is_due);
+    if (!is_due)
+        return;
+    diagnose_job(s, &now->all);
+    sort_out(&job->watch, now);
+    if (now->news.n > 0)
+        tell(job, s, now);
+    keep_more(&job->watch, now);
+}
+
+/* Who they are that nobody knows was asked when the first of them came; whose answer is late is told as it is. */
+static void look_at_torch(struct job *job)
+{
+    struct job_look l;
+    struct findings_now *now = calloc(1, sizeof(*now));
+    if (now != NULL && job_look(job, &l)) {
+        tell_torch(job, &l.snapshot, now);
+        job_look_free(&l);
+    }
+    free(now);
+}
+
+/* A node whose address is translated is mended one by one, and told but once; else the latest is the news. */
+static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
+{
+    return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
+}
+
+/* Different numbers of workers are legal, and seldom meant; so are nodes behind a router that translates addresses; a late
+ * node may be one that everybody waits for. One line, no
  * screen, if it is still true. */
 static void note(struct job *job, enum finding_code code)
 {
@@ -195,8 +254,8 @@ static void note(struct job *job, enum finding_code code)
     struct diagnosis *d = malloc(sizeof(*d));
     if (d != NULL && job_look(job, &l)) {
         diagnose_job(&l.snapshot, d);
-        if (diagnosis_keep(d, code))
-            tell_line(job, d);
+        for (uint32_t i = diagnosis_keep(d, code) ? first_line(d, code) : d->n; i < d->n; i++)
+            tell_line(job, d, i);
         job_look_free(&l);
     }
     free(d);
@@ -205,12 +264,16 @@ static void note(struct job *job, enum finding_code code)
 void job_tell_if_due(struct job *job)
 {
     const struct job_watch_due due = job_watch_due(job);
-    if (due.compares)
+    if (due.compares) {
         note(job, FINDING_NPROC_UNEVEN);
+        note(job, FINDING_ADDRESS_TRANSLATED);
+    }
     if (due.trouble)
         note(job, FINDING_PORTS_CLOSED);
     if (due.spares)
         note(job, FINDING_LATE_NODE_IS_SPARE);
+    if (due.torch)
+        look_at_torch(job);
     if (due.looks)
         look(job, due.is_final);
 }

@@ -12,12 +12,27 @@
 #include "core/rdzv.h"
 #include "core/session.h"
 
-enum { LOOK_MS = 5000, HURRY_MS = 200, SPARES_MS = 1000 };
+enum {
+    LOOK_MS = 5000,
+    HURRY_MS = 200,
+    SPARES_MS = 1000,
+    CROWD_MS = 800,  /* agents need a moment to say who it is; a group that is right goes on meanwhile */
+    ENDED_MS = 2500, /* when somebody has ended who may be waited for */
+    EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
+    TORCH_AGAIN_MS = 30000,
+};
 
 /* A rendezvous that nobody has joined has nobody to tell. */
 static bool is_gathering(const struct rdzv_facts *facts)
 {
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
+}
+
+/* Of two times, of which 0 is never. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
+    return x < y ? x : y;
 }
 
 uint64_t job_watch_deadline(const struct job *job)
@@ -29,7 +44,7 @@ uint64_t job_watch_deadline(const struct job *job)
         return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts))
-        return job->watch.spare_ms != 0 ? job->watch.spare_ms : UINT64_MAX;
+        return earlier(job->watch.spare_ms, job->watch.torch_ms);
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
@@ -55,6 +70,12 @@ static void begin_to_wait(struct job_watch *w, const struct rdzv_facts *facts)
         begin(w, facts->since_ms + (is_short(facts) ? HURRY_MS : JOB_WATCH_FIRST_MS));
 }
 
+static void forget_torch(struct job_watch *w)
+{
+    w->torch_ms = 0;
+    w->torch_crowd = false;
+}
+
 struct job_watch_due job_watch_due(struct job *job)
 {
     struct rdzv_facts facts;
@@ -70,8 +91,13 @@ struct job_watch_due job_watch_due(struct job *job)
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts)) {
         w->waits = false;
+        due.torch = facts.state == RDZV_RUNNING && w->torch_ms != 0 && w->torch_ms <= now_ms;
+        if (due.torch || facts.state != RDZV_RUNNING)
+            forget_torch(w);
         return due;
     }
+    forget_torch(w);
+    w->torch_told = w->torch_ended = false;
     begin_to_wait(w, &facts);
     due.is_final = facts.deadline_ms <= now_ms;
     due.looks = due.is_final || now_ms >= w->look_ms;
@@ -108,4 +134,54 @@ void job_watch_hurry(struct job *job)
         begin(w, soon_ms);
     else if (w->look_ms > soon_ms)
         w->look_ms = soon_ms;
+}
+
+/* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
+
+static void look_at_torch(struct job_watch *w, uint64_t at_ms)
+{
+    w->torch_ms = earlier(w->torch_ms, at_ms);
+}
+
+/* Whoever waits first sets the time for all; those that come later are not looked at later. */
+void job_watch_torch(struct job *job, bool is_crowded)
+{
+    const uint64_t after_ms = job->watch.torch_ended ? ENDED_MS : JOB_WATCH_TORCH_MS;
+    look_at_torch(&job->watch, job->hub->now_ms + (is_crowded ? CROWD_MS : after_ms));
+    job->watch.torch_crowd |= is_crowded;
+}
+
+bool job_watch_torch_is_crowded(const struct job *job)
+{
+    return job->watch.torch_crowd;
+}
+
+void job_watch_torch_exit(struct job *job)
+{
+    job->watch.torch_ended = true;
+    if (job->watch.torch_ms != 0)
+        look_at_torch(&job->watch, job->hub->now_ms + ENDED_MS);
+}
+
+/* Who has ended will not come any more, so that is told as soon as the wait is more than a moment. */
+uint64_t job_watch_torch_limit(const struct job_watch *w)
+{
+    return (w->torch_ended ? ENDED_MS : JOB_WATCH_TORCH_MS) - EARLY_MS;
+}
+
+/* Each trouble is told whole once, and then what is new; when nobody waits any more it is over. */
+void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
+{
+    struct job_watch *w = &job->watch;
+    const uint64_t limit_ms = job_watch_torch_limit(w);
+    if (tell && !w->torch_told) {
+        w->wait++;
+        w->n_told = 0;
+    }
+    w->torch_told = tell || (w->torch_told && waited_ms > 0);
+    forget_torch(w);
+    if (w->torch_told)
+        look_at_torch(w, job->hub->now_ms + TORCH_AGAIN_MS);
+    else if (waited_ms > 0)
+        look_at_torch(w, job->hub->now_ms + (waited_ms < limit_ms ? limit_ms - waited_ms : ENDED_MS));
 }

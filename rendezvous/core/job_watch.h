@@ -8,6 +8,9 @@
  *     when a round begins      a line, if its nodes bring different numbers of workers
  *     when a node comes late   a line, if it waits
  *     at once                  what a rank has met: a port that is closed
+ *     at once                  more take part in a process group of PyTorch's than it has ranks
+ *     after 10 s               what PyTorch's ranks wait for while a group comes together, and what the missing ones do;
+ *                              sooner when one has ended; then every 30 s what is new
  *
  * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
@@ -17,6 +20,9 @@
 
 struct job;
 
+/* More than one diagnosis has: what is over is remembered for a while. */
+enum { JOB_WATCH_TOLD_MAX = 3 * DIAGNOSIS_MAX };
+
 /* Zeroed before first use. */
 struct job_watch {
     bool waits;        /* it is looked at */
@@ -24,12 +30,16 @@ struct job_watch {
     bool trouble;      /* a rank has said what it has met */
     uint64_t spare_ms; /* when the nodes hear of one that has come late; 0 = there is none to tell of */
     uint64_t look_ms;  /* when the next time */
+    uint64_t torch_ms; /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
+    bool torch_ended;  /* a process of this round has ended */
+    bool torch_crowd;  /* that look is because too many may take part */
+    bool torch_told;   /* of what they wait for now */
     uint32_t wait;     /* counts the waits: a node is told everything once in each */
-    uint32_t n_told;   /* what was found when it was looked at last, as digests */
-    uint64_t told[DIAGNOSIS_MAX];
+    uint32_t n_told;   /* what was told in this wait, as digests; */
+    uint64_t told[JOB_WATCH_TOLD_MAX]; /* a ring, the oldest gives way */
 };
 
-enum { JOB_WATCH_FIRST_MS = 8000 };
+enum { JOB_WATCH_FIRST_MS = 8000, JOB_WATCH_TORCH_MS = 10000 };
 
 /* When something is due, UINT64_MAX = never. */
 uint64_t job_watch_deadline(const struct job *job);
@@ -39,6 +49,7 @@ struct job_watch_due {
     bool trouble;         /* that a rank has met */
     bool spares;          /* nodes that have come late */
     bool looks, is_final; /* at what is missing; for the last time */
+    bool torch;           /* what PyTorch's ranks wait for */
 };
 struct job_watch_due job_watch_due(struct job *job);
 /* A round of nodes that are not all alike begins. */
@@ -47,6 +58,15 @@ void job_watch_round(struct job *job);
 void job_watch_spare(struct job *job);
 /* A rank that runs has met something that all nodes should hear of now. */
 void job_watch_trouble(struct job *job);
+/* A rank waits for what only another one of PyTorch's gives, or it is suspected that too many take part. */
+void job_watch_torch(struct job *job, bool is_crowded);
+/* A look at too many is to come already. */
+bool job_watch_torch_is_crowded(const struct job *job);
+/* A process has ended: if ranks wait, that may be why. */
+void job_watch_torch_exit(struct job *job);
+/* It was looked at: so long they have waited (0: nobody waits any more), and that is worth telling. */
+uint64_t job_watch_torch_limit(const struct job_watch *w);
+void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* Something has happened that the others should hear of soon. */
 void job_watch_hurry(struct job *job);
 

@@ -16,6 +16,7 @@
 #ifndef RENDEZVOUS_RDZV_H
 #define RENDEZVOUS_RDZV_H
 
+#include "base/limits.h"
 #include "core/quota.h"
 #include "core/rdzv_words.h"
 
@@ -24,14 +25,14 @@
 struct rdzv;
 
 enum {
-    RDZV_NODES_MAX = 16384,
-    RDZV_NPROC_MAX = 4096,     /* workers of one node */
-    RDZV_TEXT_MAX = 256,       /* bytes of a name, with the NUL */
-    RDZV_WORDS_MAX = 512,      /* bytes of a sentence or a line of a worker's last words, with the NUL */
-    RDZV_STDERR_MAX = 12,      /* lines of them */
-    RDZV_LIST_MAX = 256,       /* nodes in `round`, when it has no more than that; else */
-    RDZV_SHORT_LIST_MAX = 32,  /* ... so many; and nodes, or missing ranks, in `waiting` */
-    RDZV_GONE_MAX = 32,        /* nodes that have gone and are remembered for a diagnosis */
+    RDZV_NODES_MAX = LIMIT_NODES,
+    RDZV_NPROC_MAX = LIMIT_NPROC,
+    RDZV_TEXT_MAX = LIMIT_TEXT,
+    RDZV_WORDS_MAX = LIMIT_WORDS,
+    RDZV_STDERR_MAX = LIMIT_LAST_LINES,
+    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes in `round`, when it has no more than that; else */
+    RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
+    RDZV_GONE_MAX = 32,           /* nodes that have gone and are remembered for a diagnosis */
     RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never came: no worker has one to offer */
     RDZV_STOP_EXTRA_MS = 10000 /* beyond its own grace time, for a node to say `stopped` */
 };
@@ -67,10 +68,12 @@ enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 struct rdzv_join {
     const char *job, *instance, *version; /* `instance`: "" from a new agent, else what rdzv_instance() was */
     const char *host, *boot_id, *addr;
+    const char *own; /* its own end of the connection to the store; NULL or "" = it does not know */
     const char
         *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
     const char *role;    /* of its workers; NULL or "" = the one that everybody has who says nothing */
     const char *program; /* name of the program that its workers run; "" = not compared */
+    uint32_t store_port; /* at which its rank 0 would host a store for all workers; 0 = they use this one */
     int pid;
     uint64_t pid_start;
     bool elastic;
@@ -133,7 +136,8 @@ struct rdzv_cause {
 struct rdzv_seat {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
-    const char *host, *addr;
+    uint32_t store_port; /* as it joined with */
+    const char *host, *addr, *own;
 };
 
 /* A round, when it begins. */
@@ -298,7 +302,8 @@ struct rdzv_node_facts {
     enum rdzv_node_state state;
     int32_t node_rank; /* in the round; else the one it asked for; -1 = none */
     uint32_t first_rank, nproc;
-    const char *host, *addr, *version, *boot_id; /* borrowed, until the next call that changes something */
+    /* Borrowed, until the next call that changes something. */
+    const char *host, *addr, *own, *version, *boot_id;
     int pid;
     uint64_t pid_start, joined_ms, heard_ms;
     bool leaving, is_spare;

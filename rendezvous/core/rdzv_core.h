@@ -34,13 +34,21 @@ struct node {
     int32_t wanted;    /* static: the node rank it asked for, -1 = any */
     uint32_t first_rank, nproc;
     uint32_t role_rank, role_size; /* as in struct rdzv_tell */
+    uint32_t store_port;           /* as in struct rdzv_join */
     int pid;
     uint64_t pid_start, joined_ms, heard_ms, grace_ms;
     uint64_t spared_ms; /* its silence counts from here: when it was heard, or pardoned */
     uint32_t pardons;   /* since it was heard */
     bool leaving;
     int leave_signal;
-    char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], boot_id[64], version[64], role[64];
+    char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
+};
+
+/* A node as the user knows it: two on one host, or on two hosts of one name, are still told apart. */
+struct who {
+    char host[RDZV_TEXT_MAX], addr[64];
+    int32_t node_rank; /* that it asked for, -1 = any */
+    int pid;
 };
 
 /* What the first node brought; valid while `known`. */
@@ -52,15 +60,15 @@ struct rules {
     uint64_t last_call_ms, join_timeout_ms, node_timeout_ms;
     enum rdzv_grow grow;
     char version[64], program[64], role[64];
-    char host[RDZV_TEXT_MAX]; /* of the node that brought them */
     char join_knob[64];
-    char nproc_host[RDZV_TEXT_MAX];
+    struct who from;       /* the node that brought them */
+    struct who nproc_from; /* and `nproc` */
 };
 
 struct rdzv {
     struct rdzv_env env;
     struct quota *quota; /* borrowed */
-    char job[RDZV_TEXT_MAX], instance[64];
+    char job[RDZV_TEXT_MAX], instance[LIMIT_INSTANCE];
     enum rdzv_state state;
     struct rules rules;
     struct restarts restarts;
@@ -204,6 +212,12 @@ struct node *rdzv_silent_node(const struct rdzv *r);
 /* --- rdzv_view.c --- */
 /* When the state ends by itself; UINT64_MAX = never. */
 uint64_t rdzv_state_deadline(const struct rdzv *r);
+
+/* --- rdzv_who.c --- */
+typedef char who_name[256];
+struct who rdzv_who(const struct rdzv_join *join);
+/* Its name in a sentence that names `beside`, too; that is `out`. */
+const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
 /* --- rdzv_say.c --- */
 /* One line for the log and the event log. `node` NULL = about the job. */

@@ -23,7 +23,15 @@ struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
+    who_name self, first; /* who joins, and who brought the rules, as sentences name them */
 };
+
+static void name_both(struct check *c)
+{
+    const struct who self = rdzv_who(c->join);
+    rdzv_name_who(c->self, &self, &c->r->rules.from);
+    rdzv_name_who(c->first, &c->r->rules.from, &self);
+}
 
 static bool say(const struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -44,12 +52,12 @@ static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
-        return say(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", j->host, j->nproc, RDZV_NPROC_MAX);
+        return say(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc, RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return say(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", j->host,
+        return say(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
                    j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
-        return say(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, j->host, j->nnodes_min,
+        return say(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self, j->nnodes_min,
                    j->nnodes_max);
     return true;
 }
@@ -58,8 +66,8 @@ static bool is_sound(const struct check *c)
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
-           say(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->join->host,
-               c->join->job, c->r->job);
+           say(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->self, c->join->job,
+               c->r->job);
 }
 
 /* A new agent has none: it is as welcome in a later life of the job as in the first. */
@@ -70,14 +78,14 @@ static bool same_instance(const struct check *c)
                "%s knew an earlier life of job '%.200s' (instance %.60s, this is %.60s): the job was ended "
                "and "
                "begun again since",
-               c->join->host, c->r->job, c->join->instance, c->r->instance);
+               c->self, c->r->job, c->join->instance, c->r->instance);
 }
 
 /* A late node would wait for a round that never comes. */
 static bool not_over(const struct check *c)
 {
     return c->r->state != RDZV_OVER ||
-           say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->join->host);
+           say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->self);
 }
 
 /* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
@@ -86,8 +94,8 @@ static bool not_over(const struct check *c)
 static bool same_version(const struct check *c)
 {
     return strcmp(c->r->rules.version, c->join->version) == 0 ||
-           say(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->join->host, c->join->version,
-               c->r->rules.host, c->r->rules.version);
+           say(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version, c->first,
+               c->r->rules.version);
 }
 
 /* As the user has typed it, and with the mode, which is not to be seen from one number. */
@@ -107,9 +115,9 @@ static bool same_nnodes(const struct check *c)
     const struct rdzv_join *j = c->join;
     char theirs[64], ours[64];
     bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
-    return same || say(c, "%s says %s, %s says %s", j->host,
+    return same || say(c, "%s says %s, %s says %s", c->self,
                        nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
-                       rules->host, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
+                       c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
 /* Another role is another program on purpose, and as many of its workers as it needs. */
@@ -126,10 +134,13 @@ static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
+    const struct who self = rdzv_who(j);
+    who_name name, other;
     bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
     return !compared || rules->nproc == j->nproc || !same_role(c) ||
-           say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32, j->host,
-               j->nproc, rules->nproc_host, rules->nproc);
+           say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32,
+               rdzv_name_who(name, &self, &rules->nproc_from), j->nproc,
+               rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
 /* The commonest stranger is a launcher of another job on the default port, with the default id. Its program
@@ -141,8 +152,7 @@ static bool same_program(const struct check *c)
     const struct rdzv_join *j = c->join;
     bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
     return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
-           say(c, "%s starts the program '%.60s', %s '%.60s'", j->host, j->program, rules->host,
-               rules->program);
+           say(c, "%s starts the program '%.60s', %s '%.60s'", c->self, j->program, c->first, rules->program);
 }
 
 /* Compared with its own --nnodes, which same_nnodes has found to be the job's. */
@@ -150,8 +160,9 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           say(c, "%s says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host, j->node_rank,
-               j->nnodes_max, c->r->rules.known ? ", like " : "", c->r->rules.host);
+           say(c, "%s (pid %d) says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host, j->pid,
+               j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
+               c->r->rules.known ? c->first : "");
 }
 
 /* Who has the node rank that it asks for. */
@@ -204,7 +215,7 @@ static bool has_room(const struct check *c)
     uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
     return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
            say(c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
-               c->join->host, r->job, r->n_live, limit, r->rules.host);
+               c->self, r->job, r->n_live, limit, c->first);
 }
 
 typedef bool (*check_call)(const struct check *c);
@@ -252,7 +263,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
                              .join_timeout_ms = cut(j->join_timeout_ms),
                              .node_timeout_ms = cut(j->node_timeout_ms),
                              .grow = j->grow };
-    rdzv_copy_text(rules->host, sizeof(rules->host), j->host);
+    rules->from = rdzv_who(j);
     rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
     rdzv_copy_text(rules->role, sizeof(rules->role), j->role);
     rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
@@ -281,7 +292,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
         return;
     rules->nproc_fixed = true;
     rules->nproc = j->nproc;
-    rdzv_copy_text(rules->nproc_host, sizeof(rules->nproc_host), j->host);
+    rules->nproc_from = rdzv_who(j);
 }
 
 /* --- joining -------------------------------------------------------------------------------------------- */
@@ -318,7 +329,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     if (node->state == RDZV_NODE_WAITING)
         return RDZV_WELCOME;
     if (node->state == RDZV_NODE_FINISHED) {
-        say(c, "job '%.200s' is over for %s", r->job, node->host);
+        say(c, "job '%.200s' is over for %s", r->job, c->self);
         return refuse(r, c, RDZV_REFUSED_JOB_OVER);
     }
     if (node->state != RDZV_NODE_RESTING) {
@@ -354,7 +365,7 @@ static void note_uneven(struct rdzv *r, const struct node *node)
     char room[2 * RDZV_TEXT_MAX];
     if (r->rules.nproc_fixed && node->nproc != r->rules.nproc)
         rdzv_note(r, RDZV_RECORD_JOIN, node, "%s brings %" PRIu32 " workers, %s brings %" PRIu32,
-                  rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_host, r->rules.nproc);
+                  rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 
 /* The rules before the node, and away again when it cannot be kept: rules without a node would bind the
@@ -369,7 +380,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     if (node == NULL) {
         if (fresh)
             rdzv_forget_rules(r);
-        say(c, "the store has no memory left for %s: %" PRIu32 " nodes are here", c->join->host, r->n_live);
+        say(c, "the store has no memory left for %s: %" PRIu32 " of its nodes %s here", c->self, r->n_live,
+            r->n_live == 1 ? "is" : "are");
         return refuse(r, c, RDZV_REFUSED_STORE_FULL);
     }
     add_to_rules(r, c->join);
@@ -388,6 +400,7 @@ enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join 
     struct node *known = rdzv_find(r, id);
     r->now_ms = now_ms;
     *refusal = (struct rdzv_refusal){ .code = RDZV_WELCOME };
+    name_both(&check);
     enum rdzv_refused refused = known != NULL ? join_again(r, known, &check) : join_first_time(r, id, &check);
     if (refused == RDZV_WELCOME) {
         rdzv_touch(r, rdzv_find(r, id));

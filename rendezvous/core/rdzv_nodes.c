@@ -167,10 +167,12 @@ static void fill(struct node *node, const struct rdzv_join *join)
 {
     rdzv_copy_text(node->host, sizeof(node->host), join->host);
     rdzv_copy_text(node->addr, sizeof(node->addr), join->addr);
+    rdzv_copy_text(node->own, sizeof(node->own), join->own);
     rdzv_copy_text(node->boot_id, sizeof(node->boot_id), join->boot_id);
     rdzv_copy_text(node->version, sizeof(node->version), join->version);
     rdzv_copy_text(node->role, sizeof(node->role), join->role);
     node->nproc = join->nproc;
+    node->store_port = join->store_port;
     node->pid = join->pid;
     node->pid_start = join->pid_start;
     node->grace_ms = join->grace_ms;

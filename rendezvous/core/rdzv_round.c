@@ -66,8 +66,10 @@ static void take_seats(struct rdzv *r, uint32_t n)
                                           .node_rank = i,
                                           .first_rank = node->first_rank,
                                           .nproc = node->nproc,
+                                          .store_port = node->store_port,
                                           .host = node->host,
-                                          .addr = node->addr };
+                                          .addr = node->addr,
+                                          .own = node->own };
     }
     r->round++;
     for (uint32_t i = 0; i < n; i++)

@@ -86,6 +86,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
                                        .nproc = node->nproc,
                                        .host = node->host,
                                        .addr = node->addr,
+                                       .own = node->own,
                                        .version = node->version,
                                        .boot_id = node->boot_id,
                                        .pid = node->pid,

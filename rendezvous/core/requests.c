@@ -31,14 +31,17 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
+/* The number is any that the client likes; PyTorch's takes its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)s;
+    if (req->number > 0 && req->number <= INT32_MAX)
+        torch_on_process(s, (int)req->number, false);
     return put_u32(&hub->out, (uint32_t)req->number);
 }
 
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
 {
+    torch_on_set(s, req->blob[0]);
     return done(hub, req, store_set(s->job->store, req->blob[0], req->blob[1]));
 }
 
@@ -88,6 +91,8 @@ static bool on_add(struct hub *hub, struct session *s, const struct request *req
 {
     int64_t sum;
     enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
+    if (status == STORE_OK)
+        torch_on_add(s, req->blob[0], req->number, sum);
     return done(hub, req, status) && put_i64(&hub->out, sum);
 }
 
@@ -103,6 +108,7 @@ static bool answer_or_wait(struct hub *hub, struct session *s, const struct requ
     if (status != STORE_WAITS)
         return done(hub, req, status) && put_u8(&hub->out, 0);
     session_begin_wait(hub, s, req->op);
+    torch_on_wait(s);
     return true;
 }
 

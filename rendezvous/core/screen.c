@@ -104,10 +104,14 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Only its rank is known here; where it ran, and how it ended, is told by the finding. */
+/* Where one ran that is gone, and how it ended, is told by the finding; one that was refused is to be looked for now. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
-    words text;
+    words text, pid;
+    const struct snapshot_refused *r = refused_as(s, (int32_t)rank);
+    if (r != NULL)
+        return put_row(out, number(text, rank), r->host, "-", number(pid, (uint64_t)r->pid), "-", "-",
+                       "was refused and has ended");
     return put_row(out, number(text, rank), "-", "-", "-", "-", "-",
                    node_was_here(s, (int32_t)rank) ? "was here and is gone" : "has not come");
 }
@@ -176,13 +180,40 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
+/* Nodes come within seconds of each other, so there is no finding about them at first: "node 1", "at least 2 more nodes", or ""
+ * when nobody has to come. */
+static const char *awaited(words out, const struct snapshot *s)
+{
+    words nodes;
+    uint32_t never = 0;
+    out[0] = '\0';
+    if (s->phase != PHASE_GATHERING || s->max == 0)
+        return out;
+    for (uint32_t rank = 0; !s->elastic && rank < s->max; rank++)
+        never += never_came(s, (int32_t)rank);
+    if (never > 0)
+        return missing_nodes(out, s, never);
+    if (s->elastic && s->n_nodes < s->min)
+        snprintf(out, WORDS_LEN, "at least %.200s", counted(nodes, s->min - s->n_nodes, "more node"));
+    return out;
+}
+
+static bool put_no_findings(const struct snapshot *s, struct buf *out)
+{
+    words who;
+    if (awaited(who, s)[0] != '\0' && !buf_printf(out, "\n  waiting for %s", who))
+        return false;
+    return buf_printf(out, "%snothing %s wrong as far as the store can see", who[0] != '\0' ? "; " : "\n  ",
+                      who[0] != '\0' ? "else is" : "is");
+}
+
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
     bool ok = screen_put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);
     if (ok && d->left_out > 0)
         ok = buf_printf(out, "\n           and %u other findings", d->left_out);
-    ok = ok && (d->n > 0 || buf_printf(out, "\n  nothing is wrong as far as the store can see"));
+    ok = ok && (d->n > 0 || put_no_findings(s, out));
     disarm(out, from);
     return ok;
 }
@@ -246,6 +277,8 @@ bool screen_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };
     bool ok = buf_printf(&text, "%s", f->sentence);
+    if (ok && f->more > 0)
+        ok = buf_printf(&text, "; and %u more like this", f->more);
     if (ok && finding_is_trouble(f->code))
         ok = buf_printf(&text, "  [%s]\n  try    %s", finding_code_name(f->code), f->advice);
     disarm(&text, 0);

@@ -31,16 +31,17 @@ struct slice session_address(const struct session *s)
 
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
-    s->waits_in = op;
+    s->waits_in = (uint8_t)(1 + op->id);
     s->waits_since_ms = hub->now_ms;
 }
 
 /* Only one of the two is ever pending, and both are free to leave when nothing is. */
 void session_leave_wait(struct session *s)
 {
-    if (s->waits_in == NULL)
+    if (s->waits_in == 0)
         return;
-    s->waits_in = NULL;
+    s->waits_in = 0;
+    torch_on_leave(s);
     store_leave(s->job->store, &s->waiter);
     barriers_leave(&s->job->barriers, &s->seat);
 }

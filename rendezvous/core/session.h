@@ -20,6 +20,8 @@
  *     job_watch.c         when a job that waits is looked at
  *     job_barriers.c      what a job's barriers ask of it
  *     facts.c             what is known of a rank
+ *     torch_crowd.c       who takes part where more have come than belong there
+ *     torch_watch.c       where PyTorch's ranks are while their groups come together
  *     arrivals.c          barriers that an agent waits in for ranks of its node
  *     job_events.c        what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank
@@ -38,6 +40,7 @@
 #include "core/refusals.h"
 #include "core/rejects.h"
 #include "core/table.h"
+#include "core/torch_watch.h"
 #include "core/wire.h"
 
 /* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
@@ -72,7 +75,6 @@ struct session {
     struct wire wire;
     struct buf in;              /* the unfinished request; its capacity counts against the quota */
     struct store_waiter waiter; /* its wait for keys */
-    const struct op *waits_in;  /* WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else NULL */
     uint64_t waits_since_ms;
     uint64_t heard_ms;  /* when the last byte came */
     struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
@@ -80,10 +82,12 @@ struct session {
     struct list by_rank;          /* in member.sessions, of a worker */
     struct barrier_seat seat;     /* its place in a named barrier */
     struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
+    struct torch_client *torch;   /* owned; NULL = nothing is known of it as one of PyTorch's */
     uint32_t rank;                /* of a worker */
     uint32_t era;                 /* the hub's when it was accepted */
     /* Small things last and together: a store has a hundred thousand of these. */
     uint8_t role;       /* enum role */
+    uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
     bool is_held;       /* in hub->held with `midway`: its requests wait until its job is known */
     bool is_node;       /* in job->rdzv, under `id` */
@@ -154,6 +158,9 @@ void attempt_end(struct job *job);
 
 /* vouch.c: ask the agents at its address whose it is, once. */
 void vouch_ask(struct hub *hub, struct session *s);
+/* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
+ * it was not asked now. */
+bool vouch_ask_owner(struct hub *hub, struct session *s);
 /* Its unfinished business waits until its job is known. */
 bool vouch_hold(struct hub *hub, struct session *s);
 /* Is there room for what a held one goes on sending? */
@@ -165,6 +172,8 @@ void vouch_tick(struct hub *hub);
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
 /* The n-th key, or the barrier, that a session waits for; false when there are no more. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
+/* The request by which it waits, "WAIT"; NULL = it does not. */
+const char *facts_waits_by(const struct session *s);
 
 /* session.c: put into hub->sessions, which owns it. False when memory is short. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer);

@@ -7,13 +7,15 @@
 
 #include "core/diagnose.h"
 #include "core/rejects.h"
+#include "core/torch_keys.h"
 
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
 
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *state;                           /* a word for the table */
-    int32_t node_rank;                           /* -1 = none yet */
+    const char *own; /* what the node takes for its `addr`, which is what the store has seen; "" = unknown */
+    const char *state; /* a word for the table */
+    int32_t node_rank; /* -1 = none yet */
     uint32_t first_rank, nproc;
     int pid;
     bool is_spare, is_stopping;
@@ -60,6 +62,27 @@ struct snapshot_wait {
     uint64_t for_ms;           /* the longest */
 };
 
+/* A process that takes part in something of PyTorch's. */
+struct snapshot_claim {
+    int64_t rank;      /* as which; -1 = not known */
+    uint32_t said;     /* 1 + the rank as which it has given its address; 0 = it has given none */
+    int pid;           /* 0 = not known */
+    bool is_ours;      /* it is a worker of this job, */
+    bool is_child;     /* or has been started by one */
+    const char *host;  /* NULL = not known */
+    const char *owner; /* an agent's words for one that is not ours; "" = none */
+    struct slice address;
+};
+
+/* Something of PyTorch's has more members than ranks. */
+struct snapshot_crowd {
+    struct torch_key key; /* what it is; no kind: processes that have given an address */
+    bool is_double;       /* two are the same rank */
+    uint64_t count;
+    const struct snapshot_claim *claims; /* ours first */
+    uint32_t n;
+};
+
 /* What a node said about itself, or a rank about what it has met. */
 struct snapshot_notice {
     enum finding_code code;
@@ -97,6 +120,7 @@ struct snapshot {
     bool is_final;      /* the time is up, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
+    struct snapshot_crowd crowd;
     const struct snapshot_node *nodes; /* by node rank, those without one first */
     const struct snapshot_gone *gone;  /* the latest first */
     const struct snapshot_refused *refused;

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#define ODD 0x9e3779b97f4a7c15u /* 2^64 over the golden ratio */
+
 enum { TABLE_MIN = 64 };
 
 bool table_init(struct table *t)
@@ -23,21 +25,38 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * ODD;
+    return h ^ h >> 32;
+}
+
+/* The last bytes of a key, where they are no whole word: the key's last eight, which overlap the word before, or all of a
+ * short one. Copying as many as there are would be a call for each key. */
+static uint64_t last_word(const uint8_t *key, size_t len)
+{
+    uint64_t word = 0;
+    if (len >= sizeof(word))
+        memcpy(&word, key + len - sizeof(word), sizeof(word));
+    else
+        memcpy(&word, key, len);
+    return word;
+}
+
 /* Eight bytes a step: multiply, fold the high half down. Keys of one job differ mostly in their last
  * digits, so the end gets the full mixing of the last step. */
 uint32_t table_hash(struct slice key)
 {
-    const uint64_t odd = 0x9e3779b97f4a7c15u;
     const uint8_t *p = key.data;
-    uint64_t h = odd ^ key.len;
-    for (size_t i = 0; i < key.len; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p + i, key.len - i < 8 ? key.len - i : 8);
-        h = (h ^ word) * odd;
-        h ^= h >> 32;
+    uint64_t h = ODD ^ key.len, word;
+    size_t at = 0;
+    for (; key.len - at >= sizeof(word); at += sizeof(word)) {
+        memcpy(&word, p + at, sizeof(word));
+        h = mix(h, word);
     }
-    h *= odd;
-    return (uint32_t)(h >> 32);
+    if (at < key.len)
+        h = mix(h, last_word(p, key.len));
+    return (uint32_t)(h * ODD >> 32);
 }
 
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash)

@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
+enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX, OWNER_MAX = 256 };
 
 /* --- who is at an address --------------------------------------------------------------------------------- */
 
@@ -47,11 +47,9 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 
 /* Once for a connection: its owner does not change, and an agent that did not know will not know later.
  * `store` goes along because a socket is named by both of its ends. */
-void vouch_ask(struct hub *hub, struct session *s)
+static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
-    if (s->role != ROLE_PLAIN || s->was_asked_for || hub->agents.count == 0)
-        return;
     s->was_asked_for = true;
     if (hub->sink.here != NULL)
         hub->sink.here(hub->sink.user, s->id, here);
@@ -60,9 +58,27 @@ void vouch_ask(struct hub *hub, struct session *s)
     cJSON_AddNumberToObject(o, "conn", (double)s->id);
     cJSON_AddStringToObject(o, "peer", s->peer);
     cJSON_AddStringToObject(o, "store", here);
+    if (for_owner)
+        cJSON_AddTrueToObject(o, "owner");
     for (struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
         hub_push(hub, agent, o);
     cJSON_Delete(o);
+}
+
+/* Every request of a plain client comes by here, so that what it seldom needs is kept apart. */
+void vouch_ask(struct hub *hub, struct session *s)
+{
+    if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
+        ask(hub, s, false);
+}
+
+bool vouch_ask_owner(struct hub *hub, struct session *s)
+{
+    if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
+        return false;
+    s->torch->asked = true;
+    ask(hub, s, true);
+    return true;
 }
 
 /* --- held ------------------------------------------------------------------------------------------------- */
@@ -185,7 +201,46 @@ bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request,
         return false;
     release(s, agent->job);
     session_detach(s);
+    torch_on_process(s, (int)pid, true);
     if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)
         session_attach(s, (uint32_t)rank);
+    return true;
+}
+
+/* --- owner ------------------------------------------------------------------------------------------------ */
+
+/* Several agents of one machine may see the same process: the first word counts, and a worker's agent has the last. */
+static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
+{
+    struct rdzv_node_facts node;
+    struct buf text = { 0 };
+    if (s->torch == NULL || s->torch->owner != NULL || !list_is_empty(&s->by_rank) ||
+        !rdzv_node_facts(agent->job->rdzv, agent->id, &node))
+        return;
+    torch_on_process(s, pid, true);
+    if (buf_printf(&text, "%s on %.100s", words, node.host) && buf_append(&text, "", 1))
+        s->torch->owner = (char *)text.data;
+    else
+        buf_free(&text);
+}
+
+/* The words are shown to users, who are told elsewhere that names come from other machines: screen.c takes what a
+ * terminal would obey out of them. */
+bool control_owner(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+{
+    (void)answer;
+    int64_t conn, pid;
+    const char *words;
+    if (!agent->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        return false;
+    }
+    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
+        !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
+        !json_text(request, "words", OWNER_MAX, &words, &hub->err))
+        return false;
+    struct session *s = session_find(hub, (conn_id)conn);
+    if (s != NULL && s->role == ROLE_PLAIN && s->job == agent->job && may_know(agent, s))
+        note_owner(agent, s, (int)pid, words);
     return true;
 }

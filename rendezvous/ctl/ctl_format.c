@@ -42,11 +42,13 @@ static bool cell_value(const cJSON *row, const char *field, struct buf *out)
     return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
 }
 
-/* Keys for a WAIT, the barrier's name for a barrier. */
+/* Keys for a WAIT, the barrier's name for a barrier; in front what the key is for, where PyTorch waits for it. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
+    const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
+    bool ok = torch == NULL || (ctl_cell_text(torch, "text", out) && buf_printf(out, ": "));
     const size_t before = out->len;
-    return ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
+    return ok && ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
 }
 
 /* clang-format off */

@@ -120,7 +120,9 @@ SET_ACTION(set_help_man, CTL_HELP_MAN)
 SET_ACTION(set_version, CTL_VERSION)
 
 static const struct option_row table[] = {
-    { "addr", "HOST:PORT", "the store; default $DDPRUN_STORE_ADDR, else $MASTER_ADDR:$MASTER_PORT",
+    { "addr", "HOST:PORT",
+      "the store; default $DDPRUN_STORE_ADDR, which is yours to set, else\n$MASTER_ADDR:$MASTER_PORT, as in "
+      "a worker",
       set_addr },
     { "json", NULL, "print the answer as JSON", set_json },
     { "job", "ID", "which job, where a ddp-rendezvous serves several (see jobs)", set_job },

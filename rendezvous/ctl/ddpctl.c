@@ -51,10 +51,11 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err;
+    const struct ddp_err last = *err; /* it counts the second try alone */
     return ddp_fail(err, status,
-                    "%.300s; is that job running, and is this its store? ddprun --verbose says where it is",
-                    last.msg);
+                    "%.300s (after %.10g s in all, --timeout); is that job running, and is this its store? "
+                    "ddprun --verbose says where it is",
+                    last.msg, o->timeout_ms / 1000.0);
 }
 
 /* The answer as JSON, malloc'ed. NULL: err says why there is none. */

@@ -36,6 +36,19 @@ static ddp_status set_max_bytes(void *into, const char *value, struct ddp_err *e
     return DDP_OK;
 }
 
+/* Whole seconds, at most a year. */
+static ddp_status set_keep(void *into, const char *value, struct ddp_err *err)
+{
+    enum { SECONDS_MAX = 366 * 24 * 3600 };
+    struct daemon_options *o = into;
+    char *end = NULL;
+    const unsigned long long n = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
+    if (end == NULL || *end != '\0' || n < 1 || n > SECONDS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds from 1 to %d", value, SECONDS_MAX);
+    o->keep_ms = n * 1000;
+    return DDP_OK;
+}
+
 static ddp_status set_events(void *into, const char *value, struct ddp_err *err)
 {
     (void)err;
@@ -67,6 +80,9 @@ static const struct option_row table[] = {
       set_listen },
     { "max-bytes", "N", "keep at most N bytes of keys, values and queues (K, M, G; default 1G)",
       set_max_bytes },
+    { "keep", "SECONDS",
+      "forget a job and its keys when nobody has been connected to it for so long\n(default 1800)",
+      set_keep },
     { "torch21", NULL, "opcode 8 of an old client means APPEND, as in torch 2.1", set_torch21 },
     { "events", "FILE", "append what happens in all jobs to FILE as JSON lines, for 'ddpctl timeline'",
       set_events },

@@ -3,12 +3,13 @@
 #define RENDEZVOUS_DAEMON_OPTIONS_H
 
 #include "base/endpoint.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/options.h"
 
 #include <stdbool.h>
 
-enum { DAEMON_DEFAULT_PORT = 29400 }; /* torchrun's c10d rendezvous has the same */
+enum { DAEMON_DEFAULT_PORT = RDZV_DEFAULT_PORT };
 
 enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION };
 
@@ -16,6 +17,7 @@ struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
     uint64_t max_bytes; /* 0 = the hub's default */
+    uint64_t keep_ms;   /* the same */
     enum log_level log_level;
     bool log_peers;
     bool torch21;

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EVENTS_CLOSE_MS = 2000 };
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static int print_text(enum daemon_action action)
@@ -110,6 +109,8 @@ static ddp_status start(const struct daemon_options *o, struct event_log *events
                                             .log_peers = o->log_peers };
     if (o->max_bytes > 0)
         options.limits.max_bytes = o->max_bytes;
+    if (o->keep_ms > 0)
+        options.limits.keep_ms = o->keep_ms;
     options.limits.many_jobs = true;
     options.limits.dialect_b = o->torch21;
     return store_server_start(&options, server, err);
@@ -131,7 +132,7 @@ static int serve(const struct daemon_options *o)
     announce(o, server);
     wait_for_stop(&stop_signals);
     store_server_stop(server);
-    warn_of(&events, line_file_close(events.file, EVENTS_CLOSE_MS).error);
+    warn_of(&events, line_file_close(events.file, LINE_FILE_CLOSE_MS).error);
     return EXIT_OK;
 }
 

@@ -92,20 +92,34 @@ static void put_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* A worker that has outlived its launcher tells by its environment whose it was. */
+/* The value of `name` ("RANK=") in the text of an environment, printable, or nothing. */
+static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
+{
+    for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
+        if (strncmp((char *)text->data + at, name, strlen(name)) == 0)
+            snprintf(out, size, "%s", (char *)text->data + at + strlen(name));
+    for (char *p = out; *p != '\0'; p++)
+        if (isprint((unsigned char)*p) == 0)
+            *p = '?';
+}
+
+/* A worker tells by its environment whose it is, also when it has outlived its launcher. ddprun's have torchrun's
+ * variables as well. */
 static void put_job(struct port_holder *out)
 {
-    static const char name[] = "DDPRUN_JOB=";
     char path[64];
     struct buf text = { 0 };
     snprintf(path, sizeof(path), "/proc/%d/environ", out->pid);
-    bool ok = read_file(path, &text);
-    for (size_t at = 0; ok && at < text.len; at += strlen((char *)text.data + at) + 1)
-        if (strncmp((char *)text.data + at, name, sizeof(name) - 1) == 0)
-            snprintf(out->job, sizeof(out->job), "%.63s", (char *)text.data + at + sizeof(name) - 1);
-    for (char *p = out->job; *p != '\0'; p++)
-        if (isprint((unsigned char)*p) == 0)
-            *p = '?';
+    if (read_file(path, &text)) {
+        put_variable(&text, "TORCHELASTIC_RUN_ID=", out->job, sizeof(out->job));
+        out->by_torchrun = out->job[0] != '\0';
+        put_variable(&text, "RANK=", out->rank, sizeof(out->rank));
+    }
+    if (text.len > 0 && out->by_torchrun) {
+        char job[sizeof(out->job)] = "";
+        put_variable(&text, "DDPRUN_JOB=", job, sizeof(job));
+        out->by_torchrun = job[0] == '\0';
+    }
     buf_free(&text);
 }
 
@@ -140,7 +154,6 @@ static void find_process(struct port_holder *out)
             out->pid = atoi(entry->d_name);
     if (proc != NULL)
         closedir(proc);
-    name_user(out);
     if (out->pid <= 0)
         return;
     name_process(out);
@@ -159,6 +172,14 @@ bool port_holder_find(int port, struct port_holder *out)
             return false;
         }
     }
+    name_user(out);
     find_process(out);
     return true;
+}
+
+bool port_holder_of_socket(unsigned long inode, struct port_holder *out)
+{
+    *out = (struct port_holder){ .inode = inode };
+    find_process(out);
+    return out->pid > 0;
 }

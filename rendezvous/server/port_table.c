@@ -57,14 +57,22 @@ static int put_age(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
+/* ", rank 1 of ddprun job k3", ", a worker of torchrun job none"; nothing when it is of no job. */
+static void put_job(char *text, size_t size, const struct port_holder *h)
+{
+    if (h->job[0] != '\0')
+        snprintf(text, size, ", %s%s of %s job %s", h->rank[0] != '\0' ? "rank " : "a worker", h->rank,
+                 h->by_torchrun ? "torchrun" : "ddprun", h->job);
+}
+
 /* "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" */
 static void put_process(const struct port_holder *h, char *text, size_t size)
 {
-    char age[40] = "";
+    char age[40] = "", job[120] = "";
     put_age(age, sizeof(age), h->age_s);
-    snprintf(text, size, "%s (pid %d%s%s%s%s%s%s%s)", h->name, h->pid, h->user[0] != '\0' ? ", user " : "",
-             h->user, age, h->job[0] != '\0' ? ", a worker of ddprun job " : "", h->job,
-             h->command[0] != '\0' ? ": " : "", h->command);
+    put_job(job, sizeof(job), h);
+    snprintf(text, size, "%s (pid %d%s%s%s%s%s%s)", h->name, h->pid, h->user[0] != '\0' ? ", user " : "",
+             h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
 /* The best that is known comes first; each line is one grade less certain. */

@@ -13,7 +13,9 @@ struct port_holder {
     bool leftover;       /* only old connections were found, which no process owns any more */
     char user[32];       /* name of `uid`; "" = not known */
     long age_s;          /* of the process; 0 = not known */
-    char job[64];        /* the ddprun job that it is a worker of; "" = of none, or not to be seen */
+    char job[64];        /* the job that it is a worker of; "" = of none, or not to be seen */
+    bool by_torchrun;    /* a job of torchrun's, else of ddprun's */
+    char rank[12];       /* in that job; "" = not known */
     char command[80];    /* its command line, printable, cut; "" = not known */
 };
 

@@ -16,6 +16,7 @@
 
 #include "server/acceptor.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "server/clients.h"
 #include "server/listen_queue.h"
@@ -118,7 +119,7 @@ static void step(void *user)
  * only when it slept at that moment. */
 static bool stood_still(struct store_server *s)
 {
-    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + CLOCK_STOOD_STILL_MS;
+    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
     if (s->caught_up)
         uv_timer_start(&s->timer, on_time, CLOCK_CATCH_UP_MS, 0);
     return s->caught_up;

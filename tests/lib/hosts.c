@@ -1,11 +1,11 @@
 /* hosts.c -- see hosts.h.
  *
  * Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts what is its own,
- * says so through a pipe, and sleeps; the kernel reaps its orphans. Interfaces are made by `ip` with one batch on the
- * bridge's side. */
+ * says so through a pipe, and sleeps; the kernel reaps its orphans. The network between them is hosts_net.c's. */
 #include "hosts.h"
 
 #include "base/clock.h"
+#include "hosts_net.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -396,60 +396,31 @@ static bool bridge_begin(struct hosts *net)
     return net->bridge > 0 && is_ready(ends);
 }
 
-/* One batch for the bridge and the cables to all hosts. */
-static bool lay_cables(const struct hosts *net)
-{
-    char text[TEXT];
-    int n = snprintf(text, sizeof(text),
-                     "nsenter -t %d -n ip -batch - <<'.'\nlink add br0 type bridge\nlink set br0 up\n",
-                     (int)net->bridge);
-    for (int i = 0; i < net->count; i++)
-        n += snprintf(text + n, sizeof(text) - (size_t)n,
-                      "link add p%d type veth peer name eth0 netns %d\nlink set p%d master br0 up\n", i,
-                      (int)net->host[i].init, i);
-    snprintf(text + n, sizeof(text) - (size_t)n, ".\n");
-    return host_sh(NULL, "%s", text);
-}
-
-static bool switch_on(const struct host *h)
-{
-    return host_sh(h,
-                   "ip -batch - <<'.'\nlink set lo up\naddr add %s/24 dev eth0\nlink set eth0 up\n"
-                   "route add default via 10.9.0.254\n.\n",
-                   h->addr);
-}
-
-static void tell_names(const struct hosts *net)
-{
-    char text[1024] = "127.0.0.1 localhost\n";
-    for (int i = 0; i < net->count; i++)
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s %s\n", net->host[i].addr,
-                 net->host[i].name);
-    for (int i = 0; i < net->count; i++)
-        host_names(&net->host[i], text);
-}
-
 struct hosts *hosts_open(int count)
+{
+    return hosts_open_as(HOSTS_V4, count);
+}
+
+struct hosts *hosts_open_as(enum hosts_kind kind, int count)
 {
     const char *lack = hosts_lack();
     if (lack != NULL)
         cr_skip_test("skipped, because %s", lack);
     struct hosts *net = calloc(1, sizeof(*net));
-    bool ok = net != NULL && count <= HOSTS_MAX && bridge_begin(net);
+    cr_assert(net != NULL && count <= HOSTS_MAX);
+    net->kind = kind;
+    bool ok = bridge_begin(net);
     if (group_root()[0] != '\0')
         bury_groups(group_root());
     for (int i = 0; ok && i < count; i++) {
         struct host *h = &net->host[net->count++];
         h->index = i;
         snprintf(h->name, sizeof(h->name), "node%d", i);
-        snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", i + 1);
+        hosts_net_address(kind, h);
         ok = host_begin(h);
     }
-    ok = ok && lay_cables(net);
-    for (int i = 0; ok && i < count; i++)
-        ok = switch_on(&net->host[i]);
+    ok = ok && hosts_net_join(net);
     cr_assert(ok, "the hosts cannot be made");
-    tell_names(net);
     return net;
 }
 

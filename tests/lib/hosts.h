@@ -26,16 +26,24 @@
 
 enum { HOSTS_MAX = 16 };
 
+enum hosts_kind {
+    HOSTS_V4, /* 10.9.0.1 and up */
+    HOSTS_V6, /* fd00::1 and up, and no IPv4 address but lo's */
+    HOSTS_NAT, /* node0 as ever; 10.8.1.2, 10.8.2.2 ... behind a router, which makes 10.9.0.254 of all of them and lets
+                  nobody in, nor from one to the other */
+};
+
 struct host {
     pid_t init;     /* its process 1, as we see it */
     int index;      /* 0 is node0 */
     char name[16];  /* "node0" */
-    char addr[24];  /* "10.9.0.1" */
+    char addr[40];  /* "10.9.0.1" */
     bool off;       /* see host_off */
     char group[96]; /* its control group, "" where there is none */
 };
 
 struct hosts {
+    enum hosts_kind kind;
     int count;
     pid_t bridge; /* holds the network with the bridge */
     struct host host[HOSTS_MAX];
@@ -43,6 +51,7 @@ struct hosts {
 
 /* Hosts that reach each other. Skips the test, with the reason, where they cannot be had. */
 struct hosts *hosts_open(int count);
+struct hosts *hosts_open_as(enum hosts_kind kind, int count);
 
 /* The reason why there can be no hosts here; NULL when there can. */
 const char *hosts_lack(void);

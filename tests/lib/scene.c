@@ -65,7 +65,7 @@ void scene_start(struct play *play, int i, const char *more_options)
     struct words w = { .n = 0 };
     add(&w, "%s", s->node[i].ddprun != NULL ? s->node[i].ddprun : bin("ddprun"));
     if (!s->elastic)
-        add(&w, "--nnodes=%d --node_rank=%d --master_addr=10.9.0.1", host_count(s), i);
+        add(&w, "--nnodes=%d --node_rank=%d --master_addr=%s", host_count(s), i, play->net->host[0].addr);
     add(&w, "--nproc_per_node=2 --grace=2 %s %s %s", or_none(s->options), or_none(s->node[i].options),
         or_none(more_options));
     const char *program = s->node[i].program != NULL ? s->node[i].program : s->program;
@@ -210,7 +210,7 @@ static void expect_nobody(struct play *play)
 
 void scene_play(const struct scene *scene)
 {
-    struct play play = { .scene = scene, .net = hosts_open(host_count(scene)) };
+    struct play play = { .scene = scene, .net = hosts_open_as(scene->net, host_count(scene)) };
     if (scene->before != NULL)
         scene->before(&play);
     play.fault_ms = clock_ms();

@@ -20,7 +20,7 @@
 #include <criterion/criterion.h>
 #include <stdint.h>
 
-enum { SCENE_NODES = 4 };
+enum { SCENE_NODES = HOSTS_MAX };
 
 /* Exit codes that are none. Zero-initialized rows expect 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
@@ -53,7 +53,8 @@ struct scene_node {
 
 struct scene {
     const char *name;
-    int hosts;           /* 0 = 2 */
+    int hosts; /* 0 = 2 */
+    enum hosts_kind net;
     bool elastic;        /* no --nnodes, --node_rank and --master_addr from here */
     const char *options; /* of every node */
     const char *program; /* NULL = "worker say:up forever" */

@@ -254,6 +254,9 @@ static void carry_out(struct asim *sim, const struct agent_wish *wish)
     case WISH_SAY_WAITING:
         buf_printf(&sim->trace, "          say that others are waited for\n");
         break;
+    case WISH_SAY_DYING:
+        buf_printf(&sim->trace, "          say that worker %d is dying\n", wish->local_rank);
+        break;
     case WISH_SAY_RESTART:
         buf_printf(&sim->trace, "          again in %llu ms\n",
                    (unsigned long long)agent_backoff(sim->agent));
@@ -355,6 +358,20 @@ static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
     return true;
 }
 
+/* Time is up. As the launcher would, look who is being taken apart. */
+static struct agent_event tick(const struct asim *sim, uint64_t now_ms)
+{
+    struct agent_event e = { .type = AGENT_TICK, .now_ms = now_ms };
+    for (int r = 0; r < sim->nproc; r++) {
+        const struct asim_worker *w = &sim->worker[r];
+        if (sim->alive[r] && w->dies_ms > 0 && now_ms + w->dies_ms >= w->lives_ms) {
+            e.local_rank = r;
+            e.dying = true;
+        }
+    }
+    return e;
+}
+
 void asim_run(struct asim *sim)
 {
     struct agent_event e = { .type = AGENT_START };
@@ -371,7 +388,7 @@ void asim_run(struct asim *sim)
             have = false;
         }
         if (!have)
-            e = (struct agent_event){ .type = AGENT_TICK, .now_ms = deadline };
+            e = tick(sim, deadline);
         sim->now_ms = e.now_ms;
         if (still_happens(sim, &e, attempt))
             feed(sim, &e);

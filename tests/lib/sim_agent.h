@@ -18,6 +18,7 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 struct asim_worker {
     int spawn_error;      /* errno: it cannot be started at all */
     uint64_t lives_ms;    /* then it ends by itself, ASIM_FOR_EVER = never */
+    uint64_t dies_ms;     /* the last so many of them the kernel takes it apart */
     int exit_code;        /* ... with this, */
     int signal;           /* ... or by this */
     bool ignores_polite;  /* only SIGKILL ends it */

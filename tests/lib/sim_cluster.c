@@ -147,6 +147,7 @@ static void carry_out(struct cluster *c, int i, const struct agent_wish *wish)
         finish(c, i, wish->exit_code);
         break;
     case WISH_TELL_EXITED:
+    case WISH_SAY_DYING:
     case WISH_SAY_WAITING:
     case WISH_SAY_RESTART:
         break;

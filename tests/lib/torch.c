@@ -44,6 +44,18 @@ bool torch_is_old(void)
                        "sys.exit(not version.startswith('1.'))");
 }
 
+/* Asked of PyTorch itself, which takes seconds, and not of what ddprun looks at. */
+bool torch_refuses_stores(void)
+{
+    return !torch_is_old() && python_says("import sys\n"
+                                          "from torch.distributed import TCPStore\n"
+                                          "try:\n"
+                                          "    TCPStore('127.0.0.1', 0, None, True, use_libuv=True)\n"
+                                          "except Exception as error:\n"
+                                          "    sys.exit('without libuv' not in str(error))\n"
+                                          "sys.exit(1)");
+}
+
 int torch_number(const char *name, int usual)
 {
     const char *text = getenv(name);

@@ -16,6 +16,9 @@ void torch_skip_sanitized(void);
 /* Is the torch at hand of 1.x? False without one. */
 bool torch_is_old(void);
 
+/* Was the torch at hand built without libuv, so that its clients use no store but those that it hosts? */
+bool torch_refuses_stores(void);
+
 /* The number that $NAME says, else `usual`, a tenth of it with sanitizers: how often `make interop` repeats what `make test`
  * only samples. */
 int torch_number(const char *name, int usual);

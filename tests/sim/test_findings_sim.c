@@ -233,6 +233,22 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
+/* The refused one has ended; those that wait are told that it has to be started again, at once and when the time is up. */
+Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 3, "");
+    live_until(1000);
+    expect_told(N0, "NODE_WAS_REFUSED", "node 1 (n1, pid 101)");
+    cr_assert_not_null(strstr(text_of(told, "text"), "was refused and has ended"), "%s",
+                       text_of(told, "text"));
+    live_until(40000);
+    expect_silence(N0);
+    live_until(61000);
+    expect_told(N0, "NODE_WAS_REFUSED", "node 1 (n1, pid 101)");
+    cr_assert_not(has(told, "NODE_NEVER_CAME", "node 1"));
+}
+
 Test(findings_sim, what_a_node_finds_on_itself_is_told_to_all)
 {
     join(N0, 0, 3, "");
@@ -277,17 +293,17 @@ static bool says(const char *words)
 
 Test(findings_sim, the_next_word_has_only_what_is_new)
 {
-    join(N0, 0, 3, "");
-    join(N1, 1, 3, "");
+    join(N0, 0, 4, "");
+    join(N1, 1, 4, "");
     live_until(9000);
-    expect_told(N0, "NODE_NEVER_CAME", "node 2");
+    expect_told(N0, "NODE_NEVER_CAME", "nodes 2-3");
     last_push(N1, "");
-    join(N2, 2, 4, "");
+    join(N2, 2, 5, "");
     live_until(9500);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "NNODES_DIFFERS", "n2 (pid 102)");
         cr_assert(says("NNODES_DIFFERS") && says("the rest is as told before"), "%s", text_of(told, "text"));
-        cr_assert_not(has(told, "NODE_NEVER_CAME", "node 2") || says("NODE_NEVER_CAME"));
+        cr_assert_not(has(told, "NODE_NEVER_CAME", "node 3") || says("NODE_NEVER_CAME"));
     }
     live_until(40000);
     expect_silence(N0);
@@ -309,16 +325,16 @@ Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 
 Test(findings_sim, a_later_node_hears_all_with_the_next_news)
 {
-    join(N0, 0, 3, "");
+    join(N0, 0, 4, "");
     live_until(9000);
     last_push(N0, "");
-    join(N1, 1, 3, "");
-    join(N2, 2, 4, "");
+    join(N1, 1, 4, "");
+    join(N2, 2, 5, "");
     live_until(9500);
-    expect_told(N1, "NODE_NEVER_CAME", "node 2");
+    expect_told(N1, "NODE_NEVER_CAME", "node 3");
     cr_assert(has(told, "NNODES_DIFFERS", "n2 (pid 102)"));
     expect_told(N0, "NNODES_DIFFERS", "n2 (pid 102)");
-    cr_assert_not(has(told, "NODE_NEVER_CAME", "node 2"));
+    cr_assert_not(has(told, "NODE_NEVER_CAME", "node 3"));
 }
 
 /* --- strangers ------------------------------------------------------------------------------------------ */

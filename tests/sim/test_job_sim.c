@@ -107,9 +107,9 @@ Test(job_sim, a_lost_node_is_the_cause_and_not_its_victim, .init = two_nodes, .f
                          "[  2103] n0 > cause\n"
                          "[  2103] n0 > stopped\n"
                          "[  2104] n0 < stop: failed\n"
-                         "[  4500] -- n1 is dropped\n"
-                         "[  4501] n0 < finish\n"
-                         "[  4501] n0 exits with 125\n"
+                         "[  4002] -- n1 is dropped\n"
+                         "[  4003] n0 < finish\n"
+                         "[  4003] n0 exits with 125\n"
                          "[  5000] n1 exits with 123\n");
 }
 

@@ -356,7 +356,8 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
     rsim_expect(
         &sim,
         "[     0] node 1 (n1) joined (1 of 2)\n"
-        "[     0] refused (STALE_INSTANCE): n5 knew an earlier life of job 'j' (instance life-0, this "
+        "[     0] refused (STALE_INSTANCE): n5 (pid 105) knew an earlier life of job 'j' (instance life-0, "
+        "this "
         "is life-1): the job was ended and begun again since; start this ddprun again\n"
         "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 says --node_rank=1, "
         "which pid 101 has already; end one of the two; two jobs on the same nodes need different "

@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 static struct asim sim;
 
@@ -229,6 +230,33 @@ Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
     cr_assert_eq(sim.now_ms, 1000 + AGENT_DOUBT_MS);
     cr_assert_eq(agent_first_failure(sim.agent), 0);
     cr_assert_eq(sim.exit_code, DDP_EXIT_PEER_LOST);
+}
+
+/* It dumps core: its end comes seconds after those of its victims, and it is the cause all the same. */
+Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
+{
+    asim_init(&sim, 3, 30000);
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = DDP_EXIT_PEER_LOST };
+    sim.worker[1] = (struct asim_worker){ .lives_ms = 5030, .dies_ms = 4050, .signal = SIGSEGV };
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 5030);
+    cr_assert_eq(agent_first_failure(sim.agent), 1);
+    cr_assert_eq(sim.exit_code, 128 + SIGSEGV);
+    cr_assert(buf_append(&sim.trace, "", 1));
+    const char *said = strstr((const char *)sim.trace.data, "say that worker 1 is dying");
+    cr_assert_not_null(said);
+    cr_assert_null(strstr(said + 1, "say that"), "once");
+}
+
+/* But not for ever: something in the kernel may hang. */
+Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
+{
+    asim_init(&sim, 2, 1000);
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = DDP_EXIT_PEER_LOST };
+    sim.worker[1] = (struct asim_worker){ .lives_ms = 90000, .dies_ms = 89050, .stuck = true };
+    asim_run(&sim);
+    cr_assert_eq(agent_first_failure(sim.agent), 0);
+    cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
 /* One left with 0 too early, the others notice one after the other: nothing is waited for when all are gone. */

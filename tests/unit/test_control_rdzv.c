@@ -146,6 +146,12 @@ Test(control_rdzv, workers_are_counted_by_role_where_there_are_several)
     expect_heard(N2, "\"role_rank\":2,\"role_size\":4}");
 }
 
+Test(control_rdzv, a_node_s_port_for_a_store_goes_to_all)
+{
+    join(N0, 0, 1, ",\"addr\":\"10.0.0.1\",\"store_port\":4711");
+    expect_heard(N0, "\"addr\":\"10.0.0.1\",\"store_port\":4711}]");
+}
+
 Test(control_rdzv, the_address_is_the_peer_s_when_none_is_said)
 {
     join(N0, 0, 1, "");

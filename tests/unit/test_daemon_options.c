@@ -51,6 +51,8 @@ Test(daemon_options, sizes_have_units)
     cr_assert_eq(o.max_bytes, 64u << 20);
     cr_assert_eq(parse(&o, NULL, "--max-bytes=2G", NULL), DDP_OK);
     cr_assert_eq(o.max_bytes, 2ull << 30);
+    cr_assert_eq(parse(&o, NULL, "--keep=90", NULL), DDP_OK);
+    cr_assert_eq(o.keep_ms, 90000);
 }
 
 Test(daemon_options, what_is_wrong_is_named)
@@ -64,13 +66,15 @@ Test(daemon_options, what_is_wrong_is_named)
     for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)
         expect_error("--max-bytes", *bad, "is not a size");
     expect_error("--max-bytes", "99999999999999999999", "too much");
+    expect_error("--keep", "0", "is not a number of seconds from 1 to 31622400");
+    expect_error("--keep", "5m", "is not a number of seconds");
     expect_error("--max-bytes", "9999999999999G", "too much");
 }
 
 Test(daemon_options, help_and_man_page_show_every_option_that_is_for_users)
 {
-    static const char *const names[] = { "listen", "max-bytes", "torch21", "verbose",
-                                         "quiet",  "help",      "version" };
+    static const char *const names[] = { "listen",  "max-bytes", "keep", "torch21",
+                                         "verbose", "quiet",     "help", "version" };
     struct buf help = { 0 }, man = { 0 };
     char line[64];
     cr_assert(daemon_options_text(DAEMON_HELP, &help) && buf_append(&help, "", 1));

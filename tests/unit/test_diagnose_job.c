@@ -24,10 +24,10 @@
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 
 /* Machines: a number is a host, an address and a boot id. */
-#define NODE(n, ...)                                                                                       \
-    {                                                                                                      \
-        .host = "n" #n, .addr = "10.9.0.1" #n, .boot_id = "boot" #n, .version = "0.1.0", .state = "waits", \
-        .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__                      \
+#define NODE(n, ...)                                                                                    \
+    {                                                                                                   \
+        .host = "n" #n, .addr = "10.9.0.1" #n, .own = "", .boot_id = "boot" #n, .version = "0.1.0",     \
+        .state = "waits", .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__ \
     }
 #define GATHERING                                                                                     \
     .job = "k3", .phase = PHASE_GATHERING, .min = 2, .max = 2, .waited_ms = 62000, .left_ms = 838000, \
@@ -192,9 +192,10 @@ Test(diagnose_job, a_late_node_is_a_spare)
 
 Test(diagnose_job, one_node_rank_on_two_machines)
 {
-    struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
-                             LIST(refused, snapshot_refused,
-                                  REFUSED("NODE_RANK_TAKEN", 3, .words = "n3 says 0, which n0 has already")));
+    struct snapshot s =
+        CASE(GATHERING, NODES(NODE(0)),
+             LIST(refused, snapshot_refused,
+                  REFUSED("NODE_RANK_TAKEN", 3, .node_rank = 0, .words = "n3 says 0, which n0 has already")));
     s.min = s.max = 4;
     struct diagnosis d = look(s);
     expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
@@ -224,6 +225,46 @@ Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
                  0);
 }
 
+/* What it was refused for comes first; then what that means for those who wait. */
+Test(diagnose_job, a_node_that_was_refused_is_missed)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
+                             LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .ago_ms = 9000),
+                                  REFUSED("NNODES_DIFFERS", 1, .pid = 1001)));
+    struct diagnosis d = look(s);
+    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was refused 4.0 s ago: words");
+    expect_at(&d, 2, "NODE_WAS_REFUSED", "node 1 (n1, pid 1001)", "is still missing");
+    cr_assert(strstr(d.list[2].advice, "waits for it, 13 min at most (--timeout)") != NULL, "%s",
+              d.list[2].advice);
+    cr_assert_eq(d.n, 3);
+    s.is_final = true;
+    d = look(s);
+    cr_assert(strstr(d.list[2].advice, "waits") == NULL, "%s", d.list[2].advice);
+}
+
+Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
+{
+    struct snapshot s = CASE(GATHERING, .elastic = true, NODES(NODE(0), NODE(1)),
+                             LIST(refused, snapshot_refused, REFUSED("NPROC_DIFFERS", -1)));
+    struct diagnosis d = look(s);
+    cr_assert_eq(d.n, 1);
+    s.min = s.max = 3;
+    d = look(s);
+    expect_at(&d, 1, "NODE_WAS_REFUSED", "n-1 (pid 899)", "refused (NPROC_DIFFERS)");
+}
+
+/* It came back with the right command, and was lost after that. */
+Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
+{
+    struct diagnosis d =
+        look(CASE(GATHERING, NODES(NODE(0)), LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1)),
+                  LIST(gone, snapshot_gone,
+                       { .host = "n1", .how = "words", .node_rank = 1, .lost = true, .gone_ms = 1000 })));
+    expect_at(&d, 0, "NNODES_DIFFERS", "n1 (pid 901)", "words");
+    expect_at(&d, 1, "NODE_CAME_AND_DIED", "node 1 (n1)", "is gone");
+    cr_assert_eq(d.n, 2);
+}
+
 Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
@@ -234,6 +275,21 @@ Test(diagnose_job, two_machines_with_one_address)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .addr = "172.17.0.1"), NODE(1, .addr = "172.17.0.1"))),
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "at 172.17.0.1");
+}
+
+/* One router for both: that they have one address is then no mistake. */
+Test(diagnose_job, nodes_behind_a_router_that_translates)
+{
+#define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")
+    struct diagnosis d = look(CASE(GATHERING, NODES(INSIDE(0), INSIDE(1))));
+    cr_assert_eq(d.n, 2);
+    expect_at(&d, 0, "ADDRESS_TRANSLATED", "node 0 (n0, pid 400)",
+              "the address 10.8.0.10, and comes to the store from 10.9.0.254");
+    expect_at(&d, 1, "ADDRESS_TRANSLATED", "node 1 (n1, pid 401)", "10.8.0.11");
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0, .own = "10.9.0.10"), NODE(1)))).n, 0,
+                 "it is as it sees itself");
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0, .own = "10.9.0.10", .addr = "127.0.0.6"), NODE(1)))).n, 0,
+                 "a sidecar's");
 }
 
 /* --- strangers, and the store itself -------------------------------------------------------------------- */
@@ -409,7 +465,7 @@ Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
                                    RANKS(RANK(0, HERE, .proc_state = 'R', .cpu_percent = 100),
                                          AT_KEY(1, "nccl_id"), AT_KEY(2, "nccl_id"), AT_KEY(3, "nccl_id"))));
     expect_at(&d, 0, "RANK_BURNS_CPU", "rank 0", "100 % CPU");
-    expect_at(&d, 1, "KEY_AWAITED", "key 'nccl_id'", "awaited by 3 ranks");
+    expect_at(&d, 1, "KEY_AWAITED", "key 'nccl_id'", "ranks 1-3 wait for key 'nccl_id'");
 }
 
 /* --- a screen ------------------------------------------------------------------------------------------- */
@@ -462,6 +518,27 @@ Test(screen, a_node_is_missing)
                      "the master? If it "
                      "is, it says itself where it is stuck");
     free(text);
+}
+
+static void expect_last_line(struct snapshot s, const char *line)
+{
+    char *text = screen(s), *last = strrchr(text, '\n');
+    cr_expect_str_eq(last + 1, line, "%s", text);
+    free(text);
+}
+
+Test(screen, says_from_the_first_moment_who_is_waited_for)
+{
+#define GOOD "nothing is wrong as far as the store can see"
+#define ELSE "nothing else is wrong as far as the store can see"
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, NODES(NODE(0))), "  waiting for node 1; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .max = 4, NODES(NODE(1))),
+                     "  waiting for nodes 0, 2-3; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .elastic = true, .max = 4, NODES(NODE(0))),
+                     "  waiting for at least 1 more node; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .elastic = true, .max = 4, NODES(NODE(0), NODE(1))),
+                     "  " GOOD);
+    expect_last_line(CASE(RUNNING), "  " GOOD);
 }
 
 Test(screen, a_name_cannot_command_a_terminal)

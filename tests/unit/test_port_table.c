@@ -78,6 +78,11 @@ Test(port_table, says_as_much_as_is_known)
     cr_assert_str_eq(
         port_holder_words(&h, text, sizeof(text)),
         "redis-server (pid 812, user bob, for 119 s, a worker of ddprun job gpt: redis-server *:6379)");
+    strcpy(h.rank, "3");
+    h.by_torchrun = true;
+    cr_assert_str_eq(
+        port_holder_words(&h, text, sizeof(text)),
+        "redis-server (pid 812, user bob, for 119 s, rank 3 of torchrun job gpt: redis-server *:6379)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
                      "a process of user id 1001 (its pid cannot be seen by this user)");
     cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),

@@ -37,7 +37,8 @@ Test(rdzv_join, another_version)
     struct rdzv_join join = sim.join;
     rsim_join(&sim, 0);
     join.version = "1.1";
-    expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS, "n7 runs ddprun 1.1, n0 runs ddprun 1.0");
+    expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
+                   "n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0");
 }
 
 Test(rdzv_join, another_number_of_nodes)
@@ -46,13 +47,40 @@ Test(rdzv_join, another_number_of_nodes)
     rsim_join(&sim, 0);
     join.nnodes_min = join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 says --nnodes=3 (static), n0 says --nnodes=2 (static)");
+                   "n7 (pid 107) says --nnodes=3 (static), n0 (pid 100) says --nnodes=2 (static)");
     join.elastic = true;
     join.nnodes_min = 2;
-    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS, "n7 says --nnodes=2:3, n0 says --nnodes=2 (static)");
+    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
+                   "n7 (pid 107) says --nnodes=2:3, n0 (pid 100) says --nnodes=2 (static)");
     join.nnodes_max = 2;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 says --nnodes=2 (elastic), n0 says --nnodes=2 (static)");
+                   "n7 (pid 107) says --nnodes=2 (elastic), n0 (pid 100) says --nnodes=2 (static)");
+}
+
+Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
+{
+    struct rdzv_join join = sim.join;
+    sim.join.node_rank = 0;
+    rsim_join(&sim, 0);
+    join.host = "n0";
+    join.node_rank = 1;
+    join.nnodes_min = join.nnodes_max = 3;
+    expect_refusal(
+        &join, RDZV_REFUSED_NNODES_DIFFERS,
+        "node 1 (n0, pid 107) says --nnodes=3 (static), node 0 (n0, pid 100) says --nnodes=2 (static)");
+}
+
+/* Both are called "localhost": only their addresses say which terminal to look for. */
+Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
+{
+    struct rdzv_join join = sim.join;
+    sim.join.addr = "10.9.0.1";
+    rsim_join(&sim, 0);
+    join.host = "n0";
+    join.addr = "10.9.0.2";
+    join.version = "1.1";
+    expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
+                   "n0 (10.9.0.2, pid 107) runs ddprun 1.1, n0 (10.9.0.1, pid 100) runs ddprun 1.0");
 }
 
 Test(rdzv_join, another_job)
@@ -60,7 +88,7 @@ Test(rdzv_join, another_job)
     struct rdzv_join join = sim.join;
     join.job = "k";
     expect_refusal(&join, RDZV_REFUSED_JOB_DIFFERS,
-                   "n7 belongs to job 'k', this is the rendezvous of job 'j'");
+                   "n7 (pid 107) belongs to job 'k', this is the rendezvous of job 'j'");
 }
 
 Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = two_to_four)
@@ -69,7 +97,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     rsim_join(&sim, 0);
     join.nproc = 8;
     expect_refusal(&join, RDZV_REFUSED_NPROC_DIFFERS,
-                   "n7 says --nproc_per_node=8, n0 says --nproc_per_node=2");
+                   "n7 (pid 107) says --nproc_per_node=8, n0 (pid 100) says --nproc_per_node=2");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
@@ -103,7 +131,8 @@ Test(rdzv_join, another_program)
     struct rdzv_join join = sim.join;
     rsim_join(&sim, 0);
     join.program = "eval.py";
-    expect_refusal(&join, RDZV_REFUSED_PROGRAM_DIFFERS, "n7 starts the program 'eval.py', n0 'train.py'");
+    expect_refusal(&join, RDZV_REFUSED_PROGRAM_DIFFERS,
+                   "n7 (pid 107) starts the program 'eval.py', n0 (pid 100) 'train.py'");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
@@ -125,29 +154,31 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     join.task = NULL;
     join.host = NULL;
     join.node_rank = 2;
-    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 says --node_rank=2, but --nnodes=2, like n0");
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
+                   "n7 (pid 107) says --node_rank=2, but --nnodes=2, like node 1 (n0, pid 100)");
 }
 
 Test(rdzv_join, the_first_node_cannot_bring_nonsense)
 {
     struct rdzv_join join = sim.join;
     join.node_rank = 2;
-    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 says --node_rank=2, but --nnodes=2");
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) says --node_rank=2, but --nnodes=2");
     join = sim.join;
     join.nproc = 0;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 brings 0 workers; a node has 1 to 4096");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) brings 0 workers; a node has 1 to 4096");
     join = sim.join;
     join.nnodes_max = 100000;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 says --nnodes=2:100000; a job has 1 to 16384 nodes");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
+                   "n7 (pid 107) says --nnodes=2:100000; a job has 1 to 16384 nodes");
     join.nnodes_max = 3;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 joins a static job with --nnodes=2:3");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) joins a static job with --nnodes=2:3");
 }
 
 Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
 {
     rsim_join_all(&sim, 0, 1);
     expect_refusal(&sim.join, RDZV_REFUSED_JOB_FULL,
-                   "n7 is one node too many: job 'j' has 2 of 2 already, as n0 says");
+                   "n7 (pid 107) is one node too many: job 'j' has 2 of 2 already, as n0 (pid 100) says");
 }
 
 Test(rdzv_join, one_node_too_many_is_a_spare_in_an_elastic_job, .init = two_to_four)
@@ -162,10 +193,10 @@ Test(rdzv_join, an_agent_of_an_earlier_life)
 {
     struct rdzv_join join = sim.join;
     join.instance = "life-0";
-    expect_refusal(
-        &join, RDZV_REFUSED_STALE_INSTANCE,
-        "n7 knew an earlier life of job 'j' (instance life-0, this is life-1): the job was ended and "
-        "begun again since");
+    expect_refusal(&join, RDZV_REFUSED_STALE_INSTANCE,
+                   "n7 (pid 107) knew an earlier life of job 'j' (instance life-0, this is life-1): the job "
+                   "was ended and "
+                   "begun again since");
 }
 
 Test(rdzv_join, a_job_that_is_over)
@@ -173,7 +204,7 @@ Test(rdzv_join, a_job_that_is_over)
     rsim_join_all(&sim, 0, 1);
     rsim_done(&sim, 0, 1);
     rsim_done(&sim, 1, 1);
-    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 wants to join, is over");
+    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 (pid 107) wants to join, is over");
     cr_assert_eq(rsim_rejoin(&sim, 0), RDZV_REFUSED_JOB_OVER);
     cr_assert(rdzv_is_over(sim.r));
 }

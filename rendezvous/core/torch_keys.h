@@ -1,0 +1,109 @@
+/* torch_keys.h -- what PyTorch's keys are for: one table, and the reader that finds the row of a key.
+ *
+ * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. What it says is where PyTorch stands: rank 3's Gloo
+ * address, without which init_process_group does not go on. Every screen, list and JSON that shows a key asks here.
+ *
+ *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
+ *     (until 2.5)                        group device    tail         device and one slash behind the group
+ *
+ * The tail is compared with the rows: '#' is a number that is a rank, '@' any other number, '*' any text. */
+#ifndef RENDEZVOUS_TORCH_KEYS_H
+#define RENDEZVOUS_TORCH_KEYS_H
+
+#include "base/buf.h"
+
+#include <stdint.h>
+
+struct cJSON;
+
+/* Where a tail may stand: behind a process group's path, behind that of RPC, or as the whole key. */
+#define TORCH_IN_GROUP  1
+#define TORCH_IN_RPC    2
+#define TORCH_ELSEWHERE 4
+
+/* A name, where, the tail; who sets it when the tail does not say (-1: not known); what waits for it; words. SETUP: the ranks of a
+ * group meet before they begin. START: a rank cannot do its first operation. LATER: all else. Rows of one meaning share a name in
+ * JSON. */
+/* clang-format off */
+#define TORCH_KEYS(X)                                                                                                    \
+    X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
+    X(GLOO_ADDRESS, "gloo_address", TORCH_IN_GROUP | TORCH_IN_RPC, "@/#", -1, SETUP, "rank ${rank}'s Gloo address")      \
+    X(SEQUENCE, "sequence_number", TORCH_IN_GROUP, "SEQ_NUM_STORE_KEY", 0, SETUP, "rank ${rank}'s sequence number")      \
+    X(BARRIER_LAST, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*:last_worker", -1, SETUP,                 \
+      "the last rank in the barrier of ${setup}")                                                                        \
+    X(BARRIER, "setup_barrier", TORCH_IN_GROUP, "store_based_barrier_key:*", -1, SETUP,                                  \
+      "the other ranks in the barrier of ${setup}")                                                                      \
+    X(NCCL_ID, "nccl_id", TORCH_IN_GROUP, "@", 0, START, "rank ${rank}'s NCCL id")                                       \
+    X(NCCL_PAIR_ID, "nccl_id", TORCH_IN_GROUP, "#:@", -1, START, "rank ${rank}'s NCCL id for rank ${number}")            \
+    X(NCCL_ROOT_ID, "nccl_id", TORCH_IN_GROUP, "UniqueNCCLID:@", -1, START, "the NCCL id of root ${number}")             \
+    X(NCCL4PY_ID, "nccl_id", TORCH_IN_GROUP, "nccl4py_uid", 0, START, "rank ${rank}'s NCCL id")                          \
+    X(NCCL_ABORTED, "nccl_aborted", TORCH_IN_GROUP, "NCCLABORTEDCOMM:*", -1, LATER, "word of an aborted NCCL group")     \
+    X(SYMMETRIC, "symmetric_memory", TORCH_IN_GROUP, "symmetric_memory-*", -1, START, "addresses of symmetric memory")   \
+    X(TRACE_START, "nccl_trace", TORCH_IN_GROUP | TORCH_ELSEWHERE, "*_#_trace_start", -1, LATER,                         \
+      "the last operation that rank ${rank} began")                                                                      \
+    X(TRACE_END, "nccl_trace", TORCH_IN_GROUP | TORCH_ELSEWHERE, "*_#_trace_end", -1, LATER,                             \
+      "the last operation that rank ${rank} ended")                                                                      \
+    X(TRANSPORT, "transport", TORCH_IN_GROUP | TORCH_ELSEWHERE, "transport/*/@/@/@/#", -1, START,                        \
+      "rank ${rank}'s transport address")                                                                                \
+    X(RPC_NAME, "rpc_name", TORCH_IN_RPC, "names/#", -1, SETUP, "rank ${rank}'s name")                                   \
+    X(RPC_ADDRESS, "rpc_address", TORCH_IN_RPC, "addrs/*", -1, SETUP, "the address of worker '${name}'")                 \
+    X(RPC_STATIC, "rpc_static", TORCH_IN_RPC, "rpcIsStaticGroup", -1, SETUP, "the kind of group of the first worker")    \
+    X(RPC_TOKEN, "rpc_token", TORCH_IN_RPC, "RpcGroupManagementToken", -1, LATER, "leave to join or to go")              \
+    X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "'${name}' to have joined or gone")                 \
+    X(CLIENTS, "clients", TORCH_ELSEWHERE, "init/", -1, SETUP, "the count of clients")                                   \
+    X(EXCEPTION_DUMP, "exception_dump", TORCH_ELSEWHERE, "exception_dump", -1, LATER, "word of a rank that gave up")     \
+    X(REMOTE_ERROR, "remote_error", TORCH_IN_GROUP | TORCH_ELSEWHERE, "remote_error:*", -1, LATER,                       \
+      "word of a rank that gave up")                                                                                     \
+    X(DEBUG_SERVER, "debug_server", TORCH_ELSEWHERE, "debug_server/rank#", -1, LATER, "rank ${rank}'s debug server")     \
+    X(AGENT_ROLE, "agent_role", TORCH_ELSEWHERE, "*torchelastic/role_info/@", -1, LATER,                                 \
+      "what the torchrun agent of node ${number} starts")                                                                \
+    X(AGENT_RANKS, "agent_ranks", TORCH_ELSEWHERE, "*torchelastic/assigned_ranks/@", -1, LATER,                          \
+      "the ranks of the torchrun agent of node ${number}")                                                               \
+    X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \
+      "the end of the other torchrun agents")                                                                            \
+    X(LAST_MEMBER, "elastic_barrier", TORCH_ELSEWHERE, "*/last_member", -1, LATER, "the last one in the barrier '${name}'") \
+    X(MASTER_ADDR, "master", TORCH_ELSEWHERE, "MASTER_ADDR", -1, LATER, "the address of the first node")                 \
+    X(MASTER_PORT, "master", TORCH_ELSEWHERE, "MASTER_PORT", -1, LATER, "the port of the first node")
+/* clang-format on */
+
+enum torch_key_kind {
+    TORCH_KEY_NONE,
+#define X(kind, ...) TORCH_KEY_##kind,
+    TORCH_KEYS(X)
+#undef X
+        TORCH_KEY_KINDS
+};
+
+enum torch_when { TORCH_LATER, TORCH_START, TORCH_SETUP };
+
+enum { TORCH_GROUP_MAX = 48 }; /* of the name of a group, which may be a hash of 40 digits */
+
+struct torch_key {
+    enum torch_key_kind kind;
+    struct slice name;           /* what '*' stands for, borrowed from the key */
+    int64_t rank, number;        /* -1 = none; the rank counts in the group */
+    char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
+    bool is_rpc;                 /* of init_rpc, whatever it looks like */
+    bool of_all; /* a barrier that every rank of the job comes to, also those outside of the group */
+};
+
+/* False for a key that is none of PyTorch's, as far as is known: `out` then has no kind. */
+bool torch_key_read(struct slice key, struct torch_key *out);
+
+/* "rank 0's NCCL id in group 3"; false when memory is short. */
+bool torch_key_put(const struct torch_key *key, struct buf *out);
+/* "init_process_group", "new_group (group 3)", "init_rpc": what is not finished without it. */
+bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
+
+enum torch_when torch_key_when(const struct torch_key *key);
+/* What ranks wait for in the same setup of the same group: they are at the same place of the program. */
+bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
+/* Quick, for every ADD: does a store-based barrier count here? */
+bool torch_key_counts(struct slice key);
+/* Quick, for every SET: may this be a key by which a group is set up? */
+bool torch_key_may_set_up(struct slice key);
+
+/* {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}; yours (cJSON_Delete), NULL when memory is short. */
+struct cJSON *torch_key_json(const struct torch_key *key);
+
+#endif

@@ -12,7 +12,9 @@
 #include "plan/gpu_count.h"
 #include "plan/numa_look.h"
 #include "plan/plan.h"
+#include "plan/program.h"
 #include "plan/scheduler_look.h"
+#include "plan/torch_look.h"
 #include "tables/exit_codes.h"
 
 #include "base/log.h"
@@ -29,6 +31,14 @@
 extern char **environ;
 
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32 };
+
+/* What is looked up once for a start, and what the plan's facts point to. */
+struct looked_up {
+    char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
+    char start_time[START_TIME_MAX], error_stem[PATH_MAX];
+    bool has_torch;
+    struct torch_look torch;
+};
 
 /* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
 static void keep_standard_fds(void)
@@ -163,32 +173,54 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Carry the command line out. */
-static int run(const struct cli *cli, const struct scheduler *scheduler, const char *host)
+/* Looked for where it matters alone: a program that is not Python's, or a user who has decided, needs none. With the workers'
+ * variables, and not ours: --env may lead them to another one. */
+static bool look_at_torch(const struct cli *cli, struct torch_look *look)
 {
-    char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
-    char start_time[START_TIME_MAX] = "", error_stem[PATH_MAX];
-    struct ddp_err err;
-    struct plan plan;
-    const char *tmp_dir = getenv("TMPDIR");
-    if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
-        return cannot_begin(&err);
-    make_nonce(nonce);
-    make_cookie(cookie);
+    const char *python = program_python(cli, getenv("PYTHON_EXEC"));
+    const struct env_sources env = { cli->env.items, cli->env.n, environ };
+    return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
+}
+
+static void look_up(struct looked_up *l, const struct cli *cli)
+{
+    make_nonce(l->nonce);
+    make_cookie(l->cookie);
+    l->start_time[0] = '\0';
     if (cli->log_file != NULL)
-        write_start_time(start_time);
-    write_error_stem(error_stem, cookie, cli->dry_run);
-    struct plan_facts facts = { .environ_block = environ,
+        write_start_time(l->start_time);
+    write_error_stem(l->error_stem, l->cookie, cli->dry_run);
+    l->has_torch = look_at_torch(cli, &l->torch);
+}
+
+static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
+                                  const char *host)
+{
+    const char *tmp_dir = getenv("TMPDIR");
+    return (struct plan_facts){ .environ_block = environ,
                                 .physical_gpus = gpu_count(),
                                 .cpus = cpu_count(),
                                 .host = host,
                                 .terminal = isatty(STDERR_FILENO),
-                                .cookie = cookie[0] != '\0' ? cookie : NULL,
-                                .nonce = nonce,
-                                .start_time = start_time,
+                                .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
+                                .nonce = l->nonce,
+                                .start_time = l->start_time,
                                 .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
                                 .scheduler = scheduler,
-                                .error_stem = error_stem[0] != '\0' ? error_stem : NULL };
+                                .torch = l->has_torch ? &l->torch : NULL,
+                                .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
+}
+
+/* Carry the command line out. */
+static int run(const struct cli *cli, const struct scheduler *scheduler, const char *host)
+{
+    struct looked_up looked_up;
+    struct ddp_err err;
+    struct plan plan;
+    if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
+        return cannot_begin(&err);
+    look_up(&looked_up, cli);
+    struct plan_facts facts = facts_of(&looked_up, scheduler, host);
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)

@@ -92,6 +92,7 @@ struct agent_event {
     int signal;
     bool unasked; /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
     int error;
+    bool dying; /* of AGENT_TICK: the kernel takes worker `local_rank` apart, which has not ended yet */
     int attempt;
     bool hosts; /* of AGENT_START: the store is in this process, so others need it as long as they run */
     struct agent_verdict verdict;
@@ -107,7 +108,8 @@ enum agent_wish_type {
     WISH_TELL_CAUSE,   /* the store: all that is known about the first failure */
     WISH_TELL_STOPPED, /* the store: nothing of this attempt is left here */
     WISH_TELL_DONE,    /* the store: every worker here ended with 0 */
-    WISH_LEAVE, /* the store: this node leaves for good, by the user's stop or because it is not ready */
+    WISH_LEAVE,     /* the store: this node leaves for good, by the user's stop or because it is not ready */
+    WISH_SAY_DYING, /* tell the user: others have lost worker `local_rank`, which the kernel still takes apart */
     WISH_SAY_WAITING, /* tell the user: this node waits for the end of the others, or, done, waits no more */
     WISH_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
     WISH_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
@@ -146,6 +148,9 @@ enum {
         1500,              /* after SIGKILL: then it is stuck in the kernel. With the report it makes 2 s. */
     AGENT_RESCAN_MS = 20,  /* between two rounds of SIGKILL for leftovers that go on having children */
     AGENT_DOUBT_MS = 1000, /* how long the peer's own end is waited for when a worker has lost it */
+    AGENT_DYING_MS =
+        30000, /* ... when the kernel is still at it: it writes a core file, or frees much memory; */
+    AGENT_LOOK_MS = 100,   /* between two looks at that */
     AGENT_USAGE_MS = 5000, /* a usage error shows so soon after the start */
     AGENT_LEAVE_MS =
         2000, /* after the user's stop: how long the verdict is waited for, whatever other nodes do */

@@ -23,6 +23,8 @@ struct agent {
     int alive;
     int stop_signal, stop_requests; /* of the user */
     int signal;                     /* what is being sent to workers now; 0 before any stop */
+    uint64_t doubt_until_ms;        /* whoever is still dying then is not waited for */
+    bool said_dying;                /* that one is */
     bool sweep_hard;                /* leftovers were sent SIGKILL */
     uint64_t give_up_ms;            /* what lives on after that cannot be killed */
     bool stuck;                     /* something did */

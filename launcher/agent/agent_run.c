@@ -6,7 +6,8 @@
  *
  * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
  * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST). Then nobody is
- * stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. */
+ * stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
+ * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
 #include "agent/agent_core.h"
 
 #include "ddp/error.h"
@@ -20,7 +21,7 @@ void core_forget(struct agent *a)
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
     a->alive = a->signal = a->told_code = 0;
-    a->sweep_hard = a->told = a->heard = false;
+    a->sweep_hard = a->told = a->heard = a->said_dying = false;
     a->no_restart = RESTART_ALLOWED;
 }
 
@@ -213,6 +214,7 @@ enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.doubt_ms;
+    a->doubt_until_ms = a->deadline_ms + AGENT_DYING_MS;
     return AGENT_DOUBTING;
 }
 
@@ -251,10 +253,21 @@ enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
+/* The user is told once why nothing happens. */
+static enum agent_state await_end_of(struct agent *a, int local_rank)
+{
+    a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
+    if (!a->said_dying)
+        core_wish(a, WISH_SAY_DYING, local_rank, 0);
+    a->said_dying = true;
+    return a->state;
+}
+
 /* Nobody else has failed: it stands for the cause. */
 enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
 {
-    (void)e;
+    if (e->dying && e->now_ms < a->doubt_until_ms)
+        return await_end_of(a, e->local_rank);
     core_settle(a);
     return core_stop_all(a, SIGTERM);
 }

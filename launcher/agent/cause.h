@@ -5,15 +5,17 @@
 #ifndef LAUNCHER_CAUSE_H
 #define LAUNCHER_CAUSE_H
 
+#include "base/limits.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
     CAUSE_CODE_MAX = 40,
     CAUSE_WHY_MAX = 24,
-    CAUSE_HOST_MAX = 256,
-    CAUSE_WORDS_MAX = 512,
-    CAUSE_LINES_MAX = 12
+    CAUSE_HOST_MAX = LIMIT_TEXT,
+    CAUSE_WORDS_MAX = LIMIT_WORDS,
+    CAUSE_LINES_MAX = LIMIT_LAST_LINES
 };
 
 struct cause {

@@ -117,24 +117,27 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return status;
 }
 
-/* Does "PET_X=..." belong to a row of the table? */
-static bool is_our_pet(const char *entry)
+/* Whose variable is "PET_X=..."? NULL: no option's. */
+static const struct cli_row *row_of_pet(const char *entry)
 {
     char name[CLI_PET_MAX];
     for (int i = 0; i < OPTIONS; i++) {
         cli_pet_name(name, &cli_rows[i]);
-        size_t len = strlen(name);
-        if (cli_rows[i].in_environment && strncmp(entry, name, len) == 0 && entry[len] == '=')
-            return true;
+        const size_t len = strlen(name);
+        if (strncmp(entry, name, len) == 0 && entry[len] == '=')
+            return &cli_rows[i];
     }
-    return false;
+    return NULL;
 }
 
-const char *cli_unknown_pet(char *const *block)
+const char *cli_idle_pet(char *const *block, const char **option)
 {
-    for (; *block != NULL; block++)
-        if (is_pet(*block) && !is_our_pet(*block))
+    for (; *block != NULL; block++) {
+        const struct cli_row *row = is_pet(*block) ? row_of_pet(*block) : NULL;
+        *option = row != NULL ? row->name : NULL;
+        if (is_pet(*block) && (row == NULL || !row->in_environment))
             return *block;
+    }
     return NULL;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/endpoint.h"
+#include "base/limits.h"
 #include "cli/options.h"
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
@@ -20,8 +21,8 @@
 #include <stdint.h>
 
 enum {
-    CLI_NPROC_MAX = 4096, /* workers on one node */
-    CLI_NODES_MAX = 65536,
+    CLI_NPROC_MAX = LIMIT_NPROC, /* workers on one node */
+    CLI_NODES_MAX = LIMIT_NODES,
     CLI_COUNT_MAX = 10000,      /* of --max_restarts and the like */
     CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
@@ -100,6 +101,7 @@ struct cli_nnodes {
 
 enum rdzv_backend { BACKEND_UNSAID, BACKEND_STATIC, BACKEND_C10D };
 enum grow_policy { GROW_AGREED, GROW_NOW, GROW_NEVER };
+enum torch_store { TORCH_STORE_AUTO, TORCH_STORE_LAUNCHER, TORCH_STORE_RANK0 };
 enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 /* --rdzv_conf, where torchrun keeps what has an option of its own here. Times are 0 when not given. */
@@ -133,6 +135,7 @@ struct cli {
     struct cli_rdzv_conf rdzv_conf;
     const char *local_addr; /* NULL = none given */
     enum host_store host_store;
+    enum torch_store torch_store;
     enum grow_policy grow;
     uint64_t node_timeout_ms, exit_barrier_ms;
     bool standalone, uneven;
@@ -210,8 +213,8 @@ bool cli_print_completion(const struct cli *cli, struct buf *out);
 /* Is a text asked for, and no job? Then nothing else in the struct counts. */
 bool cli_only_prints(const struct cli *cli);
 
-/* The first entry "PET_...=..." that is no option of this version, NULL when there is none. Borrowed from the
- * block. */
-const char *cli_unknown_pet(char *const *environ_block);
+/* The first PET_ variable that nothing obeys, "PET_X=..."; NULL: there is none. *option is the option of that name, which
+ * is read from the command line alone; NULL: there is none. Borrowed from the block and from the table. */
+const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 #endif

@@ -63,12 +63,24 @@ ddp_status cli_value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. */
+/* "h:29500" or "[::1]:29500"; several colons without brackets are an address. */
+static bool has_port(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
+}
+
+/* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. A port would be looked up as
+ * part of the name until the time is up. */
 ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
     if (len == 0 || len >= ENDPOINT_HOST_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "a name or an address, not empty");
+    if (has_port(text))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "a name or an address alone; a port has an option of its own (--master_port), or "
+                        "both go into --rdzv_endpoint=HOST:PORT");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;
 }
@@ -83,6 +95,19 @@ ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'yes', 'no' or 'auto'");
     *host = (enum host_store)word;
+    return DDP_OK;
+}
+
+ddp_status cli_value_TORCH_STORE(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const words[] = {
+        [TORCH_STORE_AUTO] = "auto", [TORCH_STORE_LAUNCHER] = "launcher", [TORCH_STORE_RANK0] = "rank0"
+    };
+    enum torch_store *store = to;
+    const int word = CLI_WORD_IN(text, words);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'launcher', 'rank0' or 'auto'");
+    *store = (enum torch_store)word;
     return DDP_OK;
 }
 

@@ -36,6 +36,7 @@
     X(ENDPOINT)      \
     X(RDZV_CONF)     \
     X(HOST_STORE)    \
+    X(TORCH_STORE)   \
     X(GROW)          \
     X(NODE_TIMEOUT)  \
     X(ROLE)          \

@@ -50,6 +50,9 @@
       "the address that this node gives to the others, in place of the one it reaches the store from")       \
     X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
+    X(TORCH_STORE, "torch_store", 0, TORCH_STORE, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
+      "where PyTorch's workers meet: in the store of the 'launcher', or in one that 'rank0' hosts; auto: the "  \
+      "launcher's, but for a PyTorch from 2.4 on without libuv, which refuses any but its own")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, "", NULL, true, OURS, NODES,                                            \
       "nodes of an elastic job may bring different numbers of workers")                                      \
     X(GROW, "grow", 0, GROW, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
@@ -82,7 +85,7 @@
       "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
-    X(NUMA_BINDING, "numa_binding", 0, BINDING, numa_binding, "WHERE", NULL, false, THEIRS, PROGRAM,         \
+    X(NUMA_BINDING, "numa_binding", 0, BINDING, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \

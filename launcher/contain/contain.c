@@ -3,7 +3,7 @@
  * In which process what happens:
  *
  *     main       contain_open: choose; what dead jobs have left is killed
- *     guardian   contain_fork: the PID namespace begins here
+ *     guardian   contain_fork: the PID namespace begins here, with its record
  *     agent      contain_enter, then for each attempt contain_attempt: record, control group
  *     agent      contain_leave: nobody is left, so no group need be
  *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
@@ -35,6 +35,7 @@ struct contain {
     enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
     bool may_fall_back;     /* nobody asked for this layer */
     bool recorded;
+    bool all_mounts;             /* `mounts` has all there are, not the usual ones alone */
     char *job, *cookie;          /* owned; cookie "" = none */
     struct buf mounts, groups;   /* see contain_mounts and contain_groups */
     char group[CGROUP_PATH_MAX]; /* below our own; "" = none */
@@ -81,19 +82,21 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
-static void read_all_mounts(struct contain *c)
+/* False: that has been done already. */
+static bool read_all_mounts(struct contain *c)
 {
+    if (c->all_mounts)
+        return false;
+    c->all_mounts = true;
     c->mounts.len = 0;
-    procfs_read("/proc/self/mountinfo", &c->mounts);
+    return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
 /* By the usual mounts, or else by all there are. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
-    if (cgroup_find(contain_groups(c), contain_mounts(c), own, why))
-        return true;
-    read_all_mounts(c);
-    return cgroup_find(contain_groups(c), contain_mounts(c), own, why);
+    return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
+           (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
 /* The control group needs the cookie for its name. */
@@ -174,18 +177,25 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Only the child of a process that has unshared is in the new namespace. */
-pid_t contain_fork(struct contain *c)
+/* Only the child of a process that has unshared is in the new namespace. It does not know its number outside, so the record
+ * is written here. No process will be found by it, but the files that workers have left; without it they stay. */
+static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
-    if (c->kind == CONTAIN_PIDNS) {
-        c->host_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (pidns_unshare(&err) != DDP_OK) {
-            log_error("%s", err.msg);
-            return -1;
-        }
+    c->host_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (pidns_unshare(&err) != DDP_OK) {
+        log_error("%s", err.msg);
+        return -1;
     }
-    return fork();
+    const pid_t agent = fork();
+    if (agent > 0 && c->cookie[0] != '\0')
+        record_write(c->job, c->cookie, "", getpid(), agent, &err);
+    return agent;
+}
+
+pid_t contain_fork(struct contain *c)
+{
+    return c->kind == CONTAIN_PIDNS ? fork_into_namespace(c) : fork();
 }
 
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
@@ -193,7 +203,7 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* A PID namespace leaves nothing to be found. */
+/* With a PID namespace the guardian has done it. */
 static void write_record(struct contain *c)
 {
     struct ddp_err err;
@@ -201,7 +211,7 @@ static void write_record(struct contain *c)
     if (c->recorded || c->kind == CONTAIN_PIDNS || c->cookie[0] == '\0')
         return;
     c->recorded = true;
-    if (record_write(c->job, c->cookie, c->group, &err) != DDP_OK)
+    if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
         snprintf(c->words + len, sizeof(c->words) - len,
                  "; should both be killed at once, the next start will not know of this job: %.300s",
                  err.msg);

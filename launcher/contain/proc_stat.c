@@ -10,10 +10,10 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
     /* The name in parentheses may hold anything, also parentheses and spaces: look behind the last one. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
-                              " %c %d %d %*d %*d %d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
+                              " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
                               "%llu",
-                              &out->state, &out->parent, &out->group, &out->foreground, &user, &system,
-                              &out->threads, &start) != 8)
+                              &out->state, &out->parent, &out->group, &out->foreground, &out->flags, &user,
+                              &system, &out->threads, &start) != 9)
         return false;
     out->cpu_ticks = user + system;
     out->start_ticks = start;

@@ -36,19 +36,15 @@ enum {
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
 
-static bool who_is_parent(struct record_process *to)
+static bool who_is(pid_t pid, struct record_process *to)
 {
-    struct proc_stat stat;
-    if (!procfs_stat(getppid(), &stat))
+    struct proc_stat stat = { 0 };
+    if (pid == getpid())
+        stat.start_ticks = procfs_own_start();
+    else if (!procfs_stat(pid, &stat))
         return false;
-    *to = (struct record_process){ .pid = getppid(), .start_ticks = stat.start_ticks };
-    return true;
-}
-
-static bool who_am_i(struct record_process *to)
-{
-    *to = (struct record_process){ .pid = getpid(), .start_ticks = procfs_own_start() };
-    return to->start_ticks != 0;
+    *to = (struct record_process){ .pid = (int)pid, .start_ticks = stat.start_ticks };
+    return stat.start_ticks != 0;
 }
 
 static bool look_where_we_are(struct record *r)
@@ -92,9 +88,9 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Written by the agent, whose parent is the guardian. The text is made before the directory, so that a failure
- * leaves nothing. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err)
+/* The text is made before the directory, so that a failure leaves nothing. */
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
+                        struct ddp_err *err)
 {
     char path[PATH_MAX] = "";
     struct buf text = { 0 };
@@ -102,7 +98,8 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     snprintf(r.job, sizeof(r.job), "%s", job);
     snprintf(r.cookie, sizeof(r.cookie), "%s", cookie);
     snprintf(r.cgroup, sizeof(r.cgroup), "%s", cgroup);
-    if (!where_are_we(&r) || !who_is_parent(&r.guardian) || !who_am_i(&r.agent) || !record_print(&text, &r)) {
+    if (!where_are_we(&r) || !who_is(guardian, &r.guardian) || !who_is(agent, &r.agent) ||
+        !record_print(&text, &r)) {
         buf_free(&text);
         return ddp_fail(err, DDP_ERR_IO, "/proc does not tell who we are");
     }
@@ -239,8 +236,8 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* A FIFO of workers' timers that nobody reads any more: its job was killed before it had a record, or while its PID namespace
- * made one needless. */
+/* A FIFO of workers' timers that nobody reads any more: its job was killed before it had a
+ * record. */
 static void remove_deaf(int dir, const char *name)
 {
     struct stat st;

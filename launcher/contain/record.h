@@ -6,10 +6,12 @@
 #include "ddp/error.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
-/* In the agent, before the first worker: this process and its parent, the guardian, run `job`. `cgroup` is
- * the directory of the job's control group, "" = none. DDP_ERR_IO: there is no place for it. */
-ddp_status record_write(const char *job, const char *cookie, const char *cgroup, struct ddp_err *err);
+/* In one of the two, before the first worker: `guardian` and `agent` run `job`. `cgroup` is the directory of the job's
+ * control group, "" = none. DDP_ERR_IO: there is no place for it. */
+ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
+                        struct ddp_err *err);
 
 /* Nothing is left of the job: its files go. */
 void record_remove(const char *cookie);

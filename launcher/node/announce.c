@@ -197,7 +197,8 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
     if (w->left_ms >= 0)
         snprintf(left, sizeof(left), "; %lld s are left (%s)", (long long)w->left_ms / 1000,
                  a->plan->meeting.join_knob);
-    output_note(a->output, "%d of %d nodes are here (%s)%s%s", w->joined, w->min, w->hosts, more, left);
+    output_note(a->output, "%d of %d node%s %s here (%s)%s%s", w->joined, w->min, w->min == 1 ? "" : "s",
+                w->joined == 1 ? "is" : "are", w->hosts, more, left);
 }
 
 /* Also with --quiet: who waits must know for what. */
@@ -268,14 +269,17 @@ static void note_signal(const struct announce *a, const struct signal_heard *hea
     buf_free(&text);
 }
 
-void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first)
+void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs)
 {
+    static const char *const words[2][2] = {
+        { " again: leaving the job at once", ": leaving the job; no workers run here" },
+        { " again: killing", ": stopping the workers; once more kills them at once" },
+    };
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_stop(&event, since_start(a), heard), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
-        note_signal(a, heard,
-                    first ? ": stopping the workers; once more kills them at once" : " again: killing");
+        note_signal(a, heard, words[runs][first]);
 }
 
 /* Who sends a worker a signal on purpose wants to see that it went there, or why it died of it; a window that gets

@@ -49,8 +49,8 @@ void announce_told_to_stop(const struct announce *a, const struct cause *cause);
  * good end, which has a limit, after another, or no longer. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* The user asks to stop; `first` time or again. */
-void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first);
+/* The user asks to stop, for the `first` time or again; `runs`: something of an attempt does here. */
+void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
 /* A signal for the workers went to `workers` of them. One of the terminal is told with --verbose only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);

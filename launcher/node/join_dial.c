@@ -212,7 +212,7 @@ static void on_event(uv_poll_t *poll, int status, int events);
 
 static void connected(struct runner *r)
 {
-    char source[LOOKUP_TEXT_MAX];
+    char source[DIAL_TEXT_MAX];
     name_of(r->fd, getsockname, source, sizeof(source));
     dial_connected(&r->dial->plan, r->index, source, clock_ms());
     r->greets = true;
@@ -303,7 +303,7 @@ static void start_runner(struct join_dial *j, int index)
 
 static void take_addresses(struct join_dial *j, const struct name_found *found)
 {
-    const char *addresses[LOOKUP_MAX];
+    const char *addresses[DIAL_ADDRESSES_MAX];
     for (int i = 0; i < found->n; i++)
         addresses[i] = found->addresses[i];
     if (found->error != 0)

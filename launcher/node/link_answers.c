@@ -131,7 +131,8 @@ static void push_who(struct store_link *link, const cJSON *push)
     const cJSON *conn = cJSON_GetObjectItemCaseSensitive(push, "conn");
     if (cJSON_IsNumber(conn) && conn->valuedouble >= 1 && conn->valuedouble < 1e15)
         link->options.calls.who(link->options.user, (int64_t)conn->valuedouble, hear_text(push, "peer"),
-                                hear_text(push, "store"));
+                                hear_text(push, "store"),
+                                cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(push, "owner")));
 }
 
 /* Handed on as it is: the event log of this node holds the store's events beside its own. */

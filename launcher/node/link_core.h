@@ -9,10 +9,11 @@
 #ifndef LAUNCHER_LINK_CORE_H
 #define LAUNCHER_LINK_CORE_H
 
+#include "base/limits.h"
 #include "node/link_frames.h"
 #include "node/store_link.h"
 
-enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = 64 };
+enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
 /* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
  * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into

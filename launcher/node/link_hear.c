@@ -8,6 +8,8 @@
 
 #include "tables/exit_codes.h"
 
+#include "core/findings.h"
+
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <stdio.h>
@@ -33,6 +35,12 @@ static int number(const cJSON *object, const char *name, int otherwise)
 {
     const int64_t value = whole(object, name, otherwise);
     return value > INT_MAX ? otherwise : (int)value;
+}
+
+static int port(const cJSON *object, const char *name)
+{
+    const int value = number(object, name, 0);
+    return value > 0 && value <= UINT16_MAX ? value : 0;
 }
 
 static uint64_t millis(const cJSON *object, const char *name)
@@ -67,6 +75,7 @@ static void hear_nodes(const cJSON *push, struct heard_round *r)
         struct heard_node *node = &r->nodes[r->n_nodes++];
         node->node_rank = number(item, "node_rank", -1);
         node->nproc = number(item, "nproc", 0);
+        node->store_port = port(item, "store_port");
         copy(node->host, sizeof(node->host), hear_text(item, "host"));
         copy(node->addr, sizeof(node->addr), hear_text(item, "addr"));
     }
@@ -124,6 +133,30 @@ void hear_waiting(const cJSON *push, struct heard_waiting *w)
     w->last_call_ms = whole(push, "last_call_ms", -1);
     join_list(cJSON_GetObjectItemCaseSensitive(push, "nodes"), w->hosts, sizeof(w->hosts));
     join_list(cJSON_GetObjectItemCaseSensitive(push, "missing"), w->missing, sizeof(w->missing));
+}
+
+/* Would it keep a job from coming together? A warning about a host would not, and a count only says that it has not. Of one
+ * that a later store knows and we do not, its grade tells. */
+static bool is_cause(const cJSON *finding)
+{
+    const enum finding_code known = finding_by_name(hear_text(finding, "code"));
+    const char *grade = known != FINDING_NONE ? finding_grade_name(known) : hear_text(finding, "grade");
+    return hear_text(finding, "sentence")[0] != '\0' && !finding_is_count(known) &&
+           strcmp(grade, "error") == 0;
+}
+
+/* Causes stand before what follows from them. */
+void hear_first_cause(const cJSON *push, char *out, size_t size)
+{
+    const cJSON *finding;
+    out[0] = '\0';
+    cJSON_ArrayForEach(finding, cJSON_GetObjectItemCaseSensitive(push, "findings"))
+    {
+        if (!is_cause(finding))
+            continue;
+        snprintf(out, size, "%.210s  [%.40s]", hear_text(finding, "sentence"), hear_text(finding, "code"));
+        return;
+    }
 }
 
 static bool is_unfinished(const char *state)

@@ -10,10 +10,11 @@
 
 struct cJSON;
 
-enum { HEARD_NODES_MAX = 256, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
+enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
 
 struct heard_node {
     int node_rank, nproc;
+    int store_port; /* at which its rank 0 hosts the workers' store; 0 = the launcher has it */
     char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* cut when longer */
 };
 
@@ -48,6 +49,8 @@ struct heard_verdict {
  * the `nproc` workers of this node. */
 bool hear_round(const struct cJSON *push, int nproc, struct heard_round *round);
 void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
+/* Of "findings": the first error that says why, "sentence  [CODE]"; "" when there is none but warnings and who is missing. */
+void hear_first_cause(const struct cJSON *push, char *out, size_t size);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */
 int hear_whose_round(const struct cJSON *push);
 /* The cause of a "stop". */

@@ -41,7 +41,7 @@ static void add_rules(cJSON *json, const struct plan *plan)
 }
 
 /* The address stays empty: which of ours others can reach is best seen from outside, and the store fills it
- * with the one that we come from. */
+ * with the one that we come from. Ours goes along as `own`: where the two differ, somebody translates between them. */
 static void add_who(cJSON *json, const struct plan *plan, const struct link_who *who)
 {
     cJSON_AddStringToObject(json, "version", DDP_VERSION);
@@ -50,6 +50,7 @@ static void add_who(cJSON *json, const struct plan *plan, const struct link_who 
     json_add_integer(json, "pid_start", (int64_t)who->pid_start);
     cJSON_AddStringToObject(json, "boot_id", who->boot_id);
     cJSON_AddStringToObject(json, "addr", "");
+    cJSON_AddStringToObject(json, "own", who->own);
 }
 
 /* Who has started us as one of several tasks of this node, each with all its workers; "" when we are alone. */
@@ -73,6 +74,8 @@ cJSON *say_join(const struct plan *plan, const struct link_who *who, const char 
     json_add_integer(json, "nnodes_max", m->nnodes_max);
     json_add_integer(json, "node_rank", m->node_rank);
     json_add_integer(json, "nproc", plan->nproc);
+    if (plan->offered_port != 0)
+        json_add_integer(json, "store_port", plan->offered_port);
     cJSON_AddBoolToObject(json, "nproc_given", plan->cli->nproc.kind == NPROC_NUMBER);
     cJSON_AddBoolToObject(json, "uneven", plan->cli->uneven);
     cJSON_AddStringToObject(json, "task", scheduler_of_task(plan));
@@ -183,5 +186,14 @@ cJSON *say_vouch(int64_t conn, int rank, int pid)
     json_add_integer(json, "conn", (int64_t)conn);
     json_add_integer(json, "rank", rank);
     json_add_integer(json, "pid", pid);
+    return json;
+}
+
+cJSON *say_owner(int64_t conn, int pid, const char *words)
+{
+    cJSON *json = say("owner");
+    json_add_integer(json, "conn", (int64_t)conn);
+    json_add_integer(json, "pid", pid);
+    json_add_text(json, "words", words);
     return json;
 }

@@ -15,6 +15,7 @@ struct link_who {
     int pid;
     uint64_t pid_start;
     const char *boot_id; /* borrowed */
+    char own[64];        /* our end of the connection to the store, "" = of no interest */
 };
 
 /* `instance`: what the store gave with the first join, "" before that. */
@@ -35,6 +36,7 @@ struct cJSON *say_leave(int signal, const char *by);
 
 /* The connection `conn` is of process `pid`, which belongs to worker `rank`. */
 struct cJSON *say_vouch(int64_t conn, int rank, int pid);
+struct cJSON *say_owner(int64_t conn, int pid, const char *words);
 
 /* An object with nothing but an "op". */
 struct cJSON *say(const char *op);

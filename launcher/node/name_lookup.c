@@ -67,8 +67,8 @@ static void find_hosts_line(const char *host, char line[LOOKUP_LINE_MAX])
  * first. */
 static void put_addresses(const struct addrinfo *list, struct name_found *found)
 {
-    for (; list != NULL && found->n < LOOKUP_MAX; list = list->ai_next)
-        if (getnameinfo(list->ai_addr, list->ai_addrlen, found->addresses[found->n], LOOKUP_TEXT_MAX, NULL, 0,
+    for (; list != NULL && found->n < DIAL_ADDRESSES_MAX; list = list->ai_next)
+        if (getnameinfo(list->ai_addr, list->ai_addrlen, found->addresses[found->n], DIAL_TEXT_MAX, NULL, 0,
                         NI_NUMERICHOST) == 0)
             found->n++;
 }

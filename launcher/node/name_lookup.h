@@ -5,15 +5,17 @@
 #ifndef LAUNCHER_NAME_LOOKUP_H
 #define LAUNCHER_NAME_LOOKUP_H
 
+#include "agent/dial_plan.h"
+
 #include <stdbool.h>
 #include <uv.h>
 
-enum { LOOKUP_MAX = 8, LOOKUP_TEXT_MAX = 64, LOOKUP_LINE_MAX = 160 };
+enum { LOOKUP_LINE_MAX = 160 };
 
 struct name_found {
     int error; /* 0, or EAI_... */
     int n;
-    char addresses[LOOKUP_MAX][LOOKUP_TEXT_MAX];
+    char addresses[DIAL_ADDRESSES_MAX][DIAL_TEXT_MAX];
     char hosts_line[LOOKUP_LINE_MAX]; /* of /etc/hosts, which names the host; "" = none does */
 };
 

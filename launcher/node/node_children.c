@@ -37,27 +37,40 @@ static void child_ended(struct node *n, pid_t pid, int status)
     announce_worker_ended(&n->announce, local_rank, w);
 }
 
-/* Whom exits knows comes first, in the order of their ends. Returns how many were taken, at most `most`;
- * `n->alone` is set when no child is left. Orphans that we have adopted are taken like workers, else they
- * would stay as zombies; libuv's own process handles would leave them. */
-static int reap_some(struct node *n, int most)
+/* Workers whom exits knows, in the order of their ends. Returns how many were taken. */
+static int take_workers(struct node *n)
 {
     int status, taken = 0;
-    pid_t pid = 0;
-    for (; taken < most && (pid = exits_next(&n->exits)) > 0; taken++)
+    pid_t pid;
+    for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->exits)) > 0; taken++)
         if (waitpid(pid, &status, WNOHANG) == pid)
             child_ended(n, pid, status);
-    for (; taken < most && (pid = waitpid(-1, &status, WNOHANG)) > 0; taken++)
-        child_ended(n, pid, status);
-    n->alone = taken < most && pid < 0 && errno == ECHILD;
     return taken;
 }
 
+/* Orphans that we have adopted, else they would stay as zombies; libuv's own process handles would leave them. And workers
+ * whom exits does not know. False when there may be more; `n->alone` is set when no child is left. */
+static bool take_others(struct node *n)
+{
+    int status, taken = 0;
+    pid_t pid = 0;
+    for (; taken < REAPED_PER_TURN && (pid = waitpid(-1, &status, WNOHANG)) > 0; taken++)
+        child_ended(n, pid, status);
+    n->alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
+    return taken < REAPED_PER_TURN;
+}
+
 /* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we
- * take them, and the loop has other duties, to kill them for one: so there are turns. */
+ * take them, and the loop has other duties, to kill them for one: so there are turns. What follows from a worker's end
+ * comes before the orphans, unless it was the last: then it is to be known whether anybody is left. The second look makes
+ * exits forget who ended between the two and was taken as one of the others: as long as it names him, the loop is woken. */
 void node_reap(struct node *n)
 {
-    n->reap = reap_some(n, REAPED_PER_TURN) == REAPED_PER_TURN;
+    n->reap = true;
+    if (take_workers(n) > 0 && node_has_workers(n))
+        return;
+    n->reap = !take_others(n);
+    take_workers(n);
     if (n->alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }

@@ -53,6 +53,14 @@ void node_expect_nothing(struct node *n)
     n->store_deadline_ms = UINT64_MAX;
 }
 
+bool node_has_workers(const struct node *n)
+{
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->pids[i] != 0)
+            return true;
+    return false;
+}
+
 /* Only a life that has come to its end is reported; what failed before the first worker has said so
  * already. */
 static void report(struct node *n)

@@ -53,6 +53,7 @@ struct node {
     struct store_host *host;    /* while it is found out who has it, */
     struct join_dial *dial;     /* ... and while that is looked for */
     struct store_link *link;
+    int held_port; /* the socket of the port that is offered to rank 0; -1 = none is */
     char port_note[NOTE_MAX];
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
     struct heard_waiting waiting; /* what was said last, while it is waited */
@@ -85,10 +86,11 @@ struct node {
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
     struct beat_known *known;      /* by local rank: what the store has been told of its process */
+    uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
     struct vouch vouch;            /* sockets of theirs that were asked for */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
     bool alone;                    /* no child is left */
-    struct hurry hurry;            /* while workers are being stopped */
+    struct hurry hurry;            /* while workers are being started or stopped */
     struct evidence *evidence;     /* NULL = none is taken */
     bool prepared;                 /* the first attempt is, before its round has come */
     bool finishing;                /* only output is left, then the report */
@@ -97,11 +99,12 @@ struct node {
     uint64_t attempt_started_ms;
     struct cause cause;      /* of the attempt's end, by the store's word; `why` "" = none was told */
     int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
-    int next_attempt;        /* by the verdict */
-    struct buf failed;       /* array of struct failed_attempt */
-    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
-    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
-    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
+    char first_cause[CAUSE_WORDS_MAX / 2]; /* why the nodes did not come together; "" = not told */
+    int next_attempt;                      /* by the verdict */
+    struct buf failed;                     /* array of struct failed_attempt */
+    char store_lost[FINDING_TEXT_MAX];     /* why; "" = it is there */
+    struct finding store_finding;          /* when that is this node's own affair; FINDING_NONE = it is not */
+    char store_node[HEARD_NAME_MAX + 32];  /* " on node 0 (n0)", which it is lost with; "" = not known */
     char left_waiting[NOTE_MAX]; /* who ended with 0 in this attempt though others waited; "" = nobody */
     uint64_t store_deadline_ms;  /* of the answer that is waited for */
     uint64_t due_ms;             /* what the timer waits for */
@@ -141,6 +144,9 @@ void node_finish(struct node *n, int exit_code);
 /* Only output is left, somebody does not read it, and the user has told us to stop. */
 void node_leave_output(struct node *n);
 
+/* Is there a worker that has not been waited for yet? */
+bool node_has_workers(const struct node *n);
+
 /* --- node_status.c --- */
 
 void node_open_status(struct node *n);
@@ -159,7 +165,7 @@ void node_on_beat(void *user, struct cJSON *workers);
 /* --- node_vouch.c --- */
 
 /* Is that connection one of our workers'? For store_link_options. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store);
+void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any);
 
 /* --- node_timers.c --- */
 
@@ -207,6 +213,10 @@ void node_on_timer(uv_timer_t *timer);
 
 /* Start the store, or look for it, and join. */
 ddp_status node_meet(struct node *n, struct ddp_err *err);
+
+/* Before each join: hold a port for a store that rank 0 may host here, if our workers need such a one. A new one each time: what
+ * is left of the last attempt cannot reach it. */
+void node_offer_port(struct node *n);
 
 /* --- node_signals.c --- */
 

@@ -41,10 +41,39 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->output, round, err) : status;
 }
 
-/* The plan knows nothing of the wire: it gets the numbers that it needs and no more. */
-static struct plan_round plan_round_of(const struct heard_round *r)
+static bool is_loopback(const char *address)
 {
-    return (struct plan_round){ .attempt = r->attempt,
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* Rank 0's node decides for all. A node that the store sees at a loopback address is on the store's host: others find it where
+ * they have found the store. */
+static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
+{
+    const struct heard_node *first = &r->nodes[0];
+    if (r->n_nodes == 0 || first->node_rank != 0 || first->store_port == 0)
+        return;
+    round->rank0_port = first->store_port;
+    round->rank0_addr = is_loopback(first->addr) ? n->plan->master_addr : first->addr;
+}
+
+/* Ours may be unable to use the launcher's, and would fail with words that do not lead to another node. */
+static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
+{
+    const struct heard_node *first = &r->nodes[0];
+    if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
+        return;
+    output_note(
+        n->output,
+        "warning: the workers here were to use a store that rank 0 hosts, but node 0 (%s) has not been "
+        "asked for one, so they get the launcher's; say --torch_store=rank0 on every node",
+        first->host);
+}
+
+/* The plan knows nothing of the wire: it gets the numbers that it needs and no more. */
+static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
+{
+    struct plan_round round = { .attempt = r->attempt,
                                 .restarts = r->restarts,
                                 .node_rank = r->node_rank,
                                 .nnodes = r->nnodes,
@@ -52,6 +81,8 @@ static struct plan_round plan_round_of(const struct heard_round *r)
                                 .role_rank = r->role_rank,
                                 .role_size = r->role_size,
                                 .world_size = r->world_size };
+    take_rank0_store(n, r, &round);
+    return round;
 }
 
 /* The job is announced once, by the node that is still gathering in its first round; a restart has words of
@@ -93,13 +124,15 @@ static void on_round(void *user, const struct heard_round *heard)
     struct node *n = user;
     struct ddp_err err;
     const bool is_first = n->round == NULL;
-    const struct plan_round round = plan_round_of(heard);
+    const struct plan_round round = plan_round_of(n, heard);
     node_expect_nothing(n);
     if (is_first)
         n->round = malloc(sizeof(*n->round));
     if (n->round == NULL)
         abort(); /* the guardian cleans up */
     *n->round = *heard;
+    if (is_first)
+        warn_of_rank0_store(n, heard);
     if (is_first && n->plan->settled) {
         if (n->prepared)
             begin(n);
@@ -155,10 +188,12 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     n->waiting_due = true;
 }
 
-/* The text is made by the store, the same for all nodes; here it is only shown. */
+/* The text is made by the store, the same for all nodes; here it is only shown. What it says last is also for the report,
+ * which has one line for it. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
+    hear_first_cause(push, n->first_cause, sizeof(n->first_cause));
     announce_findings(&n->announce, hear_text(push, "text"), push);
 }
 
@@ -206,17 +241,20 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The store gives up before it has anybody to name. So the words are made of what it said last about whom
- * it waits for. */
+/* The store gives up before it has anybody to name. So the words are made of what it said last about whom it waits for,
+ * and why. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->waiting;
     struct cause *c = &n->cause;
     *c = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
-    snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.200s",
+    snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.120s%s%s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
-             w->missing[0] != '\0' ? "; missing: node rank " : "", w->missing);
+             w->missing[0] == '\0'             ? ""
+             : strchr(w->missing, ',') != NULL ? "; missing: node ranks "
+                                               : "; missing: node rank ",
+             w->missing, n->first_cause[0] != '\0' ? "; the first cause: " : "", n->first_cause);
 }
 
 /* A verdict without words must not wipe out the cause that came with the stop. */

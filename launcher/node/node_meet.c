@@ -4,6 +4,7 @@
  * the way there. A store in this process dies with it, so its silence is never judged. */
 #include "node/host_look.h"
 #include "node/node_core.h"
+#include "node/port_hold.h"
 
 #include "contain/procfs.h"
 #include "tables/exit_codes.h"
@@ -11,6 +12,7 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,28 +21,43 @@
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500 };
 
 /* The process as other nodes' users may find it. The boot's id tells two machines from two containers of one; without
- * /proc it stays empty and is not compared. */
-static struct link_who who_am_i(void)
+ * /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") reads different elsewhere. */
+static struct link_who who_am_i(const char *own)
 {
-    return (struct link_who){ .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
+    struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
+    if (strpbrk(own, "%?") == NULL)
+        snprintf(who.own, sizeof(who.own), "%.63s", own);
+    return who;
+}
+
+void node_offer_port(struct node *n)
+{
+    int port = 0;
+    if (n->held_port >= 0)
+        close(n->held_port);
+    n->held_port = n->plan->rank0_store ? port_hold(&port) : -1;
+    if (n->plan->rank0_store && n->held_port < 0)
+        output_note(n->output, "warning: no free port for the workers' store on rank 0: %s", strerror(errno));
+    plan_offer_port(n->plan, port);
 }
 
 /* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost
  * nothing. */
-static ddp_status open_link(struct node *n, const char *address, int port, int fd, struct ddp_err *err)
+static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
     const struct store_link_options options = { .loop = &n->loop,
-                                                .fd = fd,
-                                                .address = address,
-                                                .port = port,
+                                                .fd = at->fd,
+                                                .address = at->address,
+                                                .port = at->port,
                                                 .plan = n->plan,
-                                                .who = who_am_i(),
+                                                .who = who_am_i(at->source),
                                                 .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
                                                 .silent_ms = n->store != NULL ? 0 : timeout_ms,
                                                 .calls = node_store_calls,
                                                 .user = n };
     node_expect_answer(n);
+    node_offer_port(n);
     return store_link_open(&options, &n->link, err);
 }
 
@@ -50,7 +67,9 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     n->plan->master_port = port;
     if (n->plan->meeting.elsewhere)
         snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", host);
-    return open_link(n, host, port, -1, err);
+    struct join_dial_found at = { .fd = -1, .port = port };
+    snprintf(at.address, sizeof(at.address), "%s", host);
+    return open_link(n, &at, err);
 }
 
 /* The address is asked of the server: a port that was in use may have been exchanged for a free one. */
@@ -97,7 +116,7 @@ static void on_found(void *user, const struct join_dial_found *found)
     n->plan->master_port = found->port;
     join_dial_close(n->dial);
     n->dial = NULL;
-    if (open_link(n, found->address, found->port, found->fd, &err) != DDP_OK)
+    if (open_link(n, found, &err) != DDP_OK)
         give_up(n, err.msg);
 }
 

@@ -141,6 +141,8 @@ static void linger(struct node *n)
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
+    if (n->held_port >= 0)
+        close(n->held_port);
     input_free(n->input);
     linger(n);
     store_server_begin_stop(n->store);
@@ -173,6 +175,7 @@ int node_run(void *arg, int lifeline)
                       .on_timer = node_on_timer,
                       .exits.epoll = -1,
                       .alone = true,
+                      .held_port = -1,
                       .step = -1,
                       .best_step = -1,
                       .store_deadline_ms = UINT64_MAX,

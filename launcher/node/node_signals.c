@@ -27,6 +27,13 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
+/* Workers, or what they have left behind. */
+static bool attempt_runs(const struct agent *agent)
+{
+    const enum agent_state state = agent_state(agent);
+    return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
+}
+
 /* The first request is graceful, the second means now: the core counts them. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
@@ -41,7 +48,7 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
         n->stop_heard = *heard;
     if (n->resting) /* who is to end must go on, and so must those it waits for */
         go_on(n);
-    announce_stop(&n->announce, heard, first);
+    announce_stop(&n->announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 

@@ -202,12 +202,38 @@ static void say_restart(struct node *n)
         announce_again(&n->announce, &n->cause);
 }
 
+static void say_dying(struct node *n, int local_rank)
+{
+    output_note(n->output,
+                "another rank was lost: rank %d (pid %d) is ending, and the kernel still frees its memory or "
+                "writes its "
+                "core file; waiting for that, at most %d s",
+                node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
+}
+
 /* For whom, the store knows. When it is no longer waited, there is no time to ask it again. */
 static void say_waiting(struct node *n)
 {
     n->waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->link);
     if (!n->waiting_asked)
         announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
+}
+
+static void tell_user(struct node *n, struct agent_wish wish)
+{
+    switch (wish.type) {
+    case WISH_SAY_DYING:
+        say_dying(n, wish.local_rank);
+        break;
+    case WISH_SAY_WAITING:
+        say_waiting(n);
+        break;
+    case WISH_SAY_RESTART:
+        say_restart(n);
+        break;
+    default: /* node_wishes.c has done it */
+        break;
+    }
 }
 
 /* The core names the wish, and it is told in full here, from the same facts that the report will use. */
@@ -232,16 +258,12 @@ void node_tell(struct node *n, struct agent_wish wish)
     case WISH_LEAVE:
         tell_leave(n);
         break;
-    case WISH_SAY_WAITING:
-        say_waiting(n);
-        break;
-    case WISH_SAY_RESTART:
-        say_restart(n);
-        break;
     case WISH_JOIN:
+        node_offer_port(n);
         store_link_join(n->link);
         break;
-    default: /* node_wishes.c has done it */
+    default:
+        tell_user(n, wish);
         break;
     }
 }

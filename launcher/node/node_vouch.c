@@ -2,14 +2,45 @@
  * answers, everybody else is silent. */
 #include "node/node_core.h"
 
+#include "base/clock.h"
 #include "contain/contain.h"
+#include "server/port_holder.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
+/* Looking for a process may take a tenth of a second, in which the node gives no sign of life; it may take a tenth of our time,
+ * and half a second at once. */
+enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
+
+static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
+{
+    const uint64_t now_ms = clock_ms();
+    if (n->whose_ms < now_ms)
+        n->whose_ms = now_ms;
+    if (n->whose_ms - now_ms > WHOSE_SHARE * WHOSE_AT_ONCE_MS)
+        return false;
+    const bool found = port_holder_of_socket(inode, holder);
+    n->whose_ms += WHOSE_SHARE * (clock_ms() - now_ms);
+    return found;
+}
+
+/* All of this machine is looked at: the store asks so only when more take part in a group than belong there. Whom we may not
+ * see we say nothing of, nor of those that too many are asked with. The pid is as below. */
+static void say_whose(struct node *n, int64_t conn, const char *peer, const char *store)
+{
+    char words[256];
+    struct port_holder holder;
+    const uint64_t inode = vouch_inode(peer, store);
+    if (inode == 0 || !find_holder(n, inode, &holder))
+        return;
+    holder.pid = contain_shown_pid(n->contain, holder.pid);
+    store_link_tell(n->link, say_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
+}
+
 /* The client's "peer" at the store is our side of its socket, hence the order. The pid is the one that
  * users see, since the agent may run in a pid namespace of its own. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store)
+void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
     struct vouch_process found, *workers = calloc((size_t)n->plan->nproc, sizeof(*workers));
@@ -19,5 +50,7 @@ void node_on_who(void *user, int64_t conn, const char *peer, const char *store)
             workers[count++] = (struct vouch_process){ .pid = n->pids[i], .rank = node_rank(n, i) };
     if (vouch_find(&n->vouch, workers, count, peer, store, &found))
         store_link_tell(n->link, say_vouch(conn, found.rank, contain_shown_pid(n->contain, found.pid)));
+    else if (any)
+        say_whose(n, conn, peer, store);
     free(workers);
 }

@@ -44,22 +44,13 @@ static void spawn(struct node *n, int local_rank)
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Has a worker not been waited for yet? */
-static bool worker_left(const struct node *n)
-{
-    for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0)
-            return true;
-    return false;
-}
-
 /* Processes that the workers left behind. Killing them takes their ends, too, so it must not happen while a
  * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
     if (!n->alone && sig == SIGKILL)
         contain_kill(n->contain);
-    if (!n->alone && sig == SIGKILL && !worker_left(n))
+    if (!n->alone && sig == SIGKILL && !node_has_workers(n))
         n->alone = descendants_kill_all(KILL_SLICE_MS);
     else if (!n->alone)
         descendants_signal(sig);
@@ -141,6 +132,11 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
+static bool is_stopping(enum agent_state state)
+{
+    return state == AGENT_STOPPING || state == AGENT_KILLING || state == AGENT_SWEEPING;
+}
+
 /* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
  * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
 void node_pump(struct node *n)
@@ -151,7 +147,7 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len == 0 && agent_state(n->agent) == AGENT_RUNNING)
+    if (n->wishes.len == 0 && !is_stopping(agent_state(n->agent)))
         hurry_end(&n->hurry);
     if (n->wishes.len > 0 || n->reap)
         uv_idle_start(&n->more, on_more);

@@ -44,6 +44,17 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return status;
 }
 
+/* Nothing is to be done about it, so it is told without advice. Only a taken port is cured by another one: what else may be
+ * wrong with the default is wrong with the address. */
+static void note_port(char note[NOTE_MAX], int taken, int port)
+{
+    struct port_holder holder = { 0 };
+    char who[400];
+    port_holder_find(taken, &holder);
+    snprintf(note, NOTE_MAX, "using port %d, because %d is in use by %s", port, taken,
+             port_holder_words(&holder, who, sizeof(who)));
+}
+
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err)
 {
@@ -55,8 +66,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
         /* Another port does not cure every error; then the first one is what the user should read. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
-            snprintf(note, NOTE_MAX, "using port %d instead of %d: %.600s", plan->master_port, port,
-                     err->msg);
+            note_port(note, port, plan->master_port);
         }
     }
     return status;
@@ -123,7 +133,7 @@ static void join(const struct store_host_options *o, const struct hosting *decid
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
-    const char *resolved[LOOKUP_MAX];
+    const char *resolved[DIAL_ADDRESSES_MAX];
     struct hosting decided;
     for (int i = 0; i < name->n; i++)
         resolved[i] = name->addresses[i];

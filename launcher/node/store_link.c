@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/json_integer.h"
+#include "base/limits.h"
 
 #include <cjson/cJSON.h>
 #include <netinet/in.h>
@@ -156,7 +157,7 @@ bool store_link_ask_status(struct store_link *link)
  * due: so both look. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
-    if (now_ms <= link->beat_at_ms + CLOCK_STOOD_STILL_MS)
+    if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
         return;
     link->stood_ms = now_ms - link->beat_at_ms;
     link->woke_ms = link->beat_at_ms = now_ms;

@@ -37,8 +37,9 @@ struct store_link_calls {
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add to the array `workers` what has changed since the last one. */
     void (*beat)(void *user, struct cJSON *workers);
-    /* Whose is the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch. */
-    void (*who)(void *user, int64_t conn, const char *peer, const char *store);
+    /* Whose is the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch; with `any` by
+     * say_owner, when it is a process of somebody else's. */
+    void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
     /* Worker `rank` has ended with 0, and `barrier` will not open for the ranks `waiting` ("1-3,7"). */

@@ -27,13 +27,13 @@ static bool take_int(const cJSON *o, const char *name, int *to)
 }
 
 /* It is shown to the user, so what a terminal would obey is not kept. */
-static bool take_scope(const cJSON *o, char scope[TIMER_SCOPE_SIZE])
+static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
     size_t len = 0;
     if (text == NULL)
         return false;
-    for (; text[len] != '\0' && len + 1 < TIMER_SCOPE_SIZE; len++)
+    for (; text[len] != '\0' && len + 1 < TIMER_SHOWN; len++)
         scope[len] = isprint((unsigned char)text[len]) ? text[len] : '?';
     scope[len] = '\0';
     return true;

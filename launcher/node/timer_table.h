@@ -8,12 +8,13 @@
 #ifndef LAUNCHER_TIMER_TABLE_H
 #define LAUNCHER_TIMER_TABLE_H
 
+#include "report/end_words.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 enum {
-    TIMERS_MAX = 4096, /* searched one by one, while the other duties of this process wait */
-    TIMER_SCOPE_SIZE = 128,
+    TIMERS_MAX = 4096,     /* searched one by one, while the other duties of this process wait */
     TIMER_LINE_SIZE = 4096 /* PIPE_BUF: what is longer is not written in one piece */
 };
 
@@ -21,7 +22,7 @@ struct timer_row {
     int pid;
     int signal; /* 0 or less: nobody is to be killed */
     double expires;
-    char scope[TIMER_SCOPE_SIZE]; /* fit to be shown; a longer one is cut */
+    char scope[TIMER_SHOWN]; /* fit to be shown; a longer one is cut */
 };
 
 /* Zeroed = empty. */

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/events.h"
+#include "base/limits.h"
 #include "base/line_file.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EARLY_BYTES = 256 << 10, CLOSE_MS = 2000, INSTANCE_MAX = 64 };
+enum { EARLY_BYTES = 256 << 10 };
 
 struct event_log {
     const struct plan *plan;
@@ -29,7 +30,7 @@ struct event_log {
     bool warned;
     int round;        /* 0 = before the first */
     int64_t ahead_ms; /* of the store's clock; only with an instance */
-    char instance[INSTANCE_MAX];
+    char instance[LIMIT_INSTANCE];
 };
 
 /* Once: the second line that is lost tells the user nothing new. */
@@ -122,7 +123,7 @@ void event_log_close(struct event_log *log)
         return;
     if (log->early.len > 0)
         open_file(log);
-    const struct line_file_state state = line_file_close(log->file, CLOSE_MS);
+    const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
     if (state.error != 0)
         warn(log, state.error);
     buf_free(&log->early);

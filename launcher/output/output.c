@@ -9,6 +9,7 @@
  * holds a pipe open (given up after the drain time). */
 #include "output/output.h"
 
+#include "output/doorbell.h"
 #include "output/logdir.h"
 #include "output/stream.h"
 
@@ -34,7 +35,7 @@ struct output {
     struct stream_group group;
     struct stream *streams; /* two for each worker */
     struct tail *tails;     /* collected for output_tails */
-    uv_async_t progress;
+    struct doorbell progress;
     uv_timer_t update, drain, fold;
     int open_handles;
     int told_files;                /* warnings about log files */
@@ -168,10 +169,10 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
-/* libuv joins several wake-ups into one, so nothing is said about which sink it was: all are looked at. */
-static void on_progress(uv_async_t *async)
+/* Several wake-ups may be one, so nothing is said about which sink it was: all are looked at. */
+static void on_progress(void *user)
 {
-    struct output *o = async->data;
+    struct output *o = user;
     look_for_failures(o);
     for (int i = 0; i < n_streams(o); i++)
         stream_resume(&o->streams[i]);
@@ -181,8 +182,8 @@ static void on_progress(uv_async_t *async)
 /* On the writer's thread. */
 static void wake_loop(void *user)
 {
-    struct output *o = user;
-    uv_async_send(&o->progress);
+    const struct output *o = user;
+    doorbell_ring(&o->progress);
 }
 
 /* --- the object ----------------------------------------------------------------------------------------- */
@@ -204,15 +205,16 @@ static void handle_closed(uv_handle_t *handle)
 }
 
 /* Before anything that can fail, so that output_close() ends whatever there is, also half of it. */
-static void init_handles(struct output *o)
+static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
-    uv_async_init(loop, &o->progress, on_progress);
     uv_timer_init(loop, &o->update);
     uv_timer_init(loop, &o->drain);
     uv_timer_init(loop, &o->fold);
-    o->progress.data = o->update.data = o->drain.data = o->fold.data = o;
-    o->open_handles = 4;
+    o->update.data = o->drain.data = o->fold.data = o;
+    const bool has_bell = doorbell_open(&o->progress, loop, on_progress, o);
+    o->open_handles = 3 + has_bell;
+    return has_bell;
 }
 
 /* One buffer for all reads: streams are read one after the other, and 512 buffers of their own would be 32 MiB. */
@@ -243,7 +245,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     if (o == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' output");
     o->options = *options;
-    init_handles(o);
+    const bool has_bell = init_handles(o);
     o->sinks =
         sinks_new(options->plan->cli->log_policy == LOG_DROP ? WRITER_DROP : WRITER_BLOCK, wake_loop, o);
     console_init(&o->console, options->plan, o->sinks, options->started_ms);
@@ -251,13 +253,14 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     const size_t n = (size_t)n_streams(o);
     o->streams = calloc(n, sizeof(*o->streams));
     o->tails = calloc(n, sizeof(*o->tails));
-    if (o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL &&
+    if (has_bell && o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL &&
         fold_lines(o)) {
         *out = o;
         return DDP_OK;
     }
     output_close(o);
-    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' output");
+    return ddp_fail(err, DDP_ERR_NOMEM, "no %s for the workers' output",
+                    has_bell ? "memory" : "file descriptor left ('ulimit -n')");
 }
 
 /* Pipes that somebody outside the job still holds are given up: they belong to an attempt that is over. */
@@ -426,7 +429,8 @@ void output_close(struct output *o)
     end_all(o);
     sinks_free(o->sinks);
     o->sinks = NULL;
-    uv_close((uv_handle_t *)&o->progress, handle_closed);
+    if (o->progress.fd >= 0)
+        doorbell_close(&o->progress, handle_closed);
     uv_close((uv_handle_t *)&o->update, handle_closed);
     uv_close((uv_handle_t *)&o->drain, handle_closed);
     uv_close((uv_handle_t *)&o->fold, handle_closed);

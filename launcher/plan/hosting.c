@@ -119,9 +119,11 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
+/* In any of its spellings: 127.1, 0:0:0:0:0:0:0:1. No name has a colon, or digits and dots alone. */
 static bool is_literal(const struct hosting_facts *f)
 {
-    return f->n_resolved == 1 && strcmp(f->resolved[0], f->meeting->host) == 0;
+    const char *host = f->meeting->host;
+    return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
 /* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine.

@@ -80,6 +80,13 @@ bool plan_wants_colour(const struct plan *plan)
     return (term == NULL || strcmp(term, "dumb") != 0) && (no_color == NULL || *no_color == '\0');
 }
 
+void plan_offer_port(struct plan *plan, int port)
+{
+    plan->offered_port = port;
+    if (plan->settled)
+        plan->rank0_port = port;
+}
+
 struct plan_round plan_same_round(const struct plan *plan, int attempt)
 {
     return (struct plan_round){ .attempt = attempt,
@@ -89,5 +96,6 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
                                 .first_rank = plan->node_rank * plan->nproc,
                                 .world_size = plan->world_size,
                                 .role_rank = plan->node_rank * plan->nproc,
-                                .role_size = plan->world_size };
+                                .role_size = plan->world_size,
+                                .rank0_port = plan->rank0_port };
 }

@@ -11,6 +11,7 @@
 #include "plan/gpus.h"
 #include "plan/numa.h"
 #include "plan/scheduler.h"
+#include "plan/torch_look.h"
 #include "tables/worker_env.h"
 #include "text/prefix.h"
 
@@ -29,6 +30,7 @@ struct plan_facts {
     const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
     const struct scheduler *scheduler; /* around us; NULL = nobody has asked */
     const struct numa_look *numa;      /* for --numa_binding; NULL without it */
+    const struct torch_look *torch; /* that the program will import; NULL = it does not, or none was found */
     const char *error_stem; /* how paths of error files begin without log directory; NULL = there are none */
 };
 
@@ -74,6 +76,9 @@ struct plan_round {
     int role_rank, role_size; /* the same among the workers of this node's role */
     const char *master_addr;  /* numeric; copied. NULL = as it was */
     int master_port;          /* 0 = as it was */
+    const char
+        *rank0_addr; /* where rank 0 hosts the workers' store; copied. NULL = where the launcher's is */
+    int rank0_port;  /* 0 = it does not: the launcher's is theirs */
 };
 
 struct plan {
@@ -85,7 +90,12 @@ struct plan {
     /* Of the round; before the first one a guess, unless `settled`. */
     bool settled; /* the rendezvous can change nothing of what follows */
     char master_addr[ENDPOINT_HOST_MAX];
-    int master_port; /* 0 = any; the shell writes the real one here before the first plan_env */
+    int master_port;  /* 0 = any; the shell writes the real one here before the first plan_env */
+    bool rank0_store; /* what this node's workers run on can use no other: it offers a port to its rank 0 */
+    int offered_port; /* of that, 0 = none; the shell writes it here before it joins */
+    char rank0_addr
+        [ENDPOINT_HOST_MAX]; /* of the round: where rank 0 hosts the workers' store; "" = at master_addr, */
+    int rank0_port;          /* ... and its port; 0 = the workers use the launcher's */
     int world_size, nnodes, node_rank;
     int role_rank, role_size;
     int attempt, restarts;
@@ -114,6 +124,10 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
 
 /* The round that this node has now, but the next attempt of it: for a job of one node. */
 struct plan_round plan_same_round(const struct plan *plan, int attempt);
+
+/* A port of this node at which its rank 0 may host the workers' store, before the node joins. A node that is alone needs no
+ * round to know that it is taken. */
+void plan_offer_port(struct plan *plan, int port);
 
 /* Does this worker read ddprun's stdin? */
 bool plan_gets_input(const struct plan *plan, int local_rank);

@@ -7,20 +7,46 @@
 /* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
-    facts->local_rank = task->local_rank;
     facts->local_world_size = task->local_world_size;
     facts->node_rank = task->node_rank;
     facts->nnodes = task->nnodes;
 }
 
+/* A dry run offers no port, and shows what would follow from one. */
+static bool has_rank0_store(const struct plan *plan)
+{
+    return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
+}
+
+/* Theirs is the launcher's store, or one that rank 0 hosts beside it. */
+static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
+{
+    if (!has_rank0_store(plan))
+        return;
+    facts->rank0_store = true;
+    facts->master_port = plan->rank0_port;
+    if (plan->rank0_addr[0] != '\0')
+        facts->master_addr = plan->rank0_addr;
+}
+
+/* What differs between the workers of a node. */
+static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
+{
+    const struct plan_worker *w = &plan->workers[local_rank];
+    facts->rank = w->rank;
+    facts->local_rank = w->visible != NULL    ? 0
+                        : plan->cli->per_task ? plan->cli->task.local_rank
+                                              : w->local_rank;
+    facts->role_rank = plan->role_rank + local_rank;
+    facts->visible = w->visible;
+    facts->error_file = w->error_file;
+    facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
+}
+
 /* Made anew for each block, because the port becomes known only after the plan is made. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
-    const struct plan_worker *w = &plan->workers[local_rank];
-    struct env_facts facts = { .rank = w->rank,
-                               .local_rank = w->local_rank,
-                               .world_size = plan->world_size,
-                               .role_rank = plan->role_rank + local_rank,
+    struct env_facts facts = { .world_size = plan->world_size,
                                .role_size = plan->role_size,
                                .local_world_size = plan->nproc,
                                .node_rank = plan->node_rank,
@@ -34,15 +60,12 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .role = plan->cli->role,
                                .signals = plan->stop_signals,
                                .timer_file = plan->timer_file,
-                               .visible = w->visible,
                                .cookie = plan->facts->cookie,
-                               .error_file = w->error_file,
-                               .terminal = plan->facts->terminal && w->err.console && !plan->cli->json,
                                .timeout_ms = plan->cli->timeout_ms };
+    tell_rank0_store(&facts, plan);
     if (plan->cli->per_task)
         tell_task(&facts, &plan->cli->task);
-    if (w->visible != NULL)
-        facts.local_rank = 0;
+    tell_worker(&facts, plan, local_rank);
     env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
     return facts;
 }

@@ -8,18 +8,16 @@
  * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's.
  *
  * Nothing is looked up or opened here: --dry_run and the tests get the same answers as a real start. */
+#include "base/limits.h"
 #include "plan/plan_parts.h"
+#include "plan/program.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    ELASTIC_PORT = 29400,
-    STATIC_JOIN_MS = 900000,
-    ELASTIC_JOIN_MS = 600000,
-    LAST_CALL_MS = 30000,
-    KEEP_ALIVE_ATTEMPTS = 3
-};
+#define RANK0_SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
 
 /* --standalone wins over an endpoint, as with torchrun. */
 static bool has_endpoint(const struct cli *cli)
@@ -38,7 +36,7 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
     else if (port_given || !endpoint || !m->elastic)
         m->port = cli->standalone && !port_given ? 0 : cli->master_port;
     else
-        m->port = ELASTIC_PORT;
+        m->port = RDZV_DEFAULT_PORT;
     m->elsewhere = endpoint || m->nnodes_max > 1;
     m->port_may_change = !port_given && !m->elsewhere;
 }
@@ -97,6 +95,36 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
+/* torchrun's switch for the same; there it needs no reason. It is often set for a whole cluster, so it means programs that may
+ * have a PyTorch: others need the launcher's store. */
+static bool asks_for_rank0(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    char *const *inherited = plan->facts->environ_block;
+    const struct env_sources env = { cli->env.items, cli->env.n, inherited };
+    const char *disabled = env_sources_find(&env, RANK0_SWITCH);
+    return !cli_gives(cli, OPT_TORCH_STORE) && disabled != NULL && strcmp(disabled, "1") == 0 &&
+           program_python(cli, env_find(inherited, "PYTHON_EXEC")) != NULL;
+}
+
+/* A PyTorch that refuses our store would fail before it says a word to it. */
+static void choose_worker_store(struct plan *plan)
+{
+    const struct torch_look *torch = plan->facts->torch;
+    const bool refuses = plan->cli->torch_store == TORCH_STORE_AUTO && torch != NULL && torch->refuses_stores;
+    const bool asked = asks_for_rank0(plan);
+    plan->rank0_store = plan->cli->torch_store == TORCH_STORE_RANK0 || asked || refuses;
+    if (asked && !refuses)
+        plan_note(plan, "%s=1 is set, so rank 0 hosts a store for the workers (--torch_store)", RANK0_SWITCH);
+    if (!refuses)
+        return;
+    plan_note(
+        plan,
+        "PyTorch %s in %s was built without libuv and refuses the launcher's store, so rank 0 hosts one for "
+        "the workers (--torch_store)",
+        torch->version, torch->dir);
+}
+
 /* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
  * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
  * told apart. */
@@ -113,6 +141,7 @@ bool plan_meet(struct plan *plan)
     choose_place(m, cli);
     choose_times(m, cli);
     name_program(cli, m->program);
+    choose_worker_store(plan);
     guess(plan);
     plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up_name(plan));
     return plan->job != NULL;

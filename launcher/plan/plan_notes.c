@@ -40,11 +40,15 @@ static void note_nodes(struct plan *plan)
 }
 
 /* PET_STRATEGY and the like: torchrun would read it, this version cannot. The user should know. */
-static void note_unknown_default(struct plan *plan)
+static void note_idle_default(struct plan *plan)
 {
-    const char *entry = cli_unknown_pet(plan->facts->environ_block);
-    if (entry != NULL)
-        plan_note(plan, "%.*s is set, but this version has no such option", (int)strcspn(entry, "="), entry);
+    const char *option;
+    const char *entry = cli_idle_pet(plan->facts->environ_block, &option);
+    const int len = entry != NULL ? (int)strcspn(entry, "=") : 0;
+    if (entry != NULL && option != NULL)
+        plan_note(plan, "%.*s is set, but --%s is only read from the command line", len, entry, option);
+    else if (entry != NULL)
+        plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
 }
 
 /* A dry run shows ranks that nobody has given out yet. */
@@ -89,7 +93,7 @@ void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
     note_nodes(plan);
-    note_unknown_default(plan);
+    note_idle_default(plan);
     note_scheduler(plan);
     note_task_gpu(plan);
     note_guess(plan);

@@ -199,6 +199,9 @@ static void take_round(struct plan *plan, const struct plan_round *round)
         snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", round->master_addr);
     if (round->master_port != 0)
         plan->master_port = round->master_port;
+    plan->rank0_port = round->rank0_port;
+    snprintf(plan->rank0_addr, sizeof(plan->rank0_addr), "%s",
+             round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
 /* Beside the directories of the workers, as torchrun has them. */

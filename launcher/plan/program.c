@@ -35,13 +35,26 @@ static bool is_python(const struct cli *cli)
     return cli->module || cli->torchrun || (len > 3 && strcmp(cli->program + len - 3, ".py") == 0);
 }
 
+static const char *interpreter(const char *python_exec)
+{
+    return python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
+}
+
+const char *program_python(const struct cli *cli, const char *python_exec)
+{
+    const char *slash = strrchr(cli->program, '/'), *name = slash != NULL ? slash + 1 : cli->program;
+    if (is_python(cli))
+        return interpreter(python_exec);
+    return strncmp(name, "python", strlen("python")) == 0 ? cli->program : NULL;
+}
+
 /* Words in front of PROGRAM; returns how many. */
 static size_t interpreter_words(const struct cli *cli, const char *python_exec, const char *words[FRONT_MAX])
 {
     size_t n = 0;
     if (!is_python(cli))
         return 0;
-    words[n++] = python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
+    words[n++] = interpreter(python_exec);
     words[n++] = "-u"; /* unbuffered: its last words must not be lost in its own buffer */
     if (cli->run_path) {
         words[n++] = "-c";

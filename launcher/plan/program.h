@@ -10,4 +10,8 @@
  * memory is short. */
 char **program_argv(const struct cli *cli, const char *python_exec, int local_rank);
 
+/* The interpreter of PROGRAM, a name in PATH or a path: that of a script or module, or PROGRAM itself when it is called
+ * python. NULL = by its name it is no Python program. Borrowed. */
+const char *program_python(const struct cli *cli, const char *python_exec);
+
 #endif

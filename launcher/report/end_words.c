@@ -40,6 +40,11 @@ static bool oom_likely(const struct worker_evidence *e)
     return e->oom_likely;
 }
 
+static bool oom_unseen(const struct worker_evidence *e)
+{
+    return e->oom_unseen;
+}
+
 static bool object_known(const struct worker_evidence *e)
 {
     return e->object[0] != '\0';
@@ -126,6 +131,9 @@ static const struct row {
     { SIGKILL, oom_likely, "most likely out of memory (SIGKILL)",
       "most likely out of memory: meanwhile the kernel killed {kills} on this machine for that, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
+    { SIGKILL, oom_unseen, "killed by someone else, or out of memory (SIGKILL)",
+      "ddprun did not send this signal; perhaps the kernel did, out of memory: the control group's counter of such kills cannot be read here",
+      "look into the kernel's log (dmesg) of the host; else for a kill -9, a time limit of the scheduler, a container that was stopped" },
     { SIGKILL, always, "killed by someone else (SIGKILL)",
       "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not tell who did",
       "look for a kill -9 by hand or in a script, a time limit of the scheduler, a container that was stopped" },

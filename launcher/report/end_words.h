@@ -38,6 +38,7 @@ struct worker_evidence {
     enum oom_kind oom;
     bool oom_named;                /* the kernel's log names this very process */
     bool oom_likely;               /* only the machine's counter rose, which others may have caused */
+    bool oom_unseen;               /* no counter of such kills can be read here, not even the machine's */
     unsigned long long kills;      /* by how much the counter rose */
     char cgroup[CGROUP_SHOWN];     /* which group; "" for the whole machine */
     bool cgroup_v2;                /* decides how the limit's file is called */

@@ -167,11 +167,13 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* A group as /proc/PID/cgroup names it. Of one that cannot be seen from here at least those around it may be. */
+/* A group as /proc/PID/cgroup names it. Of one that cannot be seen from here at least those around it may be; but version 1
+ * counts a kill where the victim was and nowhere else. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
-    watch_upwards(e, below != NULL ? below : "", v2, late);
+    if (below != NULL || v2)
+        watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 
 /* Our own groups, in both hierarchies. */
@@ -206,13 +208,12 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
-/* Counted for the whole machine, and to be read by everybody, also where no control group can be. */
-static unsigned long long system_kills(void)
+/* Counted for the whole machine, and to be read by everybody, also where no control group can be. False: not even that. */
+static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
-    unsigned long long kills = 0;
-    counter_in(file_head("/proc/vmstat", bytes, FILE_BYTES), "oom_kill", &kills);
-    return kills;
+    *kills = 0;
+    return counter_in(file_head("/proc/vmstat", bytes, FILE_BYTES), "oom_kill", kills);
 }
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
@@ -312,7 +313,8 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
         read_limits(w);
         counts[i] = w->counts;
     }
-    unsigned long long now = e->n_watches == 0 ? system_kills() : 0;
+    unsigned long long now = 0;
+    facts->oom_unseen = e->n_watches == 0 && !system_kills(&now);
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
@@ -366,7 +368,8 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    e->system_kills = e->n_watches == 0 ? system_kills() : 0; /* oom_judge looks at it then only */
+    if (e->n_watches == 0) /* oom_judge looks at it then only */
+        system_kills(&e->system_kills);
     e->began = time(NULL);
 }
 

@@ -14,6 +14,7 @@ static const struct {
     { "unrecognized arguments: --local_rank",
       "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
     { "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on what stands behind PROGRAM, and adds nothing" },
+    { "without libuv support", "this PyTorch refuses the launcher's store: --torch_store=rank0 lets rank 0 host one for the workers" },
     { "Address already in use",
       "another process has the port: a job on this machine, or what is left of one; ss -ltnp shows which, --standalone takes a free one for the store" },
     { "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },

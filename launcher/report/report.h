@@ -17,7 +17,7 @@
 struct cJSON;
 struct loss;
 
-enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = 12 };
+enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
 /* An attempt that has failed, on whichever node. */
 struct failed_attempt {

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,15 @@ const char *env_find(char *const *block, const char *name)
         if (is_named(*block, name, len))
             return *block + len + 1;
     return NULL;
+}
+
+const char *env_sources_find(const struct env_sources *sources, const char *name)
+{
+    const size_t len = strlen(name);
+    for (size_t i = sources->n; i-- > 0;)
+        if (is_named(sources->overrides[i], name, len))
+            return sources->overrides[i] + len + 1;
+    return env_find(sources->inherited, name);
 }
 
 /* "KEY=VALUE"s have the same KEY? */
@@ -92,37 +102,74 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* The first of equal names stays, as in getenv(3). */
-static bool is_listed(const struct env_base *base, const char *entry)
+/* The names that are listed already, by their hash; a free place is NULL. At least half of the places are free, so a search
+ * ends soon: a Kubernetes cluster with thousands of services puts seven variables for each into every container. */
+struct listed {
+    const char **place; /* owned; the entries are borrowed */
+    size_t mask;
+};
+
+static bool listed_init(struct listed *listed, size_t most)
 {
-    for (size_t i = 0; i < base->n; i++)
-        if (same_name(base->entries[i], entry))
-            return true;
-    return false;
+    size_t places = 64;
+    while (places < 2 * most)
+        places *= 2;
+    *listed = (struct listed){ .place = calloc(places, sizeof(*listed->place)), .mask = places - 1 };
+    return listed->place != NULL;
 }
 
-/* What the user said comes first, the inherited rest last. The lookups are quadratic, but they are made once per
- * node, over some hundred names. */
+/* FNV-1a, up to the '='. */
+static size_t hash_name(const char *entry)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *entry != '=' && *entry != '\0'; entry++)
+        hash = (hash ^ (unsigned char)*entry) * 0x100000001b3u;
+    return (size_t)(hash ^ hash >> 32);
+}
+
+/* False when it was there before: the first of equal names stays, as in getenv(3). */
+static bool listed_add(struct listed *listed, const char *entry)
+{
+    size_t at = hash_name(entry) & listed->mask;
+    while (listed->place[at] != NULL && !same_name(listed->place[at], entry))
+        at = (at + 1) & listed->mask;
+    if (listed->place[at] != NULL)
+        return false;
+    listed->place[at] = entry;
+    return true;
+}
+
+static void list_entry(struct env_base *base, struct listed *listed, const char *entry)
+{
+    if (listed_add(listed, entry))
+        base->entries[base->n++] = entry;
+}
+
+/* What the user said comes first, the inherited rest last. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
-    const char *names[WORKER_ENV_VARS];
+    const char *ours[WORKER_ENV_VARS];
+    struct listed listed;
     size_t most = n;
-    names_set(facts, names);
+    names_set(facts, ours);
     for (char *const *p = inherited; *p != NULL; p++)
         most++;
     *base = (struct env_base){ .entries = calloc(most + 1, sizeof(*base->entries)) };
-    if (base->entries == NULL)
+    if (!listed_init(&listed, most) || base->entries == NULL) {
+        free(listed.place);
+        env_base_free(base);
         return false;
+    }
     for (size_t i = n; i-- > 0;) /* backwards: the last of equal names stays */
-        if (!is_listed(base, overrides[i]))
-            base->entries[base->n++] = overrides[i];
+        list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++)
-        base->replaced[i] = names[i] != NULL && names_one(names[i], overrides, n);
+        base->replaced[i] = ours[i] != NULL && names_one(ours[i], overrides, n);
     for (; *inherited != NULL; inherited++)
-        if (!is_set_by_us(*inherited, names) && !is_listed(base, *inherited))
-            base->entries[base->n++] = *inherited;
+        if (!is_set_by_us(*inherited, ours))
+            list_entry(base, &listed, *inherited);
+    free(listed.place);
     return true;
 }
 

@@ -26,7 +26,9 @@
     X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "how often the workers were restarted")  \
     X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "how often they may be")                   \
     X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
-    X(TORCHELASTIC_USE_AGENT_STORE, "%s", "True", true, "the store runs in the launcher, not in rank 0") \
+    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                       \
+      "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                             \
+    X(USE_LIBUV, "%s", "0", f->rank0_store, "rank 0 hosts the store, by a PyTorch without libuv")        \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
       "where a worker may leave its error as JSON, for the report")                                      \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \
@@ -38,7 +40,7 @@
       "the one GPU of this worker, with --virtual_local_rank")                                           \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip, "the same, where it was set") \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
-    X(DDPRUN_STORE, "%s", "1", true, "the store understands ddprun's own requests")                      \
+    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store understands ddprun's own requests")           \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
     X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "how often workers were started before, for any reason")   \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
@@ -67,6 +69,7 @@ struct env_facts {
     int attempt;                     /* here also nodes that came or went */
     const char *master_addr;
     int master_port;
+    bool rank0_store; /* rank 0 hosts a store there, with PyTorch's own server; else it is the launcher's */
     const char *job, *role;
     const char *timer_file; /* NULL = as inherited */
     const char *signals;    /* names, with commas */
@@ -111,6 +114,16 @@ void env_base_free(struct env_base *base);
 /* The block of one worker; `base` must outlive it. False when memory is short. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
+
+/* Where a worker has what is not in the table from: --env before what ddprun has inherited. Borrowed. */
+struct env_sources {
+    const char *const *overrides; /* "KEY=VALUE"s, of several with the same name the last counts */
+    size_t n;
+    char *const *inherited;
+};
+
+/* The value that a worker finds, NULL when it finds none. Borrowed from the sources. */
+const char *env_sources_find(const struct env_sources *sources, const char *name);
 
 /* The value of `name` in an environment block, NULL when it is not there. Borrowed from the block. */
 const char *env_find(char *const *environ_block, const char *name);

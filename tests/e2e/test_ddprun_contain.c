@@ -116,7 +116,7 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     run_free(&r);
 }
 
-/* Such as a job with a PID namespace leaves, whose launcher was killed. One that is new may be about to be opened. */
+/* Such as a job leaves that was killed before it had a record. One that is new may be about to be opened. */
 Test(ddprun_contain, fifos_that_nobody_reads_are_taken_away, .init = set_up, .fini = tear_down)
 {
     static const char *const names[] = { "0123abcd.timer", "4567abcd.timer", "89ababcd.timer" };
@@ -260,7 +260,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     close(ends[1]);
     end = ends[0];
     setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
-    if (record_write("dying", DYING_COOKIE, "", &err) != DDP_OK ||
+    if (record_write("dying", DYING_COOKIE, "", getppid(), getpid(), &err) != DDP_OK ||
         pthread_create(&thread, NULL, outlast, &end) != 0)
         _exit(1);
     pthread_exit(NULL);
@@ -339,6 +339,11 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     orphan_a_job("--contain=pidns", w.hold);
     cr_expect(job_witness_alone(&w), "somebody is left");
     job_witness_close(&w);
+    cr_expect_gt(records(), 1, "there is a record, and beside it what the worker wrote");
+    struct run_result r = RUN("--contain=pidns", "true");
+    cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
+    cr_expect_eq(records(), 0, "files of the dead job are left");
+    run_free(&r);
 }
 
 Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = set_up, .fini = tear_down)

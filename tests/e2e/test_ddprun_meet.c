@@ -111,6 +111,19 @@ Test(ddprun_meet, another_service_on_the_port_is_told_before_the_time_is_up)
     run_free(&r);
 }
 
+Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
+{
+    struct run_process *process = NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
+                                       free_port_option("--master_port="), "--timeout=60");
+    cr_assert(run_until_error(process, "node rank 1 is missing", PATIENCE_MS));
+    run_signal(process, 15);
+    struct run_result r = run_wait(process);
+    EXPECT(r, 128 + 15);
+    cr_expect_not_null(strstr(r.err, ": leaving the job; no workers run here"), "%s", r.err);
+    cr_expect_null(strstr(r.err, "stopping the workers"), "%s", r.err);
+    run_free(&r);
+}
+
 Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
 {
     char port[64];

@@ -336,7 +336,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
 {
     choose_port();
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
-    until_said(0, "1 of 2 nodes are here");
+    until_said(0, "1 of 2 nodes is here");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
     until_said(0, "NNODES_DIFFERS"); /* node 1 was refused, and it is told who had come before */
     finish();
@@ -346,6 +346,8 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "--nnodes=2 (static)");
         says(i, "--nnodes=3 (static)");
     }
+    says(0, "NODE_WAS_REFUSED");
+    says(0, "; the first cause: a node was refused"); /* in the report, when the time is up */
 }
 
 Test(loopback_nodes, the_status_can_be_asked_on_each_node)

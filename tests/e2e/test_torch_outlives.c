@@ -1,20 +1,41 @@
 /* The store of a job is there until its last worker has gone, however the job ends. A worker with torch 1.13 that loses its store
  * spins for the rest of its life, or aborts: its second connection belongs to a thread that cannot bear the end of it. */
+#include "free_port.h"
 #include "job.h"
+#include "procstat.h"
 #include "run.h"
 #include "torch.h"
 
 #include <criterion/criterion.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-TestSuite(torch_outlives, .timeout = 120);
+TestSuite(torch_outlives, .timeout = 240);
+
+enum { LONG_MS = 100000, SEEN_SIZE = 16384 };
+
+#define PROGRAM "tests/interop/programs/outlives.py"
+
+static struct run_process *start_with(const char *how, const char *fifo)
+{
+    return job_start(
+        (const char *const[]){ "--nproc_per_node=2", "--no_prefix", "--grace=20s", PROGRAM, how, fifo, NULL },
+        &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
 
 static struct run_process *start(const char *how)
 {
-    return job_start((const char *const[]){ "--nproc_per_node=2", "--no_prefix", "--grace=20s",
-                                            "tests/interop/programs/outlives.py", how, NULL },
-                     &(struct run_options){ .env = torch_env(), .timeout_ms = 100000 });
+    return start_with(how, NULL);
+}
+
+static void until_both_look(struct run_process *job)
+{
+    cr_assert(run_until_output(job, "rank 0 looks\n", 60000) &&
+                  run_until_output(job, "rank 1 looks\n", 60000),
+              "%s", run_output(job));
 }
 
 static void expect_outlived(struct run_process *job, int code, int last_rank)
@@ -44,8 +65,93 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
 {
     torch_skip_without();
     struct run_process *job = start("stay");
-    cr_assert(run_until_output(job, "rank 0 looks\n", 60000) &&
-              run_until_output(job, "rank 1 looks\n", 60000));
+    until_both_look(job);
     run_signal(job, SIGTERM);
     expect_outlived(job, 128 + SIGTERM, 0);
+}
+
+/* --- when whoever has the store is killed --------------------------------------------------------------- */
+
+/* All that the workers say on stderr until the last of them has gone; false when some are left. */
+static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
+{
+    struct pollfd fd = { .fd = w->fd, .events = POLLIN };
+    size_t len = 0;
+    ssize_t n = -1;
+    while (len + 1 < SEEN_SIZE && poll(&fd, 1, LONG_MS) == 1 &&
+           (n = read(w->fd, seen + len, SEEN_SIZE - 1 - len)) > 0)
+        len += (size_t)n;
+    seen[len] = '\0';
+    return n == 0;
+}
+
+/* Dead at once, before its thread has seen the end of the store or has said a word about it. */
+static void kill_and_look(bool kill_agent)
+{
+    static char seen[SEEN_SIZE];
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *job = start_with("stay", w.path);
+    until_both_look(job);
+    const pid_t agent = procstat_child(run_pid(job), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    kill(kill_agent ? agent : run_pid(job), SIGKILL);
+    cr_expect(read_to_end(&w, seen), "somebody is left without a store");
+    cr_expect_str_eq(seen, "", "a worker has met the end of the store");
+    struct run_result r = run_wait(job);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+Test(torch_outlives, all_when_the_agent_is_killed)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    kill_and_look(true);
+}
+
+Test(torch_outlives, all_when_the_guardian_is_killed)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    kill_and_look(false);
+}
+
+/* --- when a node is lost -------------------------------------------------------------------------------- */
+
+static struct run_process *start_node(const char *host_store, const char *endpoint)
+{
+    const char *argv[] = { bin("ddprun"),
+                           "--nnodes=1:2",
+                           "--nproc_per_node=1",
+                           endpoint,
+                           host_store,
+                           "--no_prefix",
+                           "--rdzv_conf=last_call_timeout=60",
+                           "--grace=20s",
+                           PROGRAM,
+                           "once",
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+/* The workers of a node that goes on are stopped, and their store stays while they do what they have to do before. */
+Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    char endpoint[64];
+    snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));
+    struct run_process *stays = start_node("--host_store=yes", endpoint);
+    struct run_process *goes = start_node("--host_store=no", endpoint);
+    cr_assert(run_until_output(stays, " looks\n", 60000) && run_until_output(goes, " looks\n", 60000));
+    run_signal(goes, SIGKILL);
+    struct run_result lost = run_wait(goes), r = run_wait(stays);
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.out, ": the store has outlived it\n"), "%s%s", r.out, r.err);
+    cr_expect_eq(job_count(r.out, "rank 0 of 1 goes on"), 1, "%s%s", r.out, r.err);
+    cr_expect_null(strstr(r.err, "SIGABRT"), "%s", r.err);
+    run_free(&lost);
+    run_free(&r);
 }

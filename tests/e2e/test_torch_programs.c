@@ -1,11 +1,13 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
  * parts is what a row expects of every rank. */
+#include "hosts.h"
 #include "job.h"
 #include "run.h"
 #include "torch.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +23,11 @@ struct row {
 };
 
 static const struct row rows[] = {
-    { "collectives.py", { "tensors", "objects", "messages", "groups", "monitored" } },
+    { "collectives.py", { "tensors", "rarer", "objects", "messages", "groups", "monitored" } },
     { "train.py",
-      { "plain", "unused", "no_sync", "static_graph", "comm_hook", "sampler", "sharded_optimizer",
-        "checkpoint" } },
+      { "plain", "unused", "no_sync", "static_graph", "comm_hook", "sync_batch_norm", "sampler",
+        "sharded_optimizer", "checkpoint" } },
+    { "control.py", { "environment", "synchronized", "sampler", "timers" } },
     { "meet.py", { "tcp", "store_of_the_job", "store_of_its_own", "remote_calls" } },
 };
 
@@ -62,7 +65,8 @@ static struct run_process *start_node(const char *program, const char *argument,
                            "--no_prefix", argument != NULL ? "--max_restarts=1" : "--max_restarts=0",
                            path,          argument,
                            NULL };
-    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+    const char *env[] = { torch_env()[0], torch_env()[1], "TORCHELASTIC_ENABLE_FILE_TIMER=1", NULL };
+    return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
 static struct nodes run_nodes(const char *program, const char *argument, int count)
@@ -98,16 +102,21 @@ static void expect_codes(const struct nodes *n, int code)
                      n->end[i].exit_code, n->end[i].signal, n->end[i].out, n->end[i].err);
 }
 
-static void try_row(const struct row *row, int count)
+static void expect_row(const struct nodes *n, const struct row *row)
 {
     char line[80];
-    struct nodes n = run_nodes(row->program, NULL, count);
-    expect_codes(&n, 0);
+    expect_codes(n, 0);
     for (int i = 0; row->lines[i] != NULL; i++)
         for (int rank = 0; rank < WORLD; rank++) {
             snprintf(line, sizeof(line), "rank %d of %d: %s", rank, WORLD, row->lines[i]);
-            expect_line(&n, line);
+            expect_line(n, line);
         }
+}
+
+static void try_row(const struct row *row, int count)
+{
+    struct nodes n = run_nodes(row->program, NULL, count);
+    expect_row(&n, row);
     free_nodes(&n);
 }
 
@@ -176,7 +185,7 @@ Test(torch_programs, start_again_on_two_nodes)
 /* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
 static int lines_of(const char *text, const char *line)
 {
-    char prefixed[128];
+    char prefixed[192];
     int times = job_count(text, line);
     for (int rank = 0; rank < WORLD; rank++) {
         snprintf(prefixed, sizeof(prefixed), "[default%d]:%s", rank, line);
@@ -185,36 +194,127 @@ static int lines_of(const char *text, const char *line)
     return times;
 }
 
-/* The same program, the same lines. */
-Test(torch_programs, print_what_they_print_under_torchrun)
+/* The real torchrun, on one node. The timers of control.py are asked for, as for ddprun. */
+static struct run_result run_torchrun(const char *program)
 {
-    torch_skip_without();
-    torch_skip_sanitized();
-    char port[32], line[80];
+    char port[32], path[128];
+    const char *env[] = { torch_env()[0], torch_env()[1], "TORCHELASTIC_ENABLE_FILE_TIMER=1", NULL };
     const char *argv[] = { torch_python(),
                            "-m",
                            "torch.distributed.run",
                            "--nproc_per_node=2",
+                           "--monitor_interval=0.2",
                            port,
                            "-r",
                            "1",
                            "-t",
                            "1",
-                           "tests/interop/programs/collectives.py",
+                           path,
                            NULL };
     snprintf(port, sizeof(port), "--master_port=%d", free_port());
-    struct run_result torchrun =
-        run_command(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
-    struct nodes n = run_nodes("collectives.py", NULL, 1);
-    cr_expect_eq(torchrun.exit_code, 0, "%s", torchrun.err);
+    snprintf(path, sizeof(path), "tests/interop/programs/%s", program);
+    return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+}
+
+/* The same program, the same lines. */
+static void expect_same(const char *program)
+{
+    char line[160];
+    struct run_result torchrun = run_torchrun(program);
+    struct nodes n = run_nodes(program, NULL, 1);
+    cr_expect_eq(torchrun.exit_code, 0, "torchrun %s: %s", program, torchrun.err);
+    expect_codes(&n, 0);
     const char *next = n.end[0].out;
     for (const char *at = next; (next = strchr(at, '\n')) != NULL; at = next + 1) {
         snprintf(line, sizeof(line), "%.*s", (int)(next - at), at);
-        cr_expect_eq(lines_of(torchrun.out, line), 1, "'%s' is not what torchrun shows:\n%s", line,
-                     torchrun.out);
+        cr_expect_eq(lines_of(torchrun.out, line), 1, "%s: '%s' is not what torchrun shows:\n%s", program,
+                     line, torchrun.out);
     }
     run_free(&torchrun);
     free_nodes(&n);
+}
+
+Test(torch_programs, print_what_they_print_under_torchrun)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    if (torch_refuses_stores())
+        cr_skip_test("skipped, because torchrun itself cannot run a PyTorch without libuv");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect_same(rows[i].program);
+    expect_same("spawns.py");
+}
+
+/* elastic.py is not among them: the real torchrun with torch 2.x loses half of its restarts. */
+Test(torch_programs, fail_with_what_torchrun_says)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    if (torch_refuses_stores())
+        cr_skip_test("skipped, because torchrun itself cannot run a PyTorch without libuv");
+    struct run_result torchrun = run_torchrun("fails.py");
+    struct nodes n = run_nodes("fails.py", NULL, 1);
+    cr_expect_eq(torchrun.exit_code, 1, "%s", torchrun.err);
+    expect_codes(&n, 1);
+    cr_expect_not_null(strstr(torchrun.err, "the data of rank 1 are broken"), "%s", torchrun.err);
+    cr_expect_not_null(strstr(n.end[0].err, "the data of rank 1 are broken"), "%s", n.end[0].err);
+    run_free(&torchrun);
+    free_nodes(&n);
+}
+
+/* --- two hosts ------------------------------------------------------------------------------------------ */
+
+/* A host's processes begin in "/". */
+static struct run_process *start_host(const struct host *host, const char *program, int index)
+{
+    char node_rank[24], path[PATH_MAX], name[128];
+    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
+    snprintf(name, sizeof(name), "tests/interop/programs/%s", program);
+    cr_assert_not_null(realpath(name, path), "%s", name);
+    const char *argv[] = {
+        bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--master_addr=10.9.0.1", node_rank, "--no_prefix",
+        path,          NULL
+    };
+    return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+/* With networks, names and addresses of their own: nothing of it works by chance over loopback. */
+Test(torch_programs, run_on_two_hosts)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    struct hosts *net = hosts_open(2);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct nodes n = { .count = 2 };
+        for (int h = 0; h < 2; h++)
+            n.process[h] = start_host(&net->host[h], rows[i].program, h);
+        for (int h = 0; h < 2; h++)
+            n.end[h] = run_wait(n.process[h]);
+        expect_row(&n, &rows[i]);
+        free_nodes(&n);
+    }
+    hosts_close(net);
+}
+
+/* --- a PyTorch without libuv ---------------------------------------------------------------------------- */
+
+Test(torch_programs, meet_at_rank_0_where_pytorch_has_no_libuv)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    if (!torch_refuses_stores())
+        cr_skip_test("skipped, because this PyTorch can use the launcher's store (make interop-nolibuv has "
+                     "one that cannot)");
+    struct nodes n = run_nodes("collectives.py", NULL, 1);
+    expect_codes(&n, 0);
+    cr_expect_not_null(strstr(n.end[0].err, "so rank 0 hosts one for the workers"), "%s", n.end[0].err);
+    free_nodes(&n);
+    struct run_result r = job_run((const char *const[]){ "--nproc_per_node=2", "--torch_store=launcher",
+                                                         "tests/interop/programs/collectives.py", NULL },
+                                  &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+    EXPECT(r, 1);
+    cr_expect_not_null(strstr(r.err, "--torch_store=rank0 lets rank 0 host one"), "%s", r.err);
+    run_free(&r);
 }
 
 /* fails.py uses @record: its message is in the error file, and so in the report. */

@@ -62,6 +62,15 @@ Test(worker_probe, a_reducer_averages_over_four_workers)
     run_free(&r);
 }
 
+/* Under ThreadSanitizer, too. */
+Test(worker_probe, a_reducer_with_a_thread_averages_over_four_workers)
+{
+    struct run_result r = run_probes("overlap", NULL, NULL, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s%s", r.out, r.err);
+    expect_part(r.out, "rank 3: average 3 of 10 buckets");
+    run_free(&r);
+}
+
 Test(worker_probe, a_named_barrier_names_who_is_missing)
 {
     struct run_result r = run_probes("barrier", "data is ready", "700", "2");

@@ -69,7 +69,7 @@ static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
                       "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/mlx5_0 && "
-                      "printf '#!/bin/sh\nulimit -l 64\nulimit -n 24\nexec %s \"$@\"\n' >/run/ddprun && "
+                      "printf '#!/bin/sh\nulimit -l 64\nulimit -n 30\nexec %s \"$@\"\n' >/run/ddprun && "
                       "chmod +x /run/ddprun",
                       bin("ddprun")));
 }
@@ -77,7 +77,7 @@ static void lower_limits(struct play *play)
 static void find_limits(struct play *play)
 {
     for (int i = 0; i < 2; i++)
-        scene_expect_why(play, i, STORE, "node1 allows 24 open files|LIMIT_NOFILE");
+        scene_expect_why(play, i, STORE, "node1 allows 30 open files|LIMIT_NOFILE");
     stop_after(play, "node1 allows 64 KiB of locked memory|LIMIT_MEMLOCK");
 }
 

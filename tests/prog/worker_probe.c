@@ -112,7 +112,8 @@ static void run_barrier(char **arguments)
 static void run_reducer(char **arguments)
 {
     static float weight[300000], bias[10];
-    const ddp_param params[] = { { "weight", weight, 300000, DDP_F32 }, { "bias", bias, 10, DDP_F32 } };
+    const ddp_param params[] = { { .name = "weight", .data = weight, .count = 300000, .dtype = DDP_F32 },
+                                 { .name = "bias", .data = bias, .count = 10, .dtype = DDP_F32 } };
     int steps = number(arguments, 3);
     ddp_reducer *reducer;
 
@@ -132,6 +133,45 @@ static void run_reducer(char **arguments)
     must(ddp_reducer_free(reducer));
 }
 
+enum { LAYERS = 20, LAYER = 5000 };
+
+/* One step of a model with many buckets, and a collective in its middle. */
+static void overlapped_step(ddp_reducer *reducer)
+{
+    float loss = 1;
+    must(ddp_reducer_forward(reducer));
+    for (size_t p = LAYERS; p-- > 0;) {
+        float *grad = ddp_reducer_grad(reducer, p);
+        for (size_t i = 0; i < LAYER; i++)
+            grad[i] = (float)(ddp_rank(ctx) * 2);
+        must(ddp_reducer_ready(reducer, p));
+        if (p == LAYERS / 2)
+            must(ddp_all_reduce(ddp_world(ctx), &loss, &loss, 1, DDP_F32, DDP_SUM, NULL, NULL));
+    }
+    must(ddp_reducer_finish(reducer));
+}
+
+/* [STEPS]: the library's thread reduces while this one computes. */
+static void run_overlap(char **arguments)
+{
+    static float weights[LAYERS][LAYER];
+    ddp_param params[LAYERS];
+    ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
+    int steps = number(arguments, 50);
+    ddp_reducer *reducer;
+
+    for (int i = 0; i < LAYERS; i++)
+        params[i] = (ddp_param){ .name = "layer", .data = weights[i], .count = LAYER, .dtype = DDP_F32 };
+    options.first_bucket_bytes = options.bucket_cap_bytes = 40000;
+    options.overlap = DDP_OVERLAP_ON;
+    must(ddp_reducer_create(ddp_world(ctx), params, LAYERS, &options, &reducer));
+    for (int step = 0; step < steps; step++)
+        overlapped_step(reducer);
+    printf("rank %d: average %g of %d buckets\n", ddp_rank(ctx),
+           (double)((float *)ddp_reducer_grad(reducer, 7))[LAYER - 1], (int)ddp_reducer_buckets(reducer));
+    must(ddp_reducer_free(reducer));
+}
+
 static void run_info(char **arguments)
 {
     (void)arguments;
@@ -143,10 +183,9 @@ static const struct {
     const char *name;
     void (*run)(char **arguments);
 } commands[] = {
-    { "info", run_info },       { "allreduce", run_allreduce },
-    { "reducer", run_reducer }, { "barrier", run_barrier },
-    { "die", run_die },         { "hang", run_hang },
-    { "abort", run_abort },
+    { "info", run_info },       { "allreduce", run_allreduce }, { "reducer", run_reducer },
+    { "overlap", run_overlap }, { "barrier", run_barrier },     { "die", run_die },
+    { "hang", run_hang },       { "abort", run_abort },
 };
 
 int main(int argc, char **argv)

@@ -38,6 +38,14 @@ said() {
     return 1
 }
 
+# lacks FILE TEXT... -- none of them stands in FILE.
+lacks() {
+    local text
+    for text in "${@:2}"; do
+        ! grep -F -- "$text" "$1" || return 1
+    done
+}
+
 ended() {
     [ "$rc" -eq "$1" ] && return
     told
@@ -134,6 +142,30 @@ began deaf --ntasks-per-node=1 "$ddprun" --grace=2s sh -c 'trap "" TERM; setsid 
 scancel "$job"
 over
 check "workers that are deaf to it are gone all the same" left
+
+# --- requeue ----------------------------------------------------------------------------------------------------------
+# The same job number, the same nodes and the same port as before, while the first life may still be ending. Its workers are deaf to
+# SIGTERM and leave something behind.
+twice='echo "life $((${SLURM_RESTART_COUNT:-0} + 1)) rank $RANK/$WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT"
+    [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || exit 0
+    trap "" TERM; setsid sleep 4321 & sleep 4321; sleep 4321'
+job=$(sbatch --parsable --time=5 --output=requeue.out --export="ALL,DDPRUN=$ddprun" "$OLDPWD/scripts/slurm/train.sbatch" sh -c "$twice")
+until_said() { # TEXT TIMES SECONDS, in requeue.out
+    timeout "$3" bash -c 'until [ "$(grep -cF -- "$1" requeue.out)" -ge "$2" ]; do sleep 0.05; done' said "$1" "$2" 2>/dev/null
+    rc=$?
+    cp requeue.out out
+}
+until_said "life 1 rank" 2 30
+run scontrol requeue "$job"
+check "a job that runs is requeued" ended 0
+until_said "life 2 rank" 2 60
+check "it comes up again on both nodes" said requeue.out "life 2 rank" 2
+check "as a job of its own, not as another attempt" said requeue.out "life 2 rank 1/2 attempt 0" 1
+timeout 30 bash -c 'until [ -z "$(squeue -h)" ]; do sleep 0.05; done'
+check "and ends well" [ "$(scontrol show job "$job" | grep -o 'JobState=[A-Z]*')" = JobState=COMPLETED ]
+cp requeue.out out
+check "nobody of its first life was in its way" lacks requeue.out "refused" "in use" JOB_DIFFERS LAUNCHED_TWICE STALE
+check "nor is left" left
 
 # --- layouts that cannot be meant -------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true

@@ -90,9 +90,9 @@ static void on_beat(void *user, cJSON *workers)
     (void)user, (void)workers;
 }
 
-static void on_who(void *user, int64_t conn, const char *peer, const char *store)
+static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
-    (void)user, (void)conn, (void)peer, (void)store;
+    (void)user, (void)conn, (void)peer, (void)store, (void)any;
 }
 
 static void on_status(void *user, const cJSON *answer)

@@ -267,6 +267,18 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
+/* For the last job that was killed: what it has left, if only a record, is the next start's to find. */
+static void start_once_more(const struct options *o, const char *record_dir)
+{
+    const pid_t pid = fork();
+    if (pid == 0) {
+        setenv("XDG_RUNTIME_DIR", record_dir, 1);
+        execlp(o->ddprun, o->ddprun, "--standalone", "true", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, NULL, 0);
+}
+
 /* Every job takes its record away, or the next start does; what stays is the directory. */
 static bool remove_records(const char *record_dir)
 {
@@ -275,17 +287,31 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
+/* A worker that is not there would look as if no launcher could start one. */
+static bool prepare(const struct options *o, char *record_dir)
+{
+    if (access(o->worker, X_OK) != 0)
+        fprintf(stderr, "survivors: cannot run the WORKER %s: %s\n", o->worker, strerror(errno));
+    else if (mkdtemp(record_dir) == NULL)
+        fprintf(stderr, "survivors: cannot make %s: %s\n", record_dir, strerror(errno));
+    else
+        return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
     char record_dir[] = "/tmp/survivors-XXXXXX";
     int bad = 0, tried = 0;
-    if (!parse(&o, argc, argv) || mkdtemp(record_dir) == NULL) {
+    if (!parse(&o, argc, argv)) {
         fprintf(stderr, "usage: survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] "
                         "[--kinds=A,B]\n"
                         "                 [--faults=A,B] [--peers] [--without=CALL,CALL] DDPRUN WORKER\n");
         return EXIT_USAGE_ERROR;
     }
+    if (!prepare(&o, record_dir))
+        return EXIT_USAGE_ERROR;
     if ((o.faults >> FAULT_OOM & 1) && !cage_has_memory())
         printf("OOM kill: skipped, because no memory control group can be made here (root only)\n");
     if ((o.kinds >> KIND_CHAINS & 1) && !cage_has_processes()) {
@@ -301,6 +327,7 @@ int main(int argc, char **argv)
         /* What the others leave behind is their affair. */
         bad += n > 0 && by < BY_PEERS;
     }
+    start_once_more(&o, record_dir);
     if (!remove_records(record_dir))
         fprintf(stderr, "survivors: records of jobs are left in %s: %s\n", record_dir, strerror(errno));
     if (tried == 0)

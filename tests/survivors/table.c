@@ -117,9 +117,24 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
+/* Launchers begin with notes and end with advice; the line between them that says why names an error or what failed, or it is the last. */
+static const char *telling_line(const char *text)
+{
+    const char *last = text;
+    for (size_t len; *text != '\0'; text += len + (text[len] == '\n')) {
+        len = strcspn(text, "\n");
+        if (memmem(text, len, "rror", 4) != NULL || memmem(text, len, "failed", 6) != NULL)
+            return text;
+        if (len > 0)
+            last = text;
+    }
+    return last;
+}
+
 void table_skipped(enum launcher by, const char *why)
 {
+    const char *line = telling_line(why[0] != '\0' ? why : "it says nothing; is it installed?");
     printf("\n%s: skipped, because it does not start here: %.*s\n", launcher_words[by],
-           (int)strcspn(why, "\n"), why);
+           (int)strcspn(line, "\n"), line);
     fflush(stdout);
 }

@@ -74,6 +74,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_RDZV_CONF] = "join_timeout=60, is_host=true,last_call_timeout=5",
     [OPT_LOCAL_ADDR] = "10.0.0.7",
     [OPT_HOST_STORE] = "yes",
+    [OPT_TORCH_STORE] = "rank0",
     [OPT_GROW] = "now",
     [OPT_NODE_TIMEOUT] = "fast",
     [OPT_EXIT_BARRIER_TIMEOUT] = "90",
@@ -138,6 +139,8 @@ static bool is_nodes_option_set(enum cli_option option)
         return strcmp(cli.local_addr, "10.0.0.7") == 0;
     case OPT_HOST_STORE:
         return cli.host_store == HOST_STORE_YES;
+    case OPT_TORCH_STORE:
+        return cli.torch_store == TORCH_STORE_RANK0;
     case OPT_UNEVEN:
         return cli.uneven;
     case OPT_GROW:
@@ -488,7 +491,7 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
             "--nproc_per_node", "0", "prog");
     REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free one",
             "--master_port=65536", "prog");
-    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 65536",
+    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 16384",
             "--nnodes=3:2", "prog");
     REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
     REFUSED("--env=FOO is not valid; expected: NAME=VALUE", "--env", "FOO", "prog");
@@ -538,8 +541,13 @@ Test(cli, what_is_missing_or_too_much_is_said)
 Test(cli, an_environment_of_another_launcher_is_noticed)
 {
     char *environment[] = { "PET_NNODES=1", "PET_STRATEGY=ddp", NULL };
-    cr_assert_str_eq(cli_unknown_pet(environment), "PET_STRATEGY=ddp");
-    cr_assert_null(cli_unknown_pet(no_environment));
+    const char *option;
+    cr_assert_str_eq(cli_idle_pet(environment, &option), "PET_STRATEGY=ddp");
+    cr_assert_null(option);
+    cr_assert_null(cli_idle_pet(no_environment, &option));
+    environment[1] = "PET_USE_ENV=1";
+    cr_assert_str_eq(cli_idle_pet(environment, &option), "PET_USE_ENV=1");
+    cr_assert_str_eq(option, "use_env");
 }
 
 /* --- what is printed ------------------------------------------------------------------------------------ */

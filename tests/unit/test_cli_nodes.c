@@ -79,8 +79,8 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED("'yes', 'no' or 'auto'", "--host_store=maybe");
     REFUSED("'agreed', 'now' or 'never'", "--grow=later");
     REFUSED("'fast' (1.5s) or a time of at least 500ms", "--node_timeout=10ms");
-    REFUSED("1 <= MIN <= MAX <= 65536", "--nnodes=0");
-    REFUSED("1 <= MIN <= MAX <= 65536", "--nnodes=1:");
+    REFUSED("1 <= MIN <= MAX <= 16384", "--nnodes=0");
+    REFUSED("1 <= MIN <= MAX <= 16384", "--nnodes=1:");
 }
 
 Test(cli_nodes, combinations_that_cannot_be_are_refused)
@@ -99,4 +99,11 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
     REFUSED("port 0 (any free one) cannot be with --nnodes=2", "--nnodes=2", "--node_rank=0",
             "--master_addr=a", "--master_port=0");
     REFUSED("--host_store=no needs --rdzv_endpoint", "--host_store=no");
+}
+
+Test(cli_nodes, an_address_has_no_port)
+{
+    REFUSED("a name or an address alone; a port has an option of its own", "--master_addr=h:29500");
+    REFUSED("a name or an address alone", "--master_addr=[fd00::1]:29500");
+    REFUSED("a name or an address alone", "--master_addr=10.9.0.1:29500");
 }

@@ -76,6 +76,8 @@ Test(hosting, a_chosen_loopback_address_is_a_job_on_one_machine)
     cr_assert_eq(decide(MEETING(.host = "127.0.0.1"), "127.0.0.1", NULL), HOSTING_HOST);
     cr_assert_eq(decide(MEETING(.host = "localhost"), "::1", "127.0.0.1"), HOSTING_HOST);
     cr_assert_eq(decide(MEETING(.host = "127.0.0.9"), "127.0.0.9", NULL), HOSTING_HOST);
+    cr_assert_eq(decide(MEETING(.host = "0:0:0:0:0:0:0:1"), "::1", NULL), HOSTING_HOST,
+                 "however it is written");
     cr_assert_eq(decide(MEETING(.host = "n0", .nnodes_max = 1), "127.0.1.1", NULL), HOSTING_HOST);
 }
 

@@ -3,6 +3,7 @@
 #include "tables/worker_env.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct env_facts facts;
@@ -109,6 +110,22 @@ Test(launch_env, options_replace_everything, .fini = tear_down)
     expect("MASTER_ADDR", "elsewhere");
     expect("OMP_NUM_THREADS", "8");
     cr_assert_not(facts.set_omp);
+}
+
+/* As in a pod of a cluster with thousands of services; one search for each pair would take a minute. */
+Test(launch_env, thousands_of_variables_are_passed_on_once, .fini = tear_down)
+{
+    enum { MANY = 50000 };
+    static char text[MANY][40];
+    static char *inherited[2 * MANY + 1];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(text[i], sizeof(text[i]), "SVC_%d_PORT=%d", i, i);
+        inherited[i] = inherited[2 * MANY - 1 - i] = text[i];
+    }
+    build(inherited, NULL, 0);
+    expect("SVC_0_PORT", "0");
+    expect("SVC_49999_PORT", "49999");
+    cr_assert_eq(base.n, MANY);
 }
 
 Test(launch_env, some_values_are_inherited_when_they_are_there, .fini = tear_down)

@@ -45,6 +45,15 @@ static void waiting_of(const char *text)
     "\"round\":3,\"attempt\":2,\"restarts\":1,\"node_rank\":1,\"nnodes\":2,\"first_rank\":4,\"world_size\":" \
     "12"
 
+Test(link_hear, a_store_of_rank_0)
+{
+    cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"addr\":\"10.0.0.2\",\"store_port\":4711},"
+                       "{\"node_rank\":1,\"store_port\":65536},{\"node_rank\":2,\"store_port\":-1}]}"));
+    cr_expect_eq(round_.nodes[0].store_port, 4711);
+    cr_expect_eq(round_.nodes[1].store_port, 0, "no port has that number");
+    cr_expect_eq(round_.nodes[2].store_port, 0);
+}
+
 Test(link_hear, a_round)
 {
     cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"nproc\":4},"
@@ -232,4 +241,35 @@ Test(link_hear, who_is_not_done_yet)
     hear_unfinished(NULL, 1, names);
     cr_expect_str_eq(names, "");
     cJSON_Delete(status);
+}
+
+static const char *first_of(const char *text)
+{
+    static char first[256];
+    cJSON *json = cJSON_Parse(text);
+    hear_first_cause(json, first, sizeof(first));
+    cJSON_Delete(json);
+    return first;
+}
+
+Test(link_hear, the_first_error_is_why)
+{
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NNODES_DIFFERS\",\"sentence\":\"3 there, 2 here\"},"
+                              "{\"code\":\"NODE_WAS_REFUSED\",\"sentence\":\"x\"}]}"),
+                     "3 there, 2 here  [NNODES_DIFFERS]");
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"SHM_SMALL\",\"sentence\":\"a warning\"},"
+                              "{\"code\":\"NODE_NEVER_CAME\",\"sentence\":\"a count\"},"
+                              "{\"code\":\"NNODES_DIFFERS\",\"sentence\":\"3 there, 2 here\"}]}"),
+                     "3 there, 2 here  [NNODES_DIFFERS]", "hosts' warnings stand before it");
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"SHM_SMALL\",\"sentence\":\"a warning\"}]}"), "");
+    cr_expect_str_eq(
+        first_of("{\"findings\":[{\"code\":\"OF_TOMORROW\",\"grade\":\"error\",\"sentence\":\"x\"}]}"),
+        "x  [OF_TOMORROW]");
+    cr_expect_str_eq(
+        first_of("{\"findings\":[{\"code\":\"OF_TOMORROW\",\"grade\":\"warning\",\"sentence\":\"x\"}]}"), "");
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NODE_NEVER_CAME\",\"sentence\":\"x\"}]}"), "",
+                     "the report counts by itself");
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NPROC_UNEVEN\",\"sentence\":\"a note\"}]}"), "");
+    cr_expect_str_eq(first_of("{\"findings\":[]}"), "");
+    cr_expect_str_eq(first_of("{\"findings\":7}"), "");
 }

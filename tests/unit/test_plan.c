@@ -81,6 +81,64 @@ Test(plan, without_options_is_one_worker, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].error_file, "/run/ddprun/c00k1e.attempt_0_rank_0.json");
 }
 
+Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_down)
+{
+    static const struct torch_look refuses = { .refuses_stores = true, .version = "2.6.0", .dir = "/opt" };
+    struct worker_env env;
+    cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, bare, 0), DDP_OK);
+    cr_expect_not(plan.rank0_store);
+    facts.torch = &refuses;
+    plan_free(&plan);
+    cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK);
+    cr_assert(plan.rank0_store);
+    cr_expect(has_note("PyTorch 2.6.0 in /opt was built without libuv"));
+    plan_offer_port(&plan, 4711);
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_str_eq(env_find(env.block, "MASTER_PORT"), "4711");
+    cr_expect_str_eq(env_find(env.block, "TORCHELASTIC_USE_AGENT_STORE"), "False");
+    cr_expect_str_eq(env_find(env.block, "USE_LIBUV"), "0");
+    cr_expect_null(env_find(env.block, "DDPRUN_STORE"));
+    worker_env_free(&env);
+}
+
+#define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+/* Set for a whole cluster it must not take the launcher's store from programs that need it. */
+Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
+{
+    char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
+    cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, set, 0), DDP_OK);
+    cr_expect(plan.rank0_store);
+    cr_expect(has_note(SWITCH "=1 is set, so rank 0 hosts a store"));
+    tear_down();
+    cr_assert_eq(make(prog, set, 0), DDP_OK);
+    cr_expect_not(plan.rank0_store);
+    cr_expect_not(has_note(SWITCH));
+    tear_down();
+    cr_assert_eq(make((char *[]){ "ddprun", "--env=" SWITCH "=0", "train.py", NULL }, set, 0), DDP_OK);
+    cr_expect_not(plan.rank0_store, "--env is what the workers find");
+    tear_down();
+    PLAN("--env=" SWITCH "=1", "train.py");
+    cr_expect(plan.rank0_store);
+    tear_down();
+    PLAN("--env=" SWITCH "=1", "--torch_store=launcher", "train.py");
+    cr_expect_not(plan.rank0_store, "who says it on the command line means that");
+}
+
+Test(plan, a_dry_run_shows_the_store_that_rank_0_would_host, .fini = tear_down)
+{
+    struct buf out = { 0 };
+    PLAN("--dry_run", "--torch_store=rank0", "--master_port=4711", "train.py");
+    cr_assert(plan_print(&plan, &out) && buf_append(&out, "", 1));
+    const char *text = (const char *)out.data;
+    cr_expect_not_null(strstr(text, "MASTER_PORT=0  # stands for the free port that is found at the start"),
+                       "%s", text);
+    cr_expect_not_null(strstr(text, "TORCHELASTIC_USE_AGENT_STORE=False"), "%s", text);
+    cr_expect_not_null(strstr(text, "USE_LIBUV=0"), "%s", text);
+    cr_expect_null(strstr(text, "DDPRUN_STORE"), "%s", text);
+    buf_free(&out);
+}
+
 Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
 {
     char *environment[] = { "CUDA_VISIBLE_DEVICES=3,1", NULL };
@@ -174,6 +232,13 @@ Test(plan, names_what_it_cannot_obey, .fini = tear_down)
     char *environment[] = { "PET_STRATEGY=ddp", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
     cr_assert(has_note("PET_STRATEGY is set, but this version has no such option"));
+}
+
+Test(plan, names_a_default_that_is_only_read_from_the_command_line, .fini = tear_down)
+{
+    char *environment[] = { "PET_USE_ENV=1", NULL };
+    cr_assert_eq(make(prog, environment, 0), DDP_OK);
+    cr_assert(has_note("PET_USE_ENV is set, but --use_env is only read from the command line"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)

@@ -45,6 +45,24 @@ Test(proc_stat, a_zombie_whose_other_threads_run_is_not_dead)
     cr_expect_not(proc_stat_is_dead(&s));
 }
 
+static bool is_dying(char state, unsigned flags)
+{
+    char line[160];
+    struct proc_stat s;
+    snprintf(line, sizeof(line), "9 (x) %c 1 9 9 0 -1 %u 0 0 0 0 0 0 0 0 20 0 2 0 77 0 0", state, flags);
+    cr_assert(proc_stat_parse(line, &s));
+    return proc_stat_is_dying(&s);
+}
+
+Test(proc_stat, who_has_met_a_fatal_signal_or_begun_to_exit_is_dying)
+{
+    cr_expect_not(is_dying('S', 0x400000));
+    cr_expect(is_dying('D', 0x400600), "writes its core file");
+    cr_expect(is_dying('R', 0x400004), "gives back its memory");
+    cr_expect(is_dying('Z', 0x400404), "killed; its last thread has the memory");
+    cr_expect_not(is_dying('Z', 0x400004), "main() has called pthread_exit");
+}
+
 Test(proc_stat, a_line_that_ends_too_early_is_none)
 {
     struct proc_stat s;

@@ -1,0 +1,178 @@
+/* What users are told while a process group of a genuine PyTorch does not come together: on every node, long before PyTorch's own
+ * time-out, and by `ddpctl`. */
+#include "free_port.h"
+#include "job.h"
+#include "run.h"
+#include "torch.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+TestSuite(torch_diagnosis, .timeout = 600);
+
+enum { LONG_MS = 240000, NODES_MAX = 2 };
+
+struct nodes {
+    struct run_process *process[NODES_MAX];
+    int count, port;
+};
+
+/* `nproc` workers altogether, the same number on each node. */
+static void start(struct nodes *n, int count, int nproc, const char *program, const char *argument)
+{
+    char nnodes[24], local[32], node_rank[24], port[32], path[128];
+    *n = (struct nodes){ .count = count, .port = free_port() };
+    snprintf(nnodes, sizeof(nnodes), "--nnodes=%d", count);
+    snprintf(local, sizeof(local), "--nproc_per_node=%d", nproc / count);
+    snprintf(port, sizeof(port), "--master_port=%d", n->port);
+    snprintf(path, sizeof(path), "tests/interop/programs/%s", program);
+    for (int i = 0; i < count; i++) {
+        snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", i);
+        const char *argv[] = { bin("ddprun"), nnodes,   local, node_rank, port, "--master_addr=127.0.0.1",
+                               path,          argument, NULL };
+        n->process[i] = run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+    }
+}
+
+static void stop(struct nodes *n)
+{
+    for (int i = 0; i < n->count; i++)
+        run_signal(n->process[i], SIGTERM);
+    for (int i = 0; i < n->count; i++) {
+        struct run_result end = run_wait(n->process[i]);
+        run_free(&end);
+    }
+}
+
+/* Every node says it. */
+static void expect_words(struct nodes *n, const char *words)
+{
+    for (int i = 0; i < n->count; i++)
+        cr_expect(run_until_error(n->process[i], words, LONG_MS), "node %d of %d never says '%s'", i,
+                  n->count, words);
+}
+
+static void expect_ctl(const struct nodes *n, const char *command, const char *words)
+{
+    char addr[40];
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", n->port);
+    const char *argv[] = { bin("ddpctl"), addr, command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect(strstr(r.out, words) != NULL, "ddpctl %s does not say '%s':\n%s%s", command, words, r.out,
+              r.err);
+    run_free(&r);
+}
+
+/* --- a rank does not come ------------------------------------------------------------------------------- */
+
+static const struct scene {
+    const char *what;
+    const char *wait, *reason; /* as told to all */
+} scenes[] = {
+    { "never", "init_process_group: 1 of 2 ranks are in it", "rank 1: never connected" },
+    { "imports", "init_process_group: 1 of 2 ranks are in it", "[RANK_NOT_CONNECTED]" },
+    { "computes", "init_process_group: 1 of 2 ranks are in it",
+      "rank 1: " /* where there is time for it: computes */ },
+    { "exits", "init_process_group: 1 of 2 ranks are in it", "rank 1: has exited with code 0" },
+    { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
+};
+
+static void expect_scene(const struct scene *scene, struct nodes *n)
+{
+    expect_words(n, scene->wait);
+    expect_words(n, scene->reason);
+    if (strcmp(scene->what, "nccl_id") == 0)
+        expect_ctl(n, "waiters", "rank 0's NCCL id: '/");
+    else
+        expect_ctl(n, "why", "not there: rank 1");
+}
+
+/* All at once: most of their time they wait, or import torch. */
+static void try_all(int count)
+{
+    enum { SCENES = sizeof(scenes) / sizeof(*scenes) };
+    struct nodes n[SCENES];
+    torch_skip_without();
+    torch_skip_sanitized();
+    for (size_t i = 0; i < SCENES; i++)
+        start(&n[i], count, 2, "absent.py", scenes[i].what);
+    for (size_t i = 0; i < SCENES; i++)
+        expect_scene(&scenes[i], &n[i]);
+    for (size_t i = 0; i < SCENES; i++)
+        stop(&n[i]);
+}
+
+Test(torch_diagnosis, names_who_is_missing_on_one_node)
+{
+    try_all(1);
+}
+
+Test(torch_diagnosis, names_who_is_missing_on_two_nodes)
+{
+    try_all(2);
+}
+
+/* --- two launches share a store ------------------------------------------------------------------------- */
+
+/* A second ddprun of two workers, whose program has the first one's port. */
+static struct run_process *start_second(int port, const char *how)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", port);
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=2",
+                           "--rdzv_id=second",
+                           "tests/interop/programs/shared.py",
+                           text,
+                           how,
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static struct run_process *start_first(int port, const char *how)
+{
+    char master[32], text[16];
+    snprintf(text, sizeof(text), "%d", port);
+    snprintf(master, sizeof(master), "--master_port=%d", port);
+    const char *argv[] = { bin("ddprun"),
+                           "--nproc_per_node=2",
+                           "--rdzv_id=first",
+                           master,
+                           "tests/interop/programs/shared.py",
+                           text,
+                           how,
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static void share(const char *how, const char *words)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    const int port = free_port();
+    struct nodes both = { .process = { start_first(port, how) }, .count = 2 };
+    cr_expect(run_until_error(both.process[0], "has begun", LONG_MS)); /* it has the port, and its round */
+    both.process[1] = start_second(port, how);
+    cr_expect(run_until_error(both.process[0], words, LONG_MS), "it never says '%s'", words);
+    cr_expect(run_until_error(both.process[0], "two launches share this store", LONG_MS));
+    cr_expect(run_until_error(both.process[0], "of ddprun job second", LONG_MS));
+    cr_expect(run_until_error(both.process[0], "[STORE_SHARED]", LONG_MS));
+    stop(&both);
+}
+
+/* Later versions let all pass when the count was right once; there the addresses tell. */
+Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
+{
+    torch_skip_without();
+    if (!torch_is_old())
+        cr_skip_test("skipped, because only torch 1.x compares the count again and again");
+    share("barrier", "processes take part, and it has 2 ranks");
+}
+
+Test(torch_diagnosis, two_processes_that_are_the_same_rank)
+{
+    share(NULL, "processes take part, ");
+}

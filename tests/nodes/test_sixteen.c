@@ -1,0 +1,105 @@
+/* Sixteen hosts that train: the bits of one host with sixteen ranks, and of one with fifteen when a host is lost. */
+#include "patience.h"
+#include "scene.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(sixteen, .timeout = 240);
+
+enum { BITS_MAX = 64, TRAINING_MS = 90000 };
+
+/* Each test has a place of its own on the disk that all hosts see. 240 samples in a step are shared out evenly among
+ * sixteen and among fifteen. */
+#define PLACE       "/tmp/ddprun-test-sixteen-"
+#define TRAIN(test) "train --data " PLACE #test " --global_batch=240 "
+#define BITS        "parameters "
+#define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
+
+static void make_data(struct play *play)
+{
+    const char *name = play->scene->name;
+    cr_assert(host_sh(NULL, "rm -rf " PLACE "%s; %s --out " PLACE "%s --samples 10000 --test_samples 100",
+                      name, bin("make-data"), name));
+}
+
+static void remove_data(struct play *play)
+{
+    host_sh(NULL, "rm -rf " PLACE "%s", play->scene->name);
+}
+
+/* "parameters 1bcc2d4d349e9ea1 after 50 steps" from what rank 0 has printed. */
+static void bits_in(const char *text, char bits[BITS_MAX])
+{
+    const char *at = strstr(text, BITS);
+    cr_assert_not_null(at, "no '" BITS "' in: %s", text);
+    snprintf(bits, BITS_MAX, "%.*s", (int)strcspn(at, ","), at);
+}
+
+/* The same program with `ranks` on this machine alone, and `options`. */
+static void bits_of_one_host(struct play *play, int ranks, const char *options, char bits[BITS_MAX])
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "cd " PLACE
+             "%s; OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= %s --quiet --nproc_per_node=%d %s --data . "
+             "--global_batch=240 %s",
+             play->scene->name, bin("ddprun"), ranks, bin("train"), options);
+    const char *argv[] = { "/bin/sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = TRAINING_MS });
+    cr_assert_eq(r.exit_code, 0, "%s ends with %d: %s", command, r.exit_code, r.err);
+    bits_in(r.out, bits);
+    run_free(&r);
+}
+
+static void expect_bits(struct play *play, const char *expected)
+{
+    char bits[BITS_MAX] = "";
+    if (run_until_output(play->node[0], " of training", TRAINING_MS))
+        bits_in(run_output(play->node[0]), bits);
+    cr_expect_str_eq(bits, expected, "'%s' and not '%s' at the end of: %s", bits, expected,
+                     run_output(play->node[0]));
+    remove_data(play);
+}
+
+static void compare_with_16(struct play *play)
+{
+    char expected[BITS_MAX];
+    bits_of_one_host(play, 16, "--limit_steps=10", expected);
+    expect_bits(play, expected);
+}
+
+SCENE(sixteen, as_a_static_job, .hosts = 16, .options = "--nproc_per_node=1", .before = make_data,
+      .program = TRAIN(as_a_static_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
+
+SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
+      .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = make_data,
+      .program = TRAIN(as_an_elastic_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
+
+/* Once there is the first epoch's checkpoint; the fifteen others do the second. */
+static void lose_one_of_16(struct play *play)
+{
+    char path[128];
+    snprintf(path, sizeof(path), PLACE "%s/all/train.ckpt", play->scene->name);
+    for (struct patience p = { 0 }; access(path, R_OK) != 0 && patience_left(&p);)
+        continue;
+    play->fault_ms = clock_ms();
+    fault_kill_launcher(play);
+}
+
+static void compare_with_15(struct play *play)
+{
+    char expected[BITS_MAX];
+    bits_of_one_host(play, 16, "--epochs=1 --checkpoint one", expected);
+    bits_of_one_host(play, 15, "--epochs=2 --checkpoint one --resume", expected);
+    expect_bits(play, expected);
+}
+
+SCENE(sixteen, and_one_is_lost, .hosts = 16, .elastic = true,
+      .options = ELASTIC "--rdzv_conf=last_call_timeout=2 --restart_backoff=200ms", .before = make_data,
+      .program = TRAIN(and_one_is_lost) "--epochs=2 --checkpoint " PLACE "and_one_is_lost/all --resume",
+      .fault = lose_one_of_16, .victim = 7, .says = "node 7 (node7) is lost", .within_ms = EXITS,
+      .after = compare_with_15, .node = { [7] = { .exit = KILLED } })

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables that can be pasted into the
 # README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output
-# reaction store agents all_reduce hosts probes.
+# reaction store torch agents all_reduce hosts probes.
 #
 # Each program takes its contenders in turns within one run and prints medians. A peer that is not installed leaves a cell
 # "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
-sections=(launch torn output reaction store agents all_reduce hosts probes)
+sections=(launch torn output reaction store torch agents all_reduce hosts probes)
 [ $# -gt 0 ] || set -- "${sections[@]}"
 bench=$BUILD/tests/bench
 lines=$(mktemp -d)
@@ -27,6 +27,7 @@ section() {
     output) "$bench/bench_output" "$BUILD/ddprun" "$BUILD/tests/prog/flood" ;;
     reaction) "$bench/bench_reaction" "$BUILD/ddprun" "$BUILD/tests/prog/probe_worker" ;;
     store) "$bench/bench_store" ;;
+    torch) BUILD=$BUILD scripts/bench_torch.sh ;;
     agents) "$bench/bench_agents" ;;
     all_reduce) BUILD=$BUILD ROUNDS=$rounds scripts/bench_allreduce.sh ;;
     hosts) BUILD=$BUILD scripts/bench_hosts.sh ;;

@@ -11,24 +11,19 @@
  *
  * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
  * stdout. */
+#include "crowd.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"
-
-#include "base/buf.h"
-#include "core/encode.h"
-#include "core/ops.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { ROUNDS = 21, TRIPS = 2000, WARM_UP = 500, VALUE_BYTES = 128 };
-enum { SPAN_MS = 500, SPANS = 3, BURST = 64, MAX_LOAD = 64 };
+enum { ROUNDS = 21, TRIPS = 2000, WARM_UP = 500, SPAN_MS = 500, SPANS = 3 };
 
 static FILE *json; /* NULL: nowhere */
 static bool tables = true;
@@ -43,36 +38,6 @@ static void need(bool ok, const char *what)
 {
     if (!ok)
         give_up(what);
-}
-
-/* --- requests of dialect C ------------------------------------------------------------------------------ */
-
-static void put_request(struct buf *out, enum op_id op, const char *key)
-{
-    need(put_u8(out, (uint8_t)op_table[op].code[DIALECT_C]) && put_blob(out, slice_str(key)),
-         "out of memory");
-}
-
-static struct buf add_request(const char *key)
-{
-    struct buf out = { 0 };
-    put_request(&out, OP_ADD, key);
-    need(put_i64(&out, 1), "out of memory");
-    return out;
-}
-
-static struct buf get_request(const char *key)
-{
-    struct buf out = { 0 };
-    put_request(&out, OP_GET, key);
-    return out;
-}
-
-static void put_set(struct buf *out, const char *key)
-{
-    static const char value[VALUE_BYTES];
-    put_request(out, OP_SET, key);
-    need(put_blob(out, slice_of(value, sizeof(value))), "out of memory");
 }
 
 /* --- round trips ---------------------------------------------------------------------------------------- */
@@ -97,9 +62,11 @@ static int connect_echo(int port, size_t request_bytes, size_t reply_bytes)
     return fd;
 }
 
-static void measure_trips(const char *what, int store_port, int echo_port, struct buf request,
-                          size_t reply_bytes)
+static void measure_trips(const char *what, int store_port, int echo_port, request_maker *make,
+                          const char *key, size_t reply_bytes)
 {
+    struct buf request = { 0 };
+    make(&request, DIALECT_C, key);
     double store_us[ROUNDS], echo_us[ROUNDS], ratio[ROUNDS];
     int store = bench_connect_store(store_port), echo = connect_echo(echo_port, request.len, reply_bytes);
     need(store >= 0, "cannot connect to the store");
@@ -140,7 +107,6 @@ static void stay_on(int number)
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;
-    struct buf set = { 0 };
     cpu_set_t all;
     int first = 0, last = CPU_SETSIZE - 1;
     need(sched_getaffinity(0, sizeof(all), &all) == 0, "cannot ask for the processors");
@@ -152,17 +118,13 @@ static void round_trips(const char *path)
     need(bench_start_store(path, &store), "cannot start ddp-rendezvous");
     need(bench_start_echo(&echo), "cannot start the echo");
     stay_on(first);
-    put_set(&set, "/bench/value");
-    int fd = bench_connect_store(store.port);
-    need(fd >= 0 && bench_write(fd, set.data, set.len), "cannot connect to the store");
+    crowd_prepare(store.port, DIALECT_C);
     if (tables)
         printf("| round trip, %d in each of %d rounds | ddp-rendezvous | bare epoll echo | ratio "
                "|\n|---|---|---|---|\n",
                TRIPS, ROUNDS);
-    measure_trips("ADD", store.port, echo.port, add_request("/bench/counter"), 8);
-    measure_trips("GET", store.port, echo.port, get_request("/bench/value"), 8 + VALUE_BYTES);
-    close(fd);
-    buf_free(&set);
+    measure_trips("ADD", store.port, echo.port, request_add, "/bench/counter", 8);
+    measure_trips("GET", store.port, echo.port, request_get, crowd_value_key, 8 + REQUEST_VALUE_BYTES);
     bench_stop(&echo);
     bench_stop(&store);
     sched_setaffinity(0, sizeof(all), &all);
@@ -170,84 +132,30 @@ static void round_trips(const char *path)
 
 /* --- sets per second ------------------------------------------------------------------------------------ */
 
-/* What each connection sends again whenever its reply of 8 bytes has come: `requests` requests. */
-struct load {
-    const char *what;
-    int requests;
-    struct buf bytes[MAX_LOAD];
-};
-
-/* Requests per second in SPAN_MS. */
-static double run_load(int epoll, const int *fds, const struct load *load)
-{
-    double start = timed_now(), ms = 0;
-    long bursts = 0;
-    while ((ms = timed_now() - start) < SPAN_MS) {
-        struct epoll_event events[MAX_LOAD];
-        int n = epoll_wait(epoll, events, MAX_LOAD, 1000);
-        need(n > 0, "the store has stopped answering");
-        for (int i = 0; i < n; i++) {
-            const uint32_t c = events[i].data.u32;
-            char reply[8];
-            need(bench_read(fds[c], reply, sizeof(reply)) &&
-                     bench_write(fds[c], load->bytes[c].data, load->bytes[c].len),
-                 "the store has gone");
-            bursts++;
-        }
-    }
-    return (double)bursts * load->requests * 1000 / ms;
-}
-
 static double measure_load(int port, int connections, const struct load *load)
 {
-    int fds[MAX_LOAD], epoll = epoll_create1(EPOLL_CLOEXEC);
+    static struct crowd crowd;
     double per_s[SPANS];
-    for (uint32_t i = 0; i < (uint32_t)connections; i++) {
-        fds[i] = bench_connect_store(port);
-        struct epoll_event in = { .events = EPOLLIN, .data.u32 = i };
-        need(fds[i] >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &in) == 0, "cannot connect");
-        need(bench_write(fds[i], load->bytes[i].data, load->bytes[i].len), "the store has gone");
-    }
+    crowd_connect(&crowd, port, connections, DIALECT_C);
     for (int i = 0; i < SPANS; i++)
-        per_s[i] = run_load(epoll, fds, load);
-    for (int i = 0; i < connections; i++)
-        close(fds[i]);
-    close(epoll);
+        per_s[i] = crowd_run(&crowd, load, SPAN_MS);
+    crowd_close(&crowd);
     return timed_median(per_s, SPANS);
-}
-
-/* `sets` SETs to keys of the connection's own, and an ADD that is answered when they are done. */
-static void fill_load(struct load *load, int sets)
-{
-    load->requests = sets + 1;
-    for (int c = 0; c < MAX_LOAD; c++) {
-        char key[32];
-        struct buf add;
-        for (int i = 0; i < sets; i++) {
-            snprintf(key, sizeof(key), "/bench/%d/%d", c, i);
-            put_set(&load->bytes[c], key);
-        }
-        snprintf(key, sizeof(key), "/bench/%d/done", c);
-        add = add_request(key);
-        need(buf_append(&load->bytes[c], add.data, add.len), "out of memory");
-        buf_free(&add);
-    }
 }
 
 static void loads(const struct bench_server *store)
 {
-    static struct load load[] = { { .what = "SET of 128 bytes, 63 behind each other and an ADD" },
-                                  { .what = "ADD, each answered before the next" } };
-    static const int sizes[] = { 1, 8, MAX_LOAD };
-    fill_load(&load[0], BURST - 1);
-    fill_load(&load[1], 0);
+    static const enum load_kind kinds[] = { LOAD_SET_MANY, LOAD_ADD };
+    static const int sizes[] = { 1, 8, 64 };
+    static struct load load;
     if (tables)
         printf("\n| requests per second | 1 connection | 8 | 64 |\n|---|---|---|---|\n");
     for (size_t l = 0; l < 2; l++) {
+        load_fill(&load, kinds[l], DIALECT_C);
         if (tables)
-            printf("| %s |", load[l].what);
+            printf("| %s |", load.what);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-            double per_s = measure_load(store->port, sizes[i], &load[l]);
+            double per_s = measure_load(store->port, sizes[i], &load);
             if (tables)
                 printf(" %.0f |", per_s);
             if (json != NULL)
@@ -256,8 +164,7 @@ static void loads(const struct bench_server *store)
         }
         if (tables)
             printf("\n");
-        for (int c = 0; c < MAX_LOAD; c++)
-            buf_free(&load[l].bytes[c]);
+        load_free(&load);
     }
 }
 

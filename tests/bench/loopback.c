@@ -167,29 +167,47 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-bool bench_start_store(const char *path, struct bench_server *out)
+/* Start `argv` and read its first line, which it prints when it can be reached. It ends with this program. */
+static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
-    char own[4096 + 32], line[128] = "";
     int ready[2];
-    if (path == NULL)
-        path = beside_this(own, sizeof(own));
     if (pipe2(ready, O_CLOEXEC) != 0)
         return false;
     out->pid = fork();
     if (out->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(ready[1], STDOUT_FILENO);
-        execl(path, path, "--listen", "127.0.0.1:0", "--quiet", NULL);
-        fprintf(stderr, "cannot execute %s: %s\n", path, strerror(errno));
+        execv(argv[0], (char *const *)argv);
+        fprintf(stderr, "cannot execute %s: %s\n", argv[0], strerror(errno));
         _exit(127);
     }
     close(ready[1]);
     FILE *in = fdopen(ready[0], "r");
-    bool ok = in != NULL && fgets(line, sizeof(line), in) != NULL &&
-              sscanf(line, "listening on 127.0.0.1:%d", &out->port) == 1;
+    bool ok = in != NULL && fgets(line, size, in) != NULL;
     if (in != NULL)
         fclose(in);
     return ok;
+}
+
+bool bench_start_store(const char *path, struct bench_server *out)
+{
+    char own[4096 + 32], line[128] = "";
+    if (path == NULL)
+        path = beside_this(own, sizeof(own));
+    return start((const char *const[]){ path, "--listen", "127.0.0.1:0", "--quiet", NULL }, out, line,
+                 sizeof(line)) &&
+           sscanf(line, "listening on 127.0.0.1:%d", &out->port) == 1;
+}
+
+bool bench_start_genuine(const char *python, struct bench_genuine *out)
+{
+    char line[128] = "", dialect = 0;
+    if (!start((const char *const[]){ python, "tests/bench/torch/server.py", NULL }, &out->server, line,
+               sizeof(line)))
+        return false;
+    int n = sscanf(line, "%d %c %31s %15s", &out->server.port, &dialect, out->version, out->backend);
+    out->newest_dialect = dialect == 'C';
+    return n == 4;
 }
 
 void bench_stop(struct bench_server *server)

@@ -15,6 +15,17 @@ struct bench_server {
 /* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not come up. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
+/* PyTorch's own store, in a Python of its own. */
+struct bench_genuine {
+    struct bench_server server;
+    bool newest_dialect; /* C, or else A */
+    char version[32];    /* of torch */
+    char backend[16];    /* "libuv" or "legacy" */
+};
+
+/* Start it with the torch of this interpreter (a path), on a free port. The current directory is the repository's root. */
+bool bench_start_genuine(const char *python, struct bench_genuine *out);
+
 /* Start the least that a server can be: one thread, epoll, read, write. A client first sends two u32, the
  * bytes of its requests and of the replies; from then on each complete request is answered with so many
  * bytes. */

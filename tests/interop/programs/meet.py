@@ -1,5 +1,8 @@
 """The ways to a process group beside env://: tcp://, a store that the program connects to itself, one that it hosts itself on
-MASTER_ADDR; and RPC. (Two default groups of one store and one name would meet in each other's keys.)"""
+MASTER_ADDR; and RPC. (Two default groups of one store and one name would meet in each other's keys.)
+
+A PyTorch without libuv must be told so wherever a program makes a store, and its rank 0 has the job's: as PyTorch's own env:// does,
+by the same two variables."""
 import os
 import socket
 import time
@@ -12,6 +15,12 @@ from torch.distributed import rpc
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 addr, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 MINUTE = timedelta(minutes=1)
+LIBUV = {"use_libuv": False} if os.environ.get("USE_LIBUV") == "0" else {}
+HOSTS = rank == 0 and os.environ["TORCHELASTIC_USE_AGENT_STORE"] != "True"
+
+
+def store_at(where, size, hosts=False, **more):
+    return dist.TCPStore(addr, where, size, hosts, MINUTE, **LIBUV, **more)
 
 
 def free_port():
@@ -42,15 +51,15 @@ def tcp():
 
 
 def store_of_the_job():
-    store = dist.PrefixStore("mine", dist.TCPStore(addr, port, world, False, MINUTE))
+    store = dist.PrefixStore("mine", store_at(port, world))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     use_group()
 
 
 def store_of_its_own():
     """The program takes MASTER_ADDR for a second store, as many do for their own bookkeeping. Who hosts it leaves it last."""
-    first = dist.TCPStore(addr, port, None, False, MINUTE)
-    second = dist.TCPStore(addr, int(agree(first, "second port", free_port)), world, rank == 0, MINUTE)
+    first = store_at(port, None)
+    second = store_at(int(agree(first, "second port", free_port)), world, rank == 0)
     dist.init_process_group("gloo", store=dist.PrefixStore("own", second), rank=rank, world_size=world)
     use_group()
     if rank == 0:
@@ -67,6 +76,7 @@ def remote_calls():
     rpc.shutdown()
 
 
+kept = store_at(port, None, True, multi_tenant=True) if HOSTS else None
 for part in (tcp, store_of_the_job, store_of_its_own, remote_calls):
     part()
     print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)

@@ -1,7 +1,10 @@
 """Is the store there until the last worker has gone? Each rank looks at it for longer than the others live, also when it is told
 to stop, and says in the end that every call was answered and that it has used no more processor time than waiting takes.
 
-    outlives.py HOW    end: rank 0 ends at once; fail: rank 0 fails at once; stay: both look until they are told to stop
+    outlives.py HOW [FIFO]    end: rank 0 ends at once; fail: rank 0 fails at once; stay: both look until they are told to stop;
+                              once: the same, but in a later attempt all end at once
+
+With FIFO each has that for its stderr: it can be seen how long it lives, and what it says when nobody else listens any more.
 """
 import os
 import signal
@@ -11,7 +14,12 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-rank, how = int(os.environ["RANK"]), sys.argv[1]
+rank, world, how = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[1]
+if len(sys.argv) > 2:
+    os.dup2(os.open(sys.argv[2], os.O_WRONLY), 2)
+if how == "once" and os.environ["DDPRUN_ATTEMPT"] != "0":
+    print("rank %d of %d goes on" % (rank, world), flush=True)
+    sys.exit(0)
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False, timedelta(seconds=30))
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(time.monotonic()))
@@ -25,11 +33,11 @@ def look(seconds):
         time.sleep(0.05)
 
 
-print("rank %d looks" % rank, flush=True)
 store.add("here", 1)
-while store.add("here", 0) < 2:
+while store.add("here", 0) < world:
     time.sleep(0.05)
-if rank == 0 and how != "stay":
+print("rank %d looks" % rank, flush=True)
+if rank == 0 and how in ("end", "fail"):
     sys.exit(7 if how == "fail" else 0)
 before = time.process_time()
 if how == "end":

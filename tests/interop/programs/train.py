@@ -81,6 +81,19 @@ def comm_hook():
     same(gradient(ddp), expected(data))
 
 
+def sync_batch_norm():
+    """PyTorch has it for GPUs only, and must say so, whoever has started it."""
+    norm = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(4))
+    said = "works"
+    try:
+        out = norm(mine)
+        assert torch.allclose(out, torch.nn.BatchNorm1d(4)(data)[rank::world], atol=1e-4)
+    except ValueError as error:
+        assert "GPU" in str(error), error
+        said = "refused"
+    print("rank %d: SyncBatchNorm on a CPU is %s" % (rank, said), flush=True)
+
+
 def sampler():
     order = DistributedSampler(data, seed=3)
     seen = []
@@ -124,6 +137,6 @@ def checkpoint():
         os.remove(path[0])
 
 
-for part in (plain, unused, no_sync, static_graph, comm_hook, sampler, sharded_optimizer, checkpoint):
+for part in (plain, unused, no_sync, static_graph, comm_hook, sync_batch_norm, sampler, sharded_optimizer, checkpoint):
     part()
     print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)

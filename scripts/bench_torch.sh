@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# bench_torch.sh [PART...] -- our store against PyTorch's own, and ddprun against torchrun, with the torch of PYTHON= (/usr/bin/python3).
+# Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/).
+#
+# It runs in a network of its own where that is allowed: PyTorch's server looks up the name of whoever connects, and where a name
+# server is slow to say that it does not know loopback, that would be all that is measured. Alone, it is told so at once.
+# Numbers go as JSON lines to descriptor 3 when it is open.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+PYTHON=${PYTHON:-/usr/bin/python3}
+parts=("$@")
+[ $# -gt 0 ] || parts=(throughput crowd clients groups launch)
+
+if [ -z "${BENCH_TORCH_ALONE:-}" ]; then
+    if ! "$PYTHON" -c 'import torch' 2>/dev/null; then
+        echo "| torch | skipped, because $PYTHON has no torch (PYTHON= names another interpreter) |"
+        exit 0
+    fi
+    export BENCH_TORCH_ALONE=yes
+    up='ip link set lo up && exec "$@"'
+    if unshare --map-root-user --net sh -c "$up" sh true 2>/dev/null; then
+        exec unshare --map-root-user --net sh -c "$up" sh "$0" "${parts[@]}"
+    fi
+    echo "In the network of this machine: PyTorch's server asks its name server about every client."
+    echo
+fi
+
+{ true >&3; } 2>/dev/null || exec 3>/dev/null
+export TORCH_CPP_LOG_LEVEL=ERROR # it warns of every client whose name it cannot find
+ulimit -Sn "$(ulimit -Hn)"
+for part in "${parts[@]}"; do
+    case $part in
+    clients | groups) "$PYTHON" "tests/bench/torch/$part.py" "$BUILD/ddp-rendezvous" ;;
+    *) "$BUILD/tests/bench/bench_torch" "$PYTHON" "$BUILD/ddprun" "$part" ;;
+    esac
+    echo
+done

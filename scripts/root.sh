@@ -1,0 +1,53 @@
+# root.sh -- bare Debian systems in directories: how one is made, what it needs of this machine, what is mounted in it. Sourced, not
+# run; needs debootstrap and root.
+# shellcheck shell=bash
+
+# The first Debian source of this machine; debootstrap and apt in the new root use the same.
+root_mirror() {
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null |
+        grep -Eo '(https?|file|ftp)://[^ ]+' | grep -E 'debian/?$' | head -n 1
+}
+
+# root_make SUITE ROOT LOG -- once; one that was interrupted is made anew.
+root_make() {
+    [ ! -e "$2/etc/debian_version" ] || return 0
+    echo "== making a bare Debian ($1) in $2 (minutes; the log is $3)"
+    rm -rf --one-file-system "$2.new"
+    debootstrap --variant=minbase "$1" "$2.new" "$(root_mirror)" >"$3" 2>&1 || {
+        tail -n 20 "$3" >&2
+        return 1
+    }
+    rm -rf "$2.new"/var/cache/apt/archives/*.deb
+    mv "$2.new" "$2"
+}
+
+# root_settings ROOT [PATH...] -- copies the machine's way to its packages into it, and PATHs that it shall have as they are here. What a
+# root does not have yet gets its folders.
+root_settings() {
+    local root=$1 path
+    shift
+    for path in "$@" /etc/apt/keyrings /etc/apt/trusted.gpg.d /usr/share/keyrings /etc/ssl/certs /etc/resolv.conf /etc/hosts; do
+        [ -e "$path" ] || continue
+        mkdir -p "$root$(dirname "$path")"
+        rm -rf "$root$path"
+        cp -aL "$path" "$root$path"
+    done
+    # How packages are fetched (proxy, time limits), without the hooks that this machine runs around it.
+    apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90host"
+}
+
+# A mount point of its own, as a root is: without that nothing in it could unshare its mounts.
+root_mount() {
+    mount --bind "$1" "$1" && mount --make-private "$1"
+    mount -t proc proc "$1/proc"
+    mount --rbind /sys "$1/sys" && mount --make-rslave "$1/sys"
+    mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
+}
+
+# Deepest first; what is still busy is detached.
+root_unmount() {
+    local point
+    awk -v r="$1" '$2 == r || index($2, r "/") == 1 { print $2 }' /proc/mounts | sort -r | while IFS= read -r point; do
+        umount "$point" 2>/dev/null || umount -l "$point"
+    done
+}

@@ -1,0 +1,338 @@
+/* bench_torch.c -- the store against PyTorch's own, and ddprun against torchrun, with the torch of one interpreter.
+ *
+ *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
+ *
+ *   - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is between. The
+ *     two servers, and the bare echo of loopback.h where a request is answered before the next, take turns; all run on the
+ *     last processor, this program on the first. Ratios are medians of the rounds' ratios.
+ *   - crowd: 1,000 connections at once; how soon all that wait for a key are awake; memory.
+ *   - launch: four Python workers that only print, until the launcher has ended.
+ *
+ * scripts/bench_torch.sh runs it, and what is measured with PyTorch's Python client. Prints markdown tables, and JSON lines on
+ * descriptor 3 when it is open. */
+#include "crowd.h"
+#include "loopback.h"
+#include "results.h"
+#include "timed.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { ROUNDS = 5, SPAN_MS = 200, TURNS = 11, LAUNCHES = 5, LAUNCH_LIMIT_MS = 60000 };
+enum { OURS, GENUINE, ECHO, SERVERS };
+enum { AIM = 3 }; /* times the genuine server's throughput, with many clients */
+
+static const int sizes[] = { 1, 64, CROWD_MAX };
+enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+
+static FILE *json; /* NULL: nowhere */
+static const char *python, *ddprun;
+
+static struct bench_server server[SERVERS];
+static struct bench_genuine genuine;
+static enum dialect dialect;
+
+static void need(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "bench_torch: %s\n", what);
+    exit(1);
+}
+
+static void note(const char *bench, const char *what, int n, double ours, double theirs)
+{
+    if (json != NULL)
+        fprintf(json,
+                "{\"bench\":\"torch_%s\",\"what\":\"%s\",\"n\":%d,\"ddprun\":%.3f,\"torch\":%.3f,\"version\":"
+                "\"%s\","
+                "\"backend\":\"%s\"}\n",
+                bench, what, n, ours, theirs, genuine.version, genuine.backend);
+}
+
+/* --- servers ------------------------------------------------------------------------------------------------ */
+
+static void start_servers(void)
+{
+    need(bench_start_store(NULL, &server[OURS]), "cannot start ddp-rendezvous");
+    need(bench_start_genuine(python, &genuine), "cannot start PyTorch's store");
+    server[GENUINE] = genuine.server;
+    dialect = genuine.newest_dialect ? DIALECT_C : DIALECT_A;
+}
+
+static void stop_servers(void)
+{
+    bench_stop(&server[OURS]);
+    bench_stop(&server[GENUINE]);
+}
+
+/* This program, and what it starts from now on. */
+static void stay_on(int number)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)number, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+/* Servers on the last of our processors, this program on the first. */
+static void start_servers_apart(void)
+{
+    cpu_set_t all;
+    int first = 0, last = CPU_SETSIZE - 1;
+    need(sched_getaffinity(0, sizeof(all), &all) == 0, "cannot ask for the processors");
+    while (!CPU_ISSET((size_t)first, &all))
+        first++;
+    while (!CPU_ISSET((size_t)last, &all))
+        last--;
+    stay_on(last);
+    start_servers();
+    need(bench_start_echo(&server[ECHO]), "cannot start the echo");
+    stay_on(first);
+}
+
+/* --- throughput --------------------------------------------------------------------------------------------- */
+
+struct rates {
+    double per_s[SERVERS][ROUNDS], ratio[ROUNDS];
+};
+
+/* Where many requests are under way on one connection, an echo would show nothing that a server could come near to. */
+static int contenders(const struct load *load)
+{
+    return load->requests == 1 ? SERVERS : ECHO;
+}
+
+static void measure_rates(const struct load *load, int n, struct rates *out)
+{
+    static struct crowd crowd[SERVERS];
+    const int who_max = contenders(load);
+    for (int who = 0; who < who_max; who++) {
+        if (who == ECHO)
+            crowd_connect_echo(&crowd[who], server[who].port, n, load);
+        else
+            crowd_connect(&crowd[who], server[who].port, n, dialect);
+        crowd_run(&crowd[who], load, 0); /* makes the keys */
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int who = 0; who < who_max; who++)
+            out->per_s[who][round] = crowd_run(&crowd[who], load, SPAN_MS);
+        out->ratio[round] = out->per_s[OURS][round] / out->per_s[GENUINE][round];
+    }
+    for (int who = 0; who < who_max; who++)
+        crowd_close(&crowd[who]);
+}
+
+static void rate_row(const struct load *load, int n)
+{
+    struct rates rates;
+    measure_rates(load, n, &rates);
+    const double ours = timed_median(rates.per_s[OURS], ROUNDS),
+                 theirs = timed_median(rates.per_s[GENUINE], ROUNDS),
+                 ratio = timed_median(rates.ratio, ROUNDS);
+    printf("| %s | %d | %.0f | %.0f | %.2f | ", load->what, n, ours, theirs, ratio);
+    printf(n == 1 ? "| | " : "%d | %s | ", AIM, ratio >= AIM ? "yes" : "no");
+    if (contenders(load) > ECHO)
+        printf("%.0f |\n", timed_median(rates.per_s[ECHO], ROUNDS));
+    else
+        printf("- |\n");
+    note("throughput", load->what, n, ours, theirs);
+}
+
+static void throughput(void)
+{
+    static struct load load;
+    start_servers_apart();
+    for (int who = 0; who < ECHO; who++)
+        crowd_prepare(server[who].port, dialect);
+    printf("| requests per second of a client in C | connections | ddp-rendezvous | TCPStore (%s, torch %s) "
+           "| ratio | aim | "
+           "met | bare epoll echo |\n|---|---:|---:|---:|---:|---:|---|---:|\n",
+           genuine.backend, genuine.version);
+    for (int kind = 0; kind < LOADS; kind++) {
+        load_fill(&load, (enum load_kind)kind, dialect);
+        for (int i = 0; i < SIZES; i++)
+            rate_row(&load, sizes[i]);
+        load_free(&load);
+    }
+    bench_stop(&server[ECHO]);
+    stop_servers();
+}
+
+/* --- a crowd ------------------------------------------------------------------------------------------------ */
+
+/* Values of two contenders, by turns. */
+struct pair {
+    double of[2][TURNS];
+};
+
+static void pair_row(const char *what, const char *unit, int n, struct pair *p, const char *bench)
+{
+    const double ours = timed_median(p->of[OURS], TURNS), theirs = timed_median(p->of[GENUINE], TURNS);
+    printf("| %s | %.1f %s | %.1f %s | %.2f |\n", what, ours, unit, theirs, unit, theirs / ours);
+    note(bench, what, n, ours, theirs);
+}
+
+static void rush_row(void)
+{
+    static struct crowd crowd;
+    struct pair p;
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int who = 0; who < ECHO; who++) {
+            p.of[who][turn] = crowd_rush(&crowd, server[who].port, CROWD_MAX, dialect);
+            crowd_close(&crowd);
+        }
+    }
+    pair_row("1000 connect at once: until the last has its first answer", "ms", CROWD_MAX, &p, "rush");
+}
+
+static void wake_row(int n)
+{
+    static struct crowd crowd[ECHO];
+    struct pair p;
+    char what[96];
+    for (int who = 0; who < ECHO; who++)
+        crowd_connect(&crowd[who], server[who].port, n, dialect);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int who = 0; who < ECHO; who++)
+            p.of[who][turn] = crowd_wake(&crowd[who], server[who].port, dialect, turn);
+    for (int who = 0; who < ECHO; who++)
+        crowd_close(&crowd[who]);
+    snprintf(what, sizeof(what), "%d wait%s for a key: from its SET until the last is awake", n,
+             n == 1 ? "s" : "");
+    pair_row(what, "ms", n, &p, "wake");
+}
+
+/* A server of Python and PyTorch is large before it has served anybody, so what is added counts. */
+static void memory_rows(void)
+{
+    static struct crowd crowd[ECHO];
+    static struct load sets;
+    double empty[ECHO], idle[ECHO], full[ECHO];
+    load_fill(&sets, LOAD_SET_MANY, dialect);
+    for (int who = 0; who < ECHO; who++) {
+        empty[who] = (double)bench_resident_kib(&server[who]) / 1024;
+        crowd_connect(&crowd[who], server[who].port, CROWD_MAX, dialect);
+        usleep(100000); /* nobody says when a server has taken all connections in */
+        idle[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who];
+        crowd_run(&crowd[who], &sets, 0);
+        full[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who] - idle[who];
+        crowd_close(&crowd[who]);
+    }
+    load_free(&sets);
+    const struct {
+        const char *what;
+        const double *mib;
+    } rows[] = { { "memory of the server, empty", empty },
+                 { "what 1000 idle connections add", idle },
+                 { "what 64000 keys of 128 bytes (1000 of them counters) add", full } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const double ours = rows[i].mib[OURS], theirs = rows[i].mib[GENUINE];
+        printf("| %s | %.1f MiB | %.1f MiB | %.2f |\n", rows[i].what, ours, theirs, theirs / ours);
+        note("memory_mib", rows[i].what, CROWD_MAX, ours, theirs);
+    }
+}
+
+static void crowds(void)
+{
+    start_servers();
+    printf("| client in C | ddp-rendezvous | TCPStore (%s, torch %s) | theirs is |\n|---|---:|---:|---:|\n",
+           genuine.backend, genuine.version);
+    memory_rows();
+    rush_row();
+    for (int i = 0; i < SIZES; i++)
+        wake_row(sizes[i]);
+    stop_servers();
+}
+
+/* --- launch ------------------------------------------------------------------------------------------------- */
+
+/* Debian's torchrun 1.13 starts nothing with Python 3.11 unless it is told where stdout goes; the two options say what
+ * newer ones do by themselves. */
+static double launch_ms(int who)
+{
+    const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",
+                                 NULL };
+    const char *const theirs[] = { python,
+                                   "-m",
+                                   "torch.distributed.run",
+                                   "--rdzv_backend=c10d",
+                                   "--rdzv_endpoint=localhost:0",
+                                   "--redirects=1",
+                                   "--tee=1",
+                                   "--nproc_per_node=4",
+                                   "tests/bench/torch/hello.py",
+                                   NULL };
+    struct timed t = timed_run((char *const *)(who == OURS ? ours : theirs), -1, LAUNCH_LIMIT_MS);
+    need(t.ok, who == OURS ? "ddprun has failed" : "torchrun has failed");
+    return t.ms;
+}
+
+/* The first turn, in which files are read from disk, does not count. */
+static void launches(void)
+{
+    double ms[ECHO][LAUNCHES];
+    setenv("PYTHON_EXEC", python, 1);
+    need(bench_start_genuine(python, &genuine), "cannot start PyTorch's store"); /* it knows the version */
+    bench_stop(&genuine.server);
+    for (int turn = -1; turn < LAUNCHES; turn++)
+        for (int who = 0; who < ECHO; who++)
+            ms[who][turn < 0 ? 0 : turn] = launch_ms(who);
+    const double ours = timed_median(ms[OURS], LAUNCHES), theirs = timed_median(ms[GENUINE], LAUNCHES);
+    printf("| 4 Python workers that only print | ddprun | torchrun (torch %s) | theirs is "
+           "|\n|---|---:|---:|---:|\n"
+           "| from start to end, median of %d | %.0f ms | %.0f ms | %.1f |\n",
+           genuine.version, LAUNCHES, ours, theirs, theirs / ours);
+    note("launch_ms", "4 workers that print", 4, ours, theirs);
+}
+
+/* --- main --------------------------------------------------------------------------------------------------- */
+
+static const struct part {
+    const char *name;
+    void (*run)(void);
+} parts[] = { { "throughput", throughput }, { "crowd", crowds }, { "launch", launches } };
+enum { PARTS = sizeof(parts) / sizeof(*parts) };
+
+static bool run_part(const char *name)
+{
+    for (size_t i = 0; i < PARTS; i++) {
+        if (strcmp(parts[i].name, name) == 0) {
+            parts[i].run();
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of this program and of the servers that it starts. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+int main(int argc, char *argv[])
+{
+    if (argc < 4) {
+        fprintf(stderr, "usage: bench_torch PYTHON DDPRUN PART... (throughput, crowd, launch)\n");
+        return 2;
+    }
+    python = argv[1];
+    ddprun = argv[2];
+    json = results_open();
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    raise_descriptor_limit();
+    for (int i = 3; i < argc; i++)
+        need(run_part(argv[i]), "no such part");
+    if (json != NULL)
+        fclose(json);
+    return 0;
+}

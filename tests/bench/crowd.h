@@ -1,0 +1,56 @@
+/* crowd.h -- many connections of one process to one server, and what they ask again and again. For the programs in
+ * tests/bench only; sockets that fail end the program. */
+#ifndef TESTS_BENCH_CROWD_H
+#define TESTS_BENCH_CROWD_H
+
+#include "requests.h"
+
+enum { CROWD_MAX = 1000 };
+
+struct crowd {
+    int epoll, n;
+    int fd[CROWD_MAX];
+};
+
+/* What member c sends whenever the answer to the last time has come: `requests` requests behind each other, answered by
+ * `reply_bytes` in all. */
+struct load {
+    const char *what;
+    int requests;
+    size_t reply_bytes;
+    struct buf bytes[CROWD_MAX];
+};
+
+enum load_kind {
+    LOAD_ADD,      /* one ADD */
+    LOAD_GET,      /* one GET, of a value that crowd_prepare has set */
+    LOAD_SET_MANY, /* 63 SETs and one ADD, which is answered when they are done */
+    LOAD_GET_MANY, /* 64 GETs */
+    LOADS
+};
+enum { LOAD_BURST = 64 };
+
+/* The members' keys are their own, and a counter's name is never a value's. */
+void load_fill(struct load *load, enum load_kind kind, enum dialect dialect);
+void load_free(struct load *load);
+
+/* Connect one after the other; with dialect C each greets. */
+void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
+/* All at once, and each counts itself, as PyTorch's clients do: milliseconds until the last has its answer. */
+double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
+/* To the echo of loopback.h, which answers what `load` says. */
+void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
+void crowd_close(struct crowd *c);
+
+/* Sets what the loads read: crowd_value_key. */
+extern const char crowd_value_key[];
+void crowd_prepare(int port, enum dialect dialect);
+
+/* Everybody asks, for so long and until the last answer is here: requests per second. */
+double crowd_run(struct crowd *c, const struct load *load, double ms);
+
+/* Everybody waits for one key, which is set when the server has had time to see that: milliseconds from then until the last is
+ * awake. `turn` makes the key a new one. */
+double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
+
+#endif

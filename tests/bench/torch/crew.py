@@ -1,0 +1,61 @@
+"""Processes that carry out calls: made by fork, so that PyTorch is imported once.
+
+They are processes and not threads because torch 1.13 makes Python objects without the interpreter's lock, and because threads of
+one interpreter would measure that lock.
+"""
+import multiprocessing
+import os
+
+from stores import die_with_parent
+
+
+def serve(work, inbox):
+    """The inside of a member: the name of a method of `work` and its arguments come, its result goes back."""
+    die_with_parent()
+    while True:
+        name, args = inbox.recv()
+        inbox.send(getattr(work, name)(*args))
+
+
+class Crew:
+    """Each member has an object of its own, `make(number)`."""
+
+    def __init__(self, size, make):
+        self.pipes, self.processes = [], []
+        for number in range(size):
+            mine, theirs = multiprocessing.Pipe()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    serve(make(number), theirs)
+                finally:
+                    os._exit(1)
+            theirs.close()
+            self.pipes.append(mine)
+            self.processes.append(pid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for pid in self.processes:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        for pipe in self.pipes:
+            pipe.close()
+
+    def begin(self, member, name, *args):
+        self.pipes[member].send((name, args))
+
+    def end(self, member):
+        return self.pipes[member].recv()
+
+    def one(self, member, name, *args):
+        self.begin(member, name, *args)
+        return self.end(member)
+
+    def all(self, name, *args):
+        """All at once."""
+        for member in range(len(self.pipes)):
+            self.begin(member, name, *args)
+        return [self.end(member) for member in range(len(self.pipes))]

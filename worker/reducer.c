@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
-{
-    return ctx_fail(reducer->group->ctx, err);
-}
-
 /* --- create and free ------------------------------------------------------------------------------------ */
 
 /* The one place that frees a reducer; shared memory belongs to the backend. */
@@ -210,14 +205,6 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->core.next_sync = on != 0;
 }
 
-ddp_status reducer_prepare(ddp_reducer *reducer, const struct core_wish *wish)
-{
-    ddp_status status = wish->rebuild ? sync_rebuild(reducer) : DDP_OK;
-    if (status == DDP_OK && wish->send_buffers)
-        status = sync_buffers(reducer, reducer->roll.first);
-    return status;
-}
-
 /* Misuse is looked for before the roll call, which would make the others wait for a step that does not come. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
@@ -232,7 +219,7 @@ ddp_status ddp_reducer_forward(ddp_reducer *reducer)
     if (reducer->core.uneven)
         status = join_answer(reducer);
     if (status == DDP_OK)
-        status = reducer_prepare(reducer, &wish);
+        status = sync_begin(reducer, &wish);
     if (status != DDP_OK)
         core_cancel(&reducer->core);
     return status;
@@ -257,20 +244,6 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     return bucket_launch(reducer);
 }
 
-/* All buckets that are left, then what they were for. */
-ddp_status reducer_complete(ddp_reducer *reducer)
-{
-    ddp_status status = bucket_wait(reducer);
-    if (status == DDP_OK && reducer->core.sync && reducer->core.find_unused)
-        status = sync_used(reducer);
-    if (status != DDP_OK)
-        return status;
-    if (!reducer->core.recorded)
-        reducer->order_root = reducer->roll.first;
-    core_end(&reducer->core);
-    return DDP_OK;
-}
-
 /* What was not marked is taken for unused, one after the other, so that its buckets are launched as if it had been said. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
@@ -282,7 +255,7 @@ ddp_status ddp_reducer_finish(ddp_reducer *reducer)
         return reducer_fail(reducer, &err);
     while (status == DDP_OK && core_missing(&reducer->core, &i))
         status = ddp_reducer_unused(reducer, i);
-    return status == DDP_OK ? reducer_complete(reducer) : status;
+    return status == DDP_OK ? sync_end(reducer) : status;
 }
 
 /* --- questions ------------------------------------------------------------------------------------------- */

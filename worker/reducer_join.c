@@ -42,13 +42,13 @@ static ddp_status shadow(ddp_reducer *reducer)
 
     if (core_forward(&reducer->core, &wish, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
-    ddp_status status = reducer_prepare(reducer, &wish);
+    ddp_status status = sync_begin(reducer, &wish);
     if (status != DDP_OK)
         return status;
     core_shadow(&reducer->core, reducer->roll.sync);
     memset(reducer->arena, 0, reducer->plan.arena_bytes);
     status = bucket_launch(reducer);
-    return status == DDP_OK ? reducer_complete(reducer) : status;
+    return status == DDP_OK ? sync_end(reducer) : status;
 }
 
 /* Before the roll call, as after it the others would count on us. */

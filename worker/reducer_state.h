@@ -1,4 +1,4 @@
-/* reducer_state.h -- the insides of ddp_reducer, shared by its files, from the top down:
+/* reducer_state.h -- the insides of ddp_reducer, shared by its files, from the top down (each uses those below it):
  *
  *     reducer.c          made and freed; a step: what the program calls
  *     reducer_join.c     uneven inputs: the roll call, and shadowing
@@ -52,7 +52,10 @@ struct ddp_reducer {
 };
 
 /* Keep `err` for ddp_last_error(); returns its code. */
-ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err);
+static inline ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
+{
+    return ctx_fail(reducer->group->ctx, err);
+}
 
 /* --- reducer_bucket.c ---------------------------------------------------------------------------------------- */
 
@@ -71,17 +74,14 @@ ddp_status bucket_wait(ddp_reducer *reducer);
 ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err);
 void sync_spare_close(struct sync_spare *spare);
 
-/* Parameters and buffers of rank `root` for all. Collective, as are the next three. */
+/* Parameters and buffers of rank `root` for all. Collective, as are the begin and the end of a step. */
 ddp_status sync_model(ddp_reducer *reducer, int root);
 
-/* The buffers, packed into one broadcast. */
-ddp_status sync_buffers(ddp_reducer *reducer, int root);
+/* What a forward does once it is known that all ranks are in it. After a rebuild that failed no step can follow. */
+ddp_status sync_begin(ddp_reducer *reducer, const struct core_wish *wish);
 
-/* Buckets in the order of readiness; gradients move along. After a failure no step can follow. */
-ddp_status sync_rebuild(ddp_reducer *reducer);
-
-/* Which parameters has anybody used? Nobody's get back the gradient that they had. */
-ddp_status sync_used(ddp_reducer *reducer);
+/* The end of a step: all buckets that are left, then what they were for. */
+ddp_status sync_end(ddp_reducer *reducer);
 
 /* This rank's gradient of parameter i counts as zero; kept for the case that all ranks say so. */
 void sync_blank(ddp_reducer *reducer, size_t i);
@@ -90,13 +90,5 @@ void sync_blank(ddp_reducer *reducer, size_t i);
 
 /* The roll call of a step that this rank has a batch for. */
 ddp_status join_answer(ddp_reducer *reducer);
-
-/* --- reducer.c, for reducer_join.c ---------------------------------------------------------------------------- */
-
-/* What a forward does once it is known that all ranks are in it. */
-ddp_status reducer_prepare(ddp_reducer *reducer, const struct core_wish *wish);
-
-/* The end of a step: all buckets that are left, then what they were for. */
-ddp_status reducer_complete(ddp_reducer *reducer);
 
 #endif

@@ -25,7 +25,7 @@ ddp_status sync_model(ddp_reducer *reducer, int root)
 }
 
 /* Buffers are small and many: packing them costs less than a barrier for each. */
-ddp_status sync_buffers(ddp_reducer *reducer, int root)
+static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
     size_t n = reducer->options.buffer_count, total = 0;
@@ -109,7 +109,7 @@ static void move(ddp_reducer *reducer, const struct bucket_plan *to)
 }
 
 /* The arena stays: a plan in another order needs exactly as much of it. */
-static ddp_status rebuild(ddp_reducer *reducer)
+static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
     struct ddp_err err = { 0 };
@@ -129,9 +129,9 @@ static ddp_status rebuild(ddp_reducer *reducer)
 }
 
 /* Half a rebuild is none to go on from, whatever the program does with the error. */
-ddp_status sync_rebuild(ddp_reducer *reducer)
+static ddp_status rebuild_buckets(ddp_reducer *reducer)
 {
-    ddp_status status = rebuild(reducer);
+    ddp_status status = adopt_order(reducer);
     sync_spare_close(&reducer->spare);
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s", ddp_last_error());
@@ -151,7 +151,7 @@ void sync_blank(ddp_reducer *reducer, size_t i)
 
 /* A sum and not a maximum, as in PyTorch: 0 is what matters, and how many it was may help somebody who debugs. Behind the
  * last bucket, where nobody waits for it yet. */
-ddp_status sync_used(ddp_reducer *reducer)
+static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
         reducer->used[i] = reducer->core.used[i];
@@ -164,4 +164,27 @@ ddp_status sync_used(ddp_reducer *reducer)
         reducer->blank[i] = false;
     }
     return status;
+}
+
+/* --- a step --------------------------------------------------------------------------------------------------- */
+
+ddp_status sync_begin(ddp_reducer *reducer, const struct core_wish *wish)
+{
+    ddp_status status = wish->rebuild ? rebuild_buckets(reducer) : DDP_OK;
+    if (status == DDP_OK && wish->send_buffers)
+        status = send_buffers(reducer, reducer->roll.first);
+    return status;
+}
+
+ddp_status sync_end(ddp_reducer *reducer)
+{
+    ddp_status status = bucket_wait(reducer);
+    if (status == DDP_OK && reducer->core.sync && reducer->core.find_unused)
+        status = share_used(reducer);
+    if (status != DDP_OK)
+        return status;
+    if (!reducer->core.recorded)
+        reducer->order_root = reducer->roll.first;
+    core_end(&reducer->core);
+    return DDP_OK;
 }

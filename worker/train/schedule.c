@@ -1,0 +1,38 @@
+/* schedule.c -- see schedule.h.
+ *
+ * The warm-up is llm.c's: step 0 has lr / warmup, not 0, which would be a step for nothing, and step warmup - 1 has lr. */
+#include "schedule.h"
+
+#include <math.h>
+#include <stddef.h>
+
+const char *const schedule_name[SCHEDULES + 1] = {
+#define X(name, word) word,
+    SCHEDULE_LIST(X)
+#undef X
+        NULL
+};
+
+static const double pi = 3.14159265358979323846;
+
+/* 0 at the end of the warm-up, 1 at the end of the run. */
+static double position(const struct schedule *s, uint64_t step)
+{
+    if (step >= s->steps || s->steps <= s->warmup)
+        return 1;
+    return (double)(step - s->warmup) / (double)(s->steps - s->warmup);
+}
+
+double schedule_lr(const struct schedule *s, uint64_t step)
+{
+    if (step < s->warmup)
+        return s->lr * (double)(step + 1) / (double)s->warmup;
+    switch (s->kind) {
+    case SCHEDULE_COSINE:
+        return s->final_lr + (s->lr - s->final_lr) * (1 + cos(pi * position(s, step))) / 2;
+    case SCHEDULE_LINEAR:
+        return s->lr + (s->final_lr - s->lr) * position(s, step);
+    default:
+        return s->lr;
+    }
+}

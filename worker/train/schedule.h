@@ -1,0 +1,32 @@
+/* schedule.h -- the learning rate of each step. Pure arithmetic; the same on all ranks, as it knows steps only. */
+#ifndef TRAIN_SCHEDULE_H
+#define TRAIN_SCHEDULE_H
+
+#include <stdint.h>
+
+/* name, in words. With x from 0 (end of the warm-up) to 1 (end of the run):
+ *   CONSTANT  lr        COSINE  final + (lr - final) (1 + cos(pi x)) / 2        LINEAR  lr + (final - lr) x */
+#define SCHEDULE_LIST(X)    \
+    X(CONSTANT, "constant") \
+    X(COSINE, "cosine")     \
+    X(LINEAR, "linear")
+
+enum schedule_kind {
+#define X(name, word) SCHEDULE_##name,
+    SCHEDULE_LIST(X)
+#undef X
+        SCHEDULES
+};
+extern const char *const schedule_name[SCHEDULES + 1]; /* ends with NULL */
+
+struct schedule {
+    enum schedule_kind kind;
+    double lr, final_lr;
+    uint64_t warmup; /* steps in which the rate grows evenly up to lr */
+    uint64_t steps;  /* of the whole run */
+};
+
+/* The rate of step `step`, counted from 0. Behind the end of the run it stays what it is there. */
+double schedule_lr(const struct schedule *s, uint64_t step);
+
+#endif

@@ -15,6 +15,7 @@ static void let_everybody_go(struct job *job)
         s->waits_in = 0;
         arrivals_leave(s);
         session_detach(s);
+        torch_client_free(&s->torch);
         if (s->role == ROLE_WORKER)
             session_drop(job->hub, s, "it belongs to an earlier attempt, a new one begins");
     }
@@ -27,7 +28,7 @@ void attempt_end(struct job *job)
     job->era = ++job->hub->era;
     store_clear(job->store);
     barriers_clear(&job->barriers);
-    torch_forget(job);
+    job->meets = (struct torch_meets){ 0 };
     let_everybody_go(job);
     members_free(&job->members);
     notices_free(&job->troubles);

@@ -135,7 +135,7 @@ bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *requ
     member->exit_code = (int)exit_code;
     member->signal = (int)signal;
     barriers_member_ended(&s->job->barriers, (uint32_t)rank, hub->now_ms);
-    torch_on_exit(s->job);
+    job_watch_torch_exit(s->job);
     return true;
 }
 

@@ -6,11 +6,21 @@
 #include "core/rdzv.h"
 #include "core/session.h"
 
+/* The barrier of PyTorch's whose count it asks for again and again; NULL = none, or it is complete. */
+static const struct torch_meet *polled(const struct session *s)
+{
+    const struct job *job = s->job;
+    if (s->torch == NULL || !s->torch->polls || job == NULL)
+        return NULL;
+    const struct torch_meet *meet = torch_meets_of_id(&job->meets, s->torch->meet);
+    return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
+}
+
 /* A barrier counts as the one thing that is awaited, and so does one of PyTorch's that is asked for its count. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
-    const struct torch_meet *meet = keys == 0 && n == 0 ? torch_polled(s) : NULL;
+    const struct torch_meet *meet = keys == 0 && n == 0 ? polled(s) : NULL;
     const bool in_barrier = s->seat.barrier != NULL && n == 0;
     if (in_barrier)
         *name = barrier_name(s->seat.barrier);
@@ -25,7 +35,7 @@ const char *facts_waits_by(const struct session *s)
 {
     if (s->waits_in != 0)
         return op_table[s->waits_in - 1].name;
-    return torch_polled(s) != NULL ? "ADD" : NULL;
+    return polled(s) != NULL ? "ADD" : NULL;
 }
 
 static struct rank_wait wait_of(const struct session *s)

@@ -18,7 +18,7 @@
 #include "core/members.h"
 #include "core/notices.h"
 #include "core/store.h"
-#include "core/torch_watch.h"
+#include "core/torch_notes.h"
 
 struct hub;
 struct rdzv;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "core/arrivals.h"
 #include "core/rdzv.h"
+#include "core/torch_crowd.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
  * limits (wire.c), an earlier wait is over and the connection may ask (dispatch.c). The protocol has no
  * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
 #include "core/session.h"
+#include "core/torch_watch.h"
 
 #include "core/encode.h"
 
@@ -35,7 +36,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
-        torch_on_process(s, (int)req->number, false);
+        session_is_process(s, (int)req->number, false);
     return put_u32(&hub->out, (uint32_t)req->number);
 }
 

@@ -41,7 +41,8 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    torch_on_leave(s);
+    if (s->torch != NULL)
+        s->torch->left_ms = s->job->hub->now_ms;
     store_leave(s->job->store, &s->waiter);
     barriers_leave(&s->job->barriers, &s->seat);
 }
@@ -67,6 +68,12 @@ void session_detach(struct session *s)
     if (s->heard_ms > member->heard_ms)
         member->heard_ms = s->heard_ms;
     s->job->members.connected--;
+}
+
+void session_is_process(struct session *s, int pid, bool by_agent)
+{
+    if (by_agent || s->pid == 0)
+        s->pid = pid;
 }
 
 /* --- made ----------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  *     requests.c, ours.c  the handlers: PyTorch's requests, our own
  *     control.c           the JSON calls of agents and operators: which there are
  *     control_*.c         ... and what each does
+ *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
  *     vouch.c             whose process a plain connection is
  *     job_rdzv.c          a job's rendezvous: what it decides is done
  *     control_push.c      ... and told to its nodes
@@ -15,13 +16,12 @@
  *     job_nodes.c         sessions of agents as nodes
  *     job_tell.c          why a job does not come together
  *     job_look.c          ... as far as the store can see
+ *     torch_crowd.c       who takes part where more have come than belong there
  *     control_rejects.c   who did not find what it came for
  *     job.c               jobs are made, found, freed
  *     job_watch.c         when a job that waits is looked at
  *     job_barriers.c      what a job's barriers ask of it
  *     facts.c             what is known of a rank
- *     torch_crowd.c       who takes part where more have come than belong there
- *     torch_watch.c       where PyTorch's ranks are while their groups come together
  *     arrivals.c          barriers that an agent waits in for ranks of its node
  *     job_events.c        what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank
@@ -40,7 +40,6 @@
 #include "core/refusals.h"
 #include "core/rejects.h"
 #include "core/table.h"
-#include "core/torch_watch.h"
 #include "core/wire.h"
 
 /* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
@@ -82,9 +81,10 @@ struct session {
     struct list by_rank;          /* in member.sessions, of a worker */
     struct barrier_seat seat;     /* its place in a named barrier */
     struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
-    struct torch_client *torch;   /* owned; NULL = nothing is known of it as one of PyTorch's */
+    struct torch_client *torch;   /* owned; NULL = it has used none of PyTorch's keys */
     uint32_t rank;                /* of a worker */
     uint32_t era;                 /* the hub's when it was accepted */
+    int32_t pid;                  /* of a plain client, as its agent says, else it itself; 0 = unknown */
     /* Small things last and together: a store has a hundred thousand of these. */
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
@@ -188,6 +188,8 @@ void session_leave_wait(struct session *s);
 /* It speaks for this rank from now on, or for none any more. */
 void session_attach(struct session *s, uint32_t rank);
 void session_detach(struct session *s);
+/* It is this process: by an agent's word, or by its own, which counts as long as there is no other. */
+void session_is_process(struct session *s, int pid, bool by_agent);
 /* Agents and operators outlive attempts. */
 static inline bool session_is_operator(const struct session *s)
 {

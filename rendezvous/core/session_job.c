@@ -49,7 +49,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
     free(s->as_node);
-    torch_client_free(s->torch);
+    torch_client_free(&s->torch);
     free(s->peer);
     free(s);
 }

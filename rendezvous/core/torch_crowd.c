@@ -1,13 +1,13 @@
-/* torch_crowd.c -- see torch_watch.h: who takes part where more have come than belong there.
+/* torch_crowd.c -- see torch_crowd.h.
  *
  *     a barrier counts 4 of 2 ranks        all that have counted in it
  *     two processes are rank 0             all that have given their address
  *
  * A second address from the same process is no second process, so the pids are compared. torch 2.x says its own; of
  * older clients their agent does, and where there is none nothing is claimed. */
+#include "core/torch_crowd.h"
+
 #include "core/session.h"
-#include "core/snapshot.h"
-#include "core/torch_watch.h"
 
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static bool is_attached(const struct session *s)
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
-                                    .pid = s->torch->pid,
+                                    .pid = s->pid,
                                     .address = session_address(s),
                                     .owner = s->torch->owner != NULL ? s->torch->owner : "" };
     if (!is_attached(s))

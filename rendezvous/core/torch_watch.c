@@ -5,8 +5,7 @@
 #include "core/torch_watch.h"
 
 #include "core/session.h"
-
-#include <stdlib.h>
+#include "core/torch_keys.h"
 
 /* Who waits again so soon has only had a time-out of its own: torch's barriers wait in turns of ten seconds. */
 enum {
@@ -14,57 +13,7 @@ enum {
     OWNERS_MAX = 6, /* in an attempt: no more are told, and an agent looks at its whole machine for each */
 };
 
-/* NULL when memory is short: then nothing is noted, and a look sees less. */
-static struct torch_client *client_of(struct session *s)
-{
-    if (s->torch == NULL)
-        s->torch = calloc(1, sizeof(*s->torch));
-    return s->torch;
-}
-
-void torch_client_free(struct torch_client *client)
-{
-    if (client == NULL)
-        return;
-    free(client->owner);
-    free(client);
-}
-
-void torch_on_process(struct session *s, int pid, bool by_agent)
-{
-    struct torch_client *torch = client_of(s);
-    if (torch != NULL && (by_agent || torch->pid == 0))
-        torch->pid = pid;
-}
-
 /* --- barriers ------------------------------------------------------------------------------------------- */
-
-static struct torch_meet *meet_of_id(struct job *job, uint32_t id)
-{
-    struct torch_meet *meet = &job->meets.meet[id % TORCH_MEETS_MAX];
-    return id != 0 && meet->id == id ? meet : NULL;
-}
-
-/* The latest first, as it is nearly always meant. */
-static struct torch_meet *find_meet(struct job *job, struct slice key)
-{
-    struct torch_meets *meets = &job->meets;
-    for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {
-        struct torch_meet *meet = &meets->meet[(meets->last_id - i) % TORCH_MEETS_MAX];
-        if (slice_equal(torch_meet_key(meet), key))
-            return meet;
-    }
-    return NULL;
-}
-
-static struct torch_meet *make_meet(struct job *job, struct slice key)
-{
-    const uint32_t id = ++job->meets.last_id;
-    struct torch_meet *meet = &job->meets.meet[id % TORCH_MEETS_MAX];
-    *meet = (struct torch_meet){ .id = id, .len = (uint32_t)key.len };
-    memcpy(meet->key, key.data, key.len);
-    return meet;
-}
 
 /* More than there are ranks: with a barrier that all come to, that is never right. */
 static bool is_crowded(const struct job *job, struct slice key, int64_t count)
@@ -113,22 +62,13 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 
 void torch_on_add(struct session *s, struct slice key, int64_t delta, int64_t sum)
 {
-    if (key.len > TORCH_MEET_KEY_MAX || !torch_key_counts(key) || client_of(s) == NULL)
+    if (key.len > TORCH_MEET_KEY_MAX || !torch_key_counts(key) || torch_client_at(&s->torch) == NULL)
         return;
-    struct torch_meet *meet = find_meet(s->job, key);
+    struct torch_meet *meet = torch_meets_find(&s->job->meets, key);
     if (meet == NULL)
-        meet = make_meet(s->job, key);
+        meet = torch_meets_make(&s->job->meets, key);
     meet->count = sum;
     count_in(s, meet, delta);
-}
-
-const struct torch_meet *torch_polled(const struct session *s)
-{
-    const struct job *job = s->job;
-    if (s->torch == NULL || !s->torch->polls || job == NULL)
-        return NULL;
-    const struct torch_meet *meet = meet_of_id(s->job, s->torch->meet);
-    return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
@@ -138,8 +78,9 @@ const struct torch_meet *torch_polled(const struct session *s)
 void torch_on_set(struct session *s, struct slice key)
 {
     struct torch_key read;
-    if (!torch_key_may_set_up(key) || !torch_key_read(key, &read) || read.rank < 0 || client_of(s) == NULL ||
-        strcmp(read.group, "0") != 0 || torch_key_when(&read) == TORCH_LATER)
+    if (!torch_key_may_set_up(key) || !torch_key_read(key, &read) || read.rank < 0 ||
+        torch_client_at(&s->torch) == NULL || strcmp(read.group, "0") != 0 ||
+        torch_key_when(&read) == TORCH_LATER)
         return;
     s->torch->rank = (uint32_t)read.rank + 1;
     if (store_get(s->job->store, key).len > 0)
@@ -152,7 +93,7 @@ void torch_on_wait(struct session *s)
 {
     struct slice name;
     struct torch_key read;
-    if (!facts_awaited(s, 0, &name) || !torch_key_read(name, &read) || client_of(s) == NULL)
+    if (!facts_awaited(s, 0, &name) || !torch_key_read(name, &read) || torch_client_at(&s->torch) == NULL)
         return;
     struct torch_client *torch = s->torch;
     const uint64_t now_ms = s->job->hub->now_ms;
@@ -165,29 +106,4 @@ void torch_on_wait(struct session *s)
         return;
     job_watch_torch(s->job, false);
     job_touch(s->job);
-}
-
-void torch_on_leave(struct session *s)
-{
-    if (s->torch != NULL)
-        s->torch->left_ms = s->job->hub->now_ms;
-}
-
-/* Whoever waits for it waits in vain; that need not be told in ten seconds only. */
-void torch_on_exit(struct job *job)
-{
-    job_watch_torch_exit(job);
-}
-
-void torch_forget(struct job *job)
-{
-    job->meets = (struct torch_meets){ 0 };
-    LIST_EACH(node, &job->sessions)
-    {
-        struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->torch == NULL)
-            continue;
-        free(s->torch->owner);
-        *s->torch = (struct torch_client){ .pid = s->torch->pid };
-    }
 }

@@ -201,7 +201,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request,
         return false;
     release(s, agent->job);
     session_detach(s);
-    torch_on_process(s, (int)pid, true);
+    session_is_process(s, (int)pid, true);
     if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)
         session_attach(s, (uint32_t)rank);
     return true;
@@ -217,7 +217,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
     if (s->torch == NULL || s->torch->owner != NULL || !list_is_empty(&s->by_rank) ||
         !rdzv_node_facts(agent->job->rdzv, agent->id, &node))
         return;
-    torch_on_process(s, pid, true);
+    session_is_process(s, pid, true);
     if (buf_printf(&text, "%s on %.100s", words, node.host) && buf_append(&text, "", 1))
         s->torch->owner = (char *)text.data;
     else

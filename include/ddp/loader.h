@@ -1,0 +1,119 @@
+/* loader.h -- batches that are made ahead of the step that needs them, by threads; which and how does not depend on them.
+ *
+ *     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
+ *     o.samples = 50000;  o.world_size = world;  o.rank = rank;  o.batch = 32;  o.seed = 7;
+ *     o.arrays = 2;  o.row_bytes[0] = 3072 * sizeof(float);  o.row_bytes[1] = 1;        a picture and its label
+ *     o.fill = my_fill;  o.user = my_data;  o.threads = 2;
+ *     ddp_loader_create(&o, &loader)
+ *     each epoch:  ddp_loader_start(loader, epoch, 0)
+ *                  while (ddp_loader_next(loader, &batch) == DDP_OK && batch != NULL)
+ *                      step(batch->array[0], batch->array[1], batch->rows);
+ *     ddp_loader_free(loader)
+ *
+ * Which samples a batch has is said by ddp/sampler.h, so by torch's rule. Chance (a crop, a flip) is drawn from a
+ * generator of each sample's own, seeded with (seed, epoch, sample) and never with the rank: a sample looks the same in an
+ * epoch whatever the number of ranks and of threads, and in which batch it is.
+ *
+ * Threads belong to the library; they take no signals. Without any (threads = 0) ddp_loader_next makes the batch itself,
+ * the same bytes. One thread of yours uses a loader at a time. Words of an error are in ddp_last_error(). */
+#ifndef DDP_LOADER_H
+#define DDP_LOADER_H
+
+#include "ddp/error.h"
+#include "ddp/random.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_loader ddp_loader;
+
+enum {
+    DDP_LOADER_ARRAYS = 4,
+    DDP_LOADER_THREADS = 256,
+    DDP_LOADER_BATCHES = 1024,
+    DDP_LOADER_STREAMS = 1024
+};
+
+/* One sample to be read. */
+typedef struct ddp_loader_row {
+    uint64_t index, epoch;
+    int is_pad;      /* the sampler repeats it to fill up the last batch */
+    ddp_philox luck; /* this sample's own in this epoch */
+    void
+        *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each; what a former batch left there is still in them */
+} ddp_loader_row;
+
+/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order. What it
+ * returns other than DDP_OK ends the epoch: ddp_loader_next returns it with *err's words when it comes to that batch.
+ * It must return some time: nobody can take a thread away from it. */
+typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
+
+/* In place of the library's own memory for batches, e.g. pinned: `bytes` bytes at an address that is a multiple of 256, or NULL.
+ * Called once, by ddp_loader_create; `release` once, by ddp_loader_free. */
+typedef void *(*ddp_loader_alloc)(void *user, size_t bytes);
+typedef void (*ddp_loader_release)(void *user, void *memory, size_t bytes);
+
+typedef struct ddp_loader_options {
+    size_t size;            /* sizeof, set by the INIT macro */
+    uint64_t samples;       /* as for ddp_sampler_create, as are the next four */
+    int world_size, rank;   /* of the dealing out */
+    uint64_t seed;          /* of the order, and of each sample's luck */
+    unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE ...; 0 = in order, padded */
+    int streams; /* ranks rank .. rank + streams - 1 are dealt to, one batch each in turn; 0 = 1. For shards of a batch */
+    size_t batch;                        /* rows; the last batch of a stream may have fewer, or none */
+    size_t arrays;                       /* of a batch, DDP_LOADER_ARRAYS at most */
+    size_t row_bytes[DDP_LOADER_ARRAYS]; /* of each array */
+    ddp_loader_fill fill;
+    void *user;         /* for fill, from all threads */
+    int threads;        /* 0 = none, ddp_loader_next does the work */
+    size_t ahead;       /* batches that are made before they are asked for; 0 = 2 for each thread */
+    size_t held;        /* the batches handed out last that stay as they are; 0 = 1 */
+    int64_t timeout_ms; /* how long a batch may take; 0 = 300,000 */
+    ddp_loader_alloc alloc;
+    ddp_loader_release release; /* both or none */
+    void *memory_user;          /* for these two */
+} ddp_loader_options;
+
+#define DDP_LOADER_OPTIONS_INIT                             \
+    {                                                       \
+        .size = sizeof(ddp_loader_options), .world_size = 1 \
+    }
+
+/* Yours to read until `held` further batches have been handed out, or the loader is started or freed. */
+typedef struct ddp_batch {
+    uint64_t number; /* from 0 where the epoch was started; its stream is number % streams */
+    int stream;
+    size_t rows;
+    void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
+    const uint64_t *index;          /* of each row */
+    const unsigned char *is_pad;
+} ddp_batch;
+
+/* Memory and threads, no sample is read yet. DDP_ERR_ARG names what makes no sense, DDP_ERR_LIMIT means that there may be
+ * no more threads. */
+DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out);
+
+/* Begin epoch `epoch` behind its first `done` samples (counted over all ranks, see ddp_sampler_resume), also in the middle of
+ * another one, or after an error. Threads begin to work. DDP_ERR_TIMEOUT when one still reads for the epoch before. */
+DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
+
+/* The next batch, in the one order there is; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT names the
+ * sample that is not there. What fill returned for a sample of this batch: its words, with the sample in front. After an
+ * error all further calls return the same, until ddp_loader_start. */
+DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
+
+/* How many batches the epoch has from where it was started. */
+DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
+
+/* Also in the middle of an epoch; waits for the samples that are being read, no others. DDP_ERR_TIMEOUT: a thread is still in
+ * `fill`, and nothing has been freed; try again, or leave it, and what `user` points to, for ever. NULL is allowed. */
+DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,454 @@
+/* The loader: the same batches whatever the number of threads, errors that reach the caller, ends in the middle. */
+#include "ddp/loader.h"
+
+#include "ddp/context.h"
+#include "ddp/sampler.h"
+#include "patience.h"
+
+#include <criterion/criterion.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(loader, .timeout = 60);
+
+enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
+
+/* What the tests' samples do; one for all threads. */
+static struct world {
+    uint64_t bad;   /* this sample cannot be read */
+    uint64_t stuck; /* this one waits for `release` */
+    atomic_bool reached, release;
+    atomic_int filled;
+} world;
+
+/* Two arrays: four random words, and the index. */
+struct words {
+    uint32_t word[4];
+};
+
+static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
+{
+    struct world *w = user;
+    struct words *words = row->to[0];
+    atomic_fetch_add(&w->filled, 1);
+    if (row->index == w->bad)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "file x: offset %d: it is damaged", 17);
+    if (row->index == w->stuck) {
+        atomic_store(&w->reached, true);
+        while (!atomic_load(&w->release))
+            sched_yield();
+    }
+    for (int i = 0; i < 4; i++)
+        words->word[i] = ddp_philox_next(&row->luck);
+    memcpy(row->to[1], &row->index, sizeof(row->index));
+    return DDP_OK;
+}
+
+static void reset(void)
+{
+    world.bad = world.stuck = NEVER;
+    atomic_store(&world.reached, false);
+    atomic_store(&world.release, false);
+    atomic_store(&world.filled, 0);
+}
+
+static ddp_loader_options options(int threads)
+{
+    ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
+    reset();
+    o.samples = SAMPLES;
+    o.batch = BATCH;
+    o.seed = 11;
+    o.sampler_flags = DDP_SAMPLER_SHUFFLE;
+    o.arrays = 2;
+    o.row_bytes[0] = sizeof(struct words);
+    o.row_bytes[1] = sizeof(uint64_t);
+    o.fill = fill;
+    o.user = &world;
+    o.threads = threads;
+    return o;
+}
+
+static ddp_loader *open_loader(const ddp_loader_options *o)
+{
+    ddp_loader *loader;
+    cr_assert_eq(ddp_loader_create(o, &loader), DDP_OK, "%s", ddp_last_error());
+    return loader;
+}
+
+static const ddp_batch *next(ddp_loader *loader)
+{
+    const ddp_batch *batch;
+    cr_assert_eq(ddp_loader_next(loader, &batch), DDP_OK, "%s", ddp_last_error());
+    return batch;
+}
+
+/* All that an epoch is, from sample `done` on: FNV-1a over numbers, streams, rows and contents. */
+static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
+{
+    uint64_t hash = 14695981039346656037u, batches = 0;
+    cr_assert_eq(ddp_loader_start(loader, epoch, done), DDP_OK, "%s", ddp_last_error());
+    for (const ddp_batch *b; (b = next(loader)) != NULL; batches++) {
+        cr_assert_eq(b->number, batches);
+        for (size_t row = 0; row < b->rows; row++) {
+            const struct words *words = (const struct words *)b->array[0] + row;
+            cr_assert_eq(((const uint64_t *)b->array[1])[row], b->index[row]);
+            const uint64_t all[] = { (uint64_t)b->stream, b->rows,        b->index[row],  b->is_pad[row],
+                                     words->word[0],      words->word[1], words->word[2], words->word[3] };
+            for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+                hash = (hash ^ all[i]) * 1099511628211u;
+        }
+    }
+    cr_assert_eq(batches, ddp_loader_batches(loader));
+    cr_assert_null(next(loader), "the end is the end");
+    return hash;
+}
+
+/* --- always the same --------------------------------------------------------------------------------------- */
+
+Test(loader, batches_are_the_same_for_any_number_of_threads)
+{
+    uint64_t expected[3] = { 0 };
+    const struct {
+        int threads, streams;
+        size_t ahead, held;
+    } rows[] = { { 0, 3, 0, 0 }, { 1, 3, 1, 1 }, { 2, 3, 1, 2 },
+                 { 4, 3, 9, 1 }, { 9, 3, 0, 5 }, { 0, 3, 5, 3 } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        ddp_loader_options o = options(rows[i].threads);
+        o.world_size = 4;
+        o.rank = 1;
+        o.streams = rows[i].streams;
+        o.ahead = rows[i].ahead;
+        o.held = rows[i].held;
+        ddp_loader *loader = open_loader(&o);
+        for (uint64_t epoch = 0; epoch < 3; epoch++) {
+            uint64_t got = digest(loader, epoch, 0);
+            if (i == 0)
+                expected[epoch] = got;
+            cr_expect_eq(got, expected[epoch], "row %zu, epoch %d", i, (int)epoch);
+        }
+        cr_expect_neq(expected[0], expected[1]);
+        cr_expect_eq(ddp_loader_free(loader), DDP_OK);
+    }
+}
+
+Test(loader, order_and_padding_are_the_samplers)
+{
+    ddp_loader_options o = options(3);
+    ddp_sampler *sampler;
+    uint64_t index;
+    int is_pad, pads = 0;
+    o.world_size = 10;
+    o.rank = 7;
+    ddp_loader *loader = open_loader(&o);
+    cr_assert_eq(ddp_sampler_create(SAMPLES, 10, 7, 11, DDP_SAMPLER_SHUFFLE, &sampler, NULL), DDP_OK);
+    ddp_sampler_set_epoch(sampler, 5);
+    cr_assert_eq(ddp_loader_start(loader, 5, 0), DDP_OK);
+    for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+        for (size_t row = 0; row < b->rows; row++) {
+            cr_assert(ddp_sampler_next(sampler, &index, &is_pad));
+            cr_assert_eq(b->index[row], index);
+            cr_assert_eq(b->is_pad[row], is_pad);
+            pads += is_pad;
+        }
+    }
+    cr_expect_not(ddp_sampler_next(sampler, &index, &is_pad));
+    cr_expect_eq(pads, 1, "110 places, 103 samples: the last 7 ranks have one each");
+    ddp_sampler_free(sampler);
+    ddp_loader_free(loader);
+}
+
+/* By sample, not by place: with other ranks, batches and threads. */
+Test(loader, a_samples_luck_depends_on_seed_epoch_and_sample_alone)
+{
+    struct words alone[SAMPLES];
+    ddp_loader_options o = options(0);
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 2, 0);
+    for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+        for (size_t row = 0; row < b->rows; row++)
+            alone[b->index[row]] = ((struct words *)b->array[0])[row];
+    }
+    ddp_loader_free(loader);
+    for (int rank = 0; rank < 3; rank++) {
+        o = options(2);
+        o.world_size = 3;
+        o.rank = rank;
+        o.batch = 5;
+        loader = open_loader(&o);
+        ddp_loader_start(loader, 2, 0);
+        for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+            for (size_t row = 0; row < b->rows; row++)
+                cr_expect_eq(
+                    memcmp((struct words *)b->array[0] + row, &alone[b->index[row]], sizeof(alone[0])), 0);
+        }
+        ddp_loader_free(loader);
+    }
+}
+
+Test(loader, the_rest_of_an_epoch_is_what_was_left_of_it)
+{
+    ddp_loader_options o = options(2);
+    uint64_t rest[SAMPLES];
+    size_t n = 0, at = 0;
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 1, 0);
+    for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+        for (size_t row = 0; row < b->rows && b->number >= 5; row++)
+            rest[n++] = b->index[row];
+    }
+    ddp_loader_start(loader, 1, (uint64_t)5 * BATCH);
+    cr_expect_eq(ddp_loader_batches(loader), 13 - 5);
+    for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+        for (size_t row = 0; row < b->rows; row++, at++)
+            cr_expect_eq(b->index[row], rest[at]);
+    }
+    cr_expect_eq(at, n);
+    ddp_loader_start(loader, 1, SAMPLES);
+    cr_expect_null(next(loader), "nothing is left");
+    ddp_loader_free(loader);
+}
+
+/* Without padding, streams may differ by one sample: the shorter ones end with an empty batch. */
+Test(loader, streams_without_padding_give_each_sample_once)
+{
+    int seen[17] = { 0 }, empty = 0;
+    ddp_loader_options o = options(2);
+    o.samples = 17;
+    o.world_size = o.streams = 4;
+    o.batch = 4;
+    o.sampler_flags = DDP_SAMPLER_NO_PAD;
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 0, 0);
+    for (const ddp_batch *b; (b = next(loader)) != NULL;) {
+        cr_expect_eq(b->stream, (int)(b->number % 4));
+        empty += b->rows == 0;
+        for (size_t row = 0; row < b->rows; row++)
+            seen[b->index[row]]++;
+    }
+    cr_expect_eq(empty, 3);
+    for (int i = 0; i < 17; i++)
+        cr_expect_eq(seen[i], 1);
+    ddp_loader_free(loader);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------ */
+
+Test(loader, batches_that_are_held_stay_as_they_are)
+{
+    enum { HELD = 3 };
+    const ddp_batch *last[HELD];
+    uint64_t first[HELD];
+    ddp_loader_options o = options(2);
+    o.held = HELD;
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 0, 0);
+    for (uint64_t k = 0; k < 12; k++) {
+        last[k % HELD] = next(loader);
+        first[k % HELD] = last[k % HELD]->index[0];
+        for (uint64_t i = 0; i < HELD && i <= k; i++) {
+            const ddp_batch *b = last[(k - i) % HELD];
+            cr_assert_eq(b->number, k - i);
+            cr_assert_eq(((const uint64_t *)b->array[1])[0], first[(k - i) % HELD]);
+        }
+        for (int a = 0; a < 2; a++)
+            cr_assert_eq((uintptr_t)last[k % HELD]->array[a] % 256, 0);
+    }
+    ddp_loader_free(loader);
+}
+
+static size_t given_bytes;
+
+static void *give(void *user, size_t bytes)
+{
+    given_bytes = bytes;
+    (void)user;
+    return aligned_alloc(256, bytes);
+}
+
+static void take_back(void *user, void *memory, size_t bytes)
+{
+    (void)user;
+    cr_assert_eq(bytes, given_bytes);
+    given_bytes = 0;
+    free(memory);
+}
+
+static void *give_none(void *user, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    return NULL;
+}
+
+Test(loader, memory_may_be_the_programs)
+{
+    ddp_loader_options o = options(1);
+    o.alloc = give;
+    o.release = take_back;
+    ddp_loader *loader = open_loader(&o);
+    cr_expect_geq(given_bytes, 3 * BATCH * (sizeof(struct words) + sizeof(uint64_t)));
+    digest(loader, 0, 0);
+    ddp_loader_free(loader);
+    cr_expect_eq(given_bytes, 0);
+    o.alloc = give_none;
+    cr_expect_eq(ddp_loader_create(&o, &loader), DDP_ERR_NOMEM);
+    cr_expect_null(loader);
+}
+
+/* --- errors ------------------------------------------------------------------------------------------------ */
+
+/* The same batches before it and the same words for any number of threads, although some have read far beyond. */
+Test(loader, an_error_is_told_when_its_batch_is_asked_for)
+{
+    for (int threads = 0; threads <= 4; threads += 2) {
+        const ddp_batch *batch;
+        ddp_status status;
+        int batches = 0;
+        ddp_loader_options o = options(threads);
+        o.sampler_flags = 0;
+        world.bad = 43;
+        ddp_loader *loader = open_loader(&o);
+        cr_assert_eq(ddp_loader_start(loader, 0, 0), DDP_OK);
+        while ((status = ddp_loader_next(loader, &batch)) == DDP_OK && batch != NULL)
+            batches++;
+        cr_expect_eq(batches, 43 / BATCH, "%d batches with %d threads", batches, threads);
+        for (int i = 0; i < 2; i++) {
+            cr_expect_eq(status, DDP_ERR_CORRUPT);
+            cr_expect_null(batch);
+            cr_expect_str_eq(ddp_last_error(), "loader: sample 43: file x: offset 17: it is damaged");
+            status = ddp_loader_next(loader, &batch);
+        }
+        world.bad = NEVER;
+        uint64_t whole = digest(loader, 0, 0);
+        cr_expect_eq(whole, digest(loader, 0, 0));
+        cr_expect_eq(ddp_loader_free(loader), DDP_OK);
+    }
+}
+
+static void expect_refused(const ddp_loader_options *o, const char *says)
+{
+    ddp_loader *loader;
+    cr_expect_eq(ddp_loader_create(o, &loader), DDP_ERR_ARG, "%s", says);
+    cr_expect_null(loader);
+    cr_expect(strstr(ddp_last_error(), says), "'%s' lacks '%s'", ddp_last_error(), says);
+}
+
+Test(loader, options_that_make_no_sense_are_refused)
+{
+    ddp_loader_options o = options(0);
+    o.size = 8;
+    expect_refused(&o, "DDP_LOADER_OPTIONS_INIT");
+    o = options(0);
+    o.fill = NULL;
+    expect_refused(&o, "`fill` is NULL");
+    o = options(0);
+    o.alloc = give;
+    expect_refused(&o, "both or not at all");
+    o = options(-1);
+    expect_refused(&o, "threads is -1, expected 0 to 256");
+    o = options(0);
+    o.batch = 0;
+    expect_refused(&o, "batch is 0, expected 1 to 2147483647");
+    o = options(0);
+    o.arrays = 5;
+    expect_refused(&o, "arrays is 5, expected 1 to 4");
+    o = options(0);
+    o.row_bytes[1] = SIZE_MAX / 16;
+    expect_refused(&o, "array 1 has 8 rows");
+    o = options(0);
+    o.row_bytes[0] = 0;
+    expect_refused(&o, "array 0 has 8 rows of 0 bytes");
+    o = options(0);
+    o.world_size = 4;
+    o.rank = 2;
+    o.streams = 3;
+    expect_refused(&o, "rank 4 of 4 does not exist");
+    o = options(0);
+    o.samples = 0;
+    expect_refused(&o, "0 samples");
+}
+
+Test(loader, start_comes_first)
+{
+    const ddp_batch *batch;
+    ddp_loader_options o = options(1);
+    ddp_loader *loader = open_loader(&o);
+    cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_ARG);
+    cr_expect(strstr(ddp_last_error(), "ddp_loader_start comes before"));
+    digest(loader, 0, 0);
+    ddp_loader_free(loader);
+    cr_expect_eq(ddp_loader_free(NULL), DDP_OK);
+}
+
+/* --- ends in the middle ------------------------------------------------------------------------------------ */
+
+Test(loader, ends_or_begins_anew_wherever_it_is)
+{
+    ddp_loader_options o = options(4);
+    ddp_loader *loader = open_loader(&o);
+    uint64_t whole = digest(loader, 3, 0);
+    for (int stop = 0; stop < 13; stop++) {
+        ddp_loader_start(loader, (uint64_t)stop, 0);
+        for (int i = 0; i < stop; i++)
+            next(loader);
+        cr_expect_eq(digest(loader, 3, 0), whole);
+        ddp_loader_start(loader, 0, 0);
+        for (int i = 0; i < stop; i++)
+            next(loader);
+        cr_expect_eq(ddp_loader_free(loader), DDP_OK);
+        loader = open_loader(&o);
+    }
+    ddp_loader_free(loader);
+}
+
+/* Until a thread reads the sample that waits. */
+static void await_stuck(void)
+{
+    for (struct patience p = { 0 }; !atomic_load(&world.reached) && patience_left(&p);)
+        continue;
+    cr_assert(atomic_load(&world.reached));
+}
+
+/* A thread that is in the middle of its batch gives it up; only the sample it reads is waited for. */
+Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
+{
+    ddp_loader_options o = options(1);
+    o.batch = SAMPLES;
+    o.sampler_flags = 0;
+    o.timeout_ms = 20;
+    world.stuck = 3;
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 0, 0);
+    await_stuck();
+    cr_expect_eq(ddp_loader_free(loader), DDP_ERR_TIMEOUT);
+    atomic_store(&world.release, true);
+    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* a busy machine */
+        continue;
+    cr_expect_eq(atomic_load(&world.filled), 4);
+}
+
+/* What does not come is named, and nobody waits for ever: neither in next nor in start nor in free. */
+Test(loader, a_sample_that_does_not_come_is_named)
+{
+    const ddp_batch *batch;
+    ddp_loader_options o = options(2);
+    o.sampler_flags = 0;
+    o.timeout_ms = 20;
+    world.stuck = 5;
+    ddp_loader *loader = open_loader(&o);
+    ddp_loader_start(loader, 0, 0);
+    await_stuck();
+    cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
+    cr_expect_str_eq(ddp_last_error(), "loader: sample 5 of batch 0 is still being read after 20 ms");
+    cr_expect_eq(ddp_loader_start(loader, 1, 0), DDP_ERR_TIMEOUT);
+    cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
+    cr_expect_eq(ddp_loader_free(loader), DDP_ERR_TIMEOUT);
+    atomic_store(&world.release, true);
+    while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT)
+        continue;
+}

@@ -42,7 +42,7 @@ RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
 RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard worker/*.c worker/cpu/*.c)
-TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c))
+TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
 TEST_LIB   := $(wildcard tests/lib/*.c)

@@ -13,7 +13,7 @@ float model_w[PARAMS][500];
 double model_scale[9];
 float model_mean[33], model_seen[1];
 
-void model_params(ddp_param params[PARAMS])
+void toy_params(ddp_param params[PARAMS])
 {
     static const char *const names[PARAMS] = { "fc1.weight", "fc1.bias", "scale",
                                                "fc2.weight", "fc2.bias", "head" };
@@ -26,7 +26,7 @@ void model_params(ddp_param params[PARAMS])
     params[3].dims = 2;
 }
 
-ddp_reducer_options model_options(void)
+ddp_reducer_options toy_options(void)
 {
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.first_bucket_bytes = 1200;
@@ -35,7 +35,7 @@ ddp_reducer_options model_options(void)
 }
 
 /* Hosts are letters, one for each rank. */
-ddp_ctx *model_join(struct rank *me)
+ddp_ctx *toy_join(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
     setenv("DDP_TEST_HOST", name, 1);
@@ -49,29 +49,29 @@ void model_run_on(const char *hosts, rank_main main)
     ranks_free(&run);
 }
 
-ddp_reducer *model_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options)
+ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options)
 {
     ddp_param params[PARAMS];
     ddp_reducer *reducer = NULL;
-    model_params(params);
+    toy_params(params);
     rank_expect_ok(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, options, &reducer));
     return reducer;
 }
 
 /* --- gradients ------------------------------------------------------------------------------------------------- */
 
-double model_gradient(int rank, int step, size_t p, size_t e)
+double toy_gradient(int rank, int step, size_t p, size_t e)
 {
     return (double)(((size_t)rank * 7 + (size_t)step * 11 + p * 3 + e * 5) % 41) - 20;
 }
 
-double model_get(ddp_reducer *reducer, size_t p, size_t e)
+double toy_get(ddp_reducer *reducer, size_t p, size_t e)
 {
     const void *grad = ddp_reducer_grad(reducer, p);
     return p == 2 ? ((const double *)grad)[e] : (double)((const float *)grad)[e];
 }
 
-void model_set(ddp_reducer *reducer, size_t p, size_t e, double value)
+void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value)
 {
     void *grad = ddp_reducer_grad(reducer, p);
     if (p == 2)
@@ -80,30 +80,30 @@ void model_set(ddp_reducer *reducer, size_t p, size_t e, double value)
         ((float *)grad)[e] = (float)value;
 }
 
-void model_clear(ddp_reducer *reducer)
+void toy_clear(ddp_reducer *reducer)
 {
     for (size_t p = 0; p < PARAMS; p++)
         memset(ddp_reducer_grad(reducer, p), 0, model_counts[p] * (p == 2 ? 8 : 4));
 }
 
-void model_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
+void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
 {
     for (size_t e = 0; e < model_counts[p]; e++)
-        model_set(reducer, p, e, model_get(reducer, p, e) + model_gradient(rank, step, p, e));
+        toy_set(reducer, p, e, toy_get(reducer, p, e) + toy_gradient(rank, step, p, e));
 }
 
 /* The backward pass, in an order that differs from rank to rank and from step to step. */
-void model_backward(struct rank *me, ddp_reducer *reducer, int step)
+void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
 {
     for (size_t k = 0; k < PARAMS; k++) {
         size_t p = (5 * k + (size_t)me->rank + (size_t)step) % PARAMS;
-        model_accumulate(reducer, me->rank, step, p);
+        toy_accumulate(reducer, me->rank, step, p);
         rank_expect_ok(me, ddp_reducer_ready(reducer, p));
     }
 }
 
 /* What the reducer's options make of a sum. */
-double model_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
+double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;
     if (o->predivide > 0)
@@ -124,8 +124,8 @@ void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reduc
             double sum = 0;
             for (int step = first; step <= last; step++)
                 for (int r = 0; r < me->world; r++)
-                    sum += model_gradient(r, step, p, e);
-            double must = model_averaged(o, p, sum, me->world), is = model_get(reducer, p, e);
+                    sum += toy_gradient(r, step, p, e);
+            double must = toy_averaged(o, p, sum, me->world), is = toy_get(reducer, p, e);
             rank_expect(me, is == must, "step %d parameter %zu element %zu: %.9g, %.9g expected", last, p, e,
                         is, must);
         }

@@ -3,10 +3,10 @@
  *
  *     static void step(struct rank *me)
  *     {
- *         ddp_ctx *ctx = model_join(me);
- *         ddp_reducer_options options = model_options();
- *         ddp_reducer *reducer = model_open(me, ctx, &options);
- *         model_backward(me, reducer, 0);
+ *         ddp_ctx *ctx = toy_join(me);
+ *         ddp_reducer_options options = toy_options();
+ *         ddp_reducer *reducer = toy_open(me, ctx, &options);
+ *         toy_backward(me, reducer, 0);
  *         ...
  *     }
  *     Test(x, y) { model_run_on("aab", step); }       three ranks on two hosts */
@@ -25,30 +25,30 @@ extern double model_scale[9];
 /* Buffers for those who want some. */
 extern float model_mean[33], model_seen[1];
 
-void model_params(ddp_param params[PARAMS]);
+void toy_params(ddp_param params[PARAMS]);
 
 /* Limits that make four buckets of it. */
-ddp_reducer_options model_options(void);
+ddp_reducer_options toy_options(void);
 
 /* Run `main` as ranks on hosts, each a letter: "aab". In the rank: join the others there. */
 void model_run_on(const char *hosts, rank_main main);
-ddp_ctx *model_join(struct rank *me);
-ddp_reducer *model_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
+ddp_ctx *toy_join(struct rank *me);
+ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
 
 /* The gradient of element e of parameter p that `rank` finds in `step`. */
-double model_gradient(int rank, int step, size_t p, size_t e);
+double toy_gradient(int rank, int step, size_t p, size_t e);
 
 /* What the reducer holds. */
-double model_get(ddp_reducer *reducer, size_t p, size_t e);
-void model_set(ddp_reducer *reducer, size_t p, size_t e, double value);
-void model_clear(ddp_reducer *reducer);
-void model_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
+double toy_get(ddp_reducer *reducer, size_t p, size_t e);
+void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
+void toy_clear(ddp_reducer *reducer);
+void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 
 /* The backward pass, in an order that differs from rank to rank and from step to step. */
-void model_backward(struct rank *me, ddp_reducer *reducer, int step);
+void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
 /* What the options make of a sum over ranks, and whether the reducer has found the same for all steps first .. last. */
-double model_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
+double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
 void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int first,
                           int last);
 

@@ -44,19 +44,19 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 /* Who has asked for a thread hears that there is none; who has not gets the same averages without. */
 static void no_thread(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
+    ddp_ctx *ctx = toy_join(me);
     ddp_param params[PARAMS];
     ddp_reducer *reducer = NULL;
-    ddp_reducer_options options = model_options();
+    ddp_reducer_options options = toy_options();
     no_threads = true;
-    reducer = model_open(me, ctx, &options);
+    reducer = toy_open(me, ctx, &options);
     rank_expect(me, refused == 1, "%d threads asked for", refused);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    model_backward(me, reducer, 0);
+    toy_backward(me, reducer, 0);
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     model_expect_average(me, reducer, &options, 0, 0);
     rank_expect_ok(me, ddp_reducer_free(reducer));
-    model_params(params);
+    toy_params(params);
     options.overlap = DDP_OVERLAP_ON;
     ddp_status status = ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer);
     rank_expect(me, status == DDP_ERR_LIMIT && reducer == NULL, "%s", ddp_last_error());
@@ -82,11 +82,11 @@ static void limit_files(rlim_t bytes)
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[PARAMS] = { 0, 3, 5, 1, 4, 2 };
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.compress = 1;
     options.wire = DDP_BF16;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     for (size_t k = 0; k < PARAMS; k++)
         rank_expect_ok(me, ddp_reducer_ready(reducer, order[k]));
@@ -126,13 +126,13 @@ static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
     const ddp_param buffer = { .name = "big", .data = big, .count = 1 << 20, .dtype = DDP_F32 };
-    ddp_ctx *ctx = model_join(me);
+    ddp_ctx *ctx = toy_join(me);
     ddp_param params[PARAMS];
     ddp_reducer *reducer = NULL;
-    ddp_reducer_options options = model_options();
+    ddp_reducer_options options = toy_options();
     options.buffers = &buffer;
     options.buffer_count = 1;
-    model_params(params);
+    toy_params(params);
     const int before = mapped_blocks();
     limit_files(1 << 20);
     ddp_status status = ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer);
@@ -168,21 +168,21 @@ static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket
 
 static void hook(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
+    ddp_ctx *ctx = toy_join(me);
     for (int thread = DDP_OVERLAP_OFF; thread <= DDP_OVERLAP_ON; thread++) {
         struct hook_log log = { 0, 0 };
-        ddp_reducer_options options = model_options();
+        ddp_reducer_options options = toy_options();
         options.overlap = (ddp_overlap)thread;
         options.hook = largest;
         options.hook_user = &log;
-        ddp_reducer *reducer = model_open(me, ctx, &options);
+        ddp_reducer *reducer = toy_open(me, ctx, &options);
         rank_expect_ok(me, ddp_reducer_forward(reducer));
-        model_backward(me, reducer, 0);
+        toy_backward(me, reducer, 0);
         rank_expect_ok(me, ddp_reducer_finish(reducer));
         double most = -100;
         for (int r = 0; r < me->world; r++)
-            most = model_gradient(r, 0, 4, 5) > most ? model_gradient(r, 0, 4, 5) : most;
-        rank_expect(me, model_get(reducer, 4, 5) == most, "%g", model_get(reducer, 4, 5));
+            most = toy_gradient(r, 0, 4, 5) > most ? toy_gradient(r, 0, 4, 5) : most;
+        rank_expect(me, toy_get(reducer, 4, 5) == most, "%g", toy_get(reducer, 4, 5));
         rank_expect(me, log.calls == ddp_reducer_buckets(reducer) && log.lasts == 1, "%zu calls", log.calls);
         rank_expect_ok(me, ddp_reducer_free(reducer));
     }
@@ -204,13 +204,13 @@ static ddp_status third_fails(void *user, ddp_group *group, const ddp_bucket *bu
 /* The error stays until the reducer is freed: the gradients of this step are half reduced. */
 static void hook_fails(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.overlap = DDP_OVERLAP_ON;
     options.hook = third_fails;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    model_backward(me, reducer, 0);
+    toy_backward(me, reducer, 0);
     rank_expect(me, ddp_reducer_finish(reducer) == DDP_ERR_LIMIT, "%s", ddp_last_error());
     rank_expect(me, ddp_reducer_forward(reducer) == DDP_ERR_LIMIT, "%s", ddp_last_error());
     rank_expect(me, strstr(ddp_last_error(), "bucket 2") != NULL, "%s", ddp_last_error());
@@ -230,9 +230,9 @@ static void other_options(struct rank *me)
 {
     ddp_param params[PARAMS];
     ddp_reducer *reducer = NULL;
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
-    model_params(params);
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
+    toy_params(params);
     options.find_unused = me->rank == 2;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
     rank_expect(me,
@@ -265,9 +265,9 @@ Test(reducer_faults, buffers_shapes_and_options_are_compared, .timeout = 30)
 
 static void forward_too_early(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     rank_expect_ok(me, ddp_reducer_ready(reducer, 5));
     ddp_status status = ddp_reducer_forward(reducer);
@@ -294,16 +294,16 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
 /* Other collectives between ready and finish have their turn behind the buckets that are under way. */
 static void collective_between(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.overlap = DDP_OVERLAP_ON;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     for (int step = 0; step < 20; step++) {
         float loss = 1;
         rank_expect_ok(me, ddp_reducer_forward(reducer));
-        model_clear(reducer);
+        toy_clear(reducer);
         for (size_t p = PARAMS; p-- > 0;) {
-            model_accumulate(reducer, me->rank, step, p);
+            toy_accumulate(reducer, me->rank, step, p);
             rank_expect_ok(me, ddp_reducer_ready(reducer, p));
             if (p == 3)
                 rank_expect_ok(me,
@@ -326,10 +326,10 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
 /* The thread finds it, the program hears of it. */
 static void lose_a_rank(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.overlap = DDP_OVERLAP_ON;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     if (me->rank == 1)
         _exit(0);

@@ -10,13 +10,13 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     for (int r = 0; r < me->world; r++)
         active += step < 2 * (me->world - r);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    model_clear(reducer);
-    model_backward(me, reducer, step);
+    toy_clear(reducer);
+    toy_backward(me, reducer, step);
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     for (size_t p = 0; p < PARAMS; p++) {
-        double sum = 0, is = model_get(reducer, p, 3);
+        double sum = 0, is = toy_get(reducer, p, 3);
         for (int r = 0; r < active; r++)
-            sum += model_gradient(r, step, p, 3);
+            sum += toy_gradient(r, step, p, 3);
         double all = sum / me->world, some = sum / active;
         double must = o->uneven == DDP_UNEVEN_ACTIVE ? some : all;
         rank_expect(me, is - must < 1e-5 && must - is < 1e-5, "step %d parameter %zu: %g, %g expected", step,
@@ -31,13 +31,13 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.uneven = how;
     options.overlap = DDP_OVERLAP_ON;
     options.buffers = list;
     options.buffer_count = 1;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     for (int epoch = 0; epoch < 2; epoch++) {
         int batches = 2 * (me->world - me->rank), last = 2 * me->world - 1;
         for (int step = 0; step < batches; step++)
@@ -70,10 +70,10 @@ Test(reducer_join, ranks_without_batches_shadow_the_others, .timeout = 60)
 
 static void stop_early(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.uneven = DDP_UNEVEN_STOP;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     ddp_status status = me->rank == 1 ? ddp_reducer_join(reducer) : ddp_reducer_forward(reducer);
     rank_expect(me,
                 status == DDP_ERR_ARG &&

@@ -10,11 +10,11 @@ enum { STEPS = 4 };
 
 static void plain_steps(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options)
 {
-    ddp_reducer *reducer = model_open(me, ctx, options);
+    ddp_reducer *reducer = toy_open(me, ctx, options);
     for (int step = 0; step < STEPS; step++) {
         rank_expect_ok(me, ddp_reducer_forward(reducer));
-        model_clear(reducer);
-        model_backward(me, reducer, step);
+        toy_clear(reducer);
+        toy_backward(me, reducer, step);
         rank_expect_ok(me, ddp_reducer_finish(reducer));
         model_expect_average(me, reducer, options, step, step);
     }
@@ -30,10 +30,10 @@ static void each_mode(struct rank *me)
         int keep_order;
     } modes[] = { { 0, DDP_F32, 0, 0 }, { 0, DDP_F32, 0, 1 }, { 1, DDP_F16, 0, 0 }, { 1, DDP_BF16, 0, 0 },
                   { 0, DDP_F32, 2, 0 }, { 1, DDP_F16, 2, 0 }, { 1, DDP_BF16, 4, 1 } };
-    ddp_ctx *ctx = model_join(me);
+    ddp_ctx *ctx = toy_join(me);
     for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
         for (int thread = DDP_OVERLAP_AUTO; thread <= DDP_OVERLAP_ON; thread++) {
-            ddp_reducer_options options = model_options();
+            ddp_reducer_options options = toy_options();
             options.overlap = (ddp_overlap)thread;
             options.compress = modes[m].compress;
             options.wire = modes[m].wire;
@@ -56,16 +56,16 @@ Test(reducer_modes, averages_are_exact_in_each_mode, .timeout = 120)
 /* Rank 0's order, for all; gradients keep their values on the way. */
 static void rebuild(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     size_t in_head = ddp_reducer_bucket_of(reducer, 5), order[] = { 3, 0, 5, 1, 4, 2 };
 
     rank_expect(me, in_head == 0, "the head is in bucket %zu", in_head);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     for (size_t k = 0; k < PARAMS; k++) {
         size_t p = me->rank == 0 ? order[k] : k;
-        model_accumulate(reducer, me->rank, 0, p);
+        toy_accumulate(reducer, me->rank, 0, p);
         rank_expect_ok(me, ddp_reducer_ready(reducer, p));
     }
     rank_expect_ok(me, ddp_reducer_finish(reducer));
@@ -92,17 +92,17 @@ Test(reducer_modes, buckets_are_rebuilt_once_in_rank_0s_order, .timeout = 60)
 
 static void accumulation(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.overlap = DDP_OVERLAP_ON;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
 
     for (int step = 0; step < 6; step++) {
         ddp_reducer_set_sync(reducer, step % 3 == 2);
         rank_expect_ok(me, ddp_reducer_forward(reducer));
         if (step % 3 == 0)
-            model_clear(reducer);
-        model_backward(me, reducer, step);
+            toy_clear(reducer);
+        toy_backward(me, reducer, step);
         rank_expect_ok(me, ddp_reducer_finish(reducer));
         if (step % 3 == 2)
             model_expect_average(me, reducer, &options, step - 2, step);
@@ -137,19 +137,19 @@ static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },
                                { .name = "bn.seen", .data = model_seen, .count = 1, .dtype = DDP_F32 } };
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.buffers = list;
     options.buffer_count = 2;
     fill_buffers(me->rank, 0);
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     expect_buffers(me, 0, 0);
     for (int step = 1; step < 5; step++) {
         ddp_reducer_set_sync(reducer, step != 2);
         fill_buffers(me->rank, step);
         rank_expect_ok(me, ddp_reducer_forward(reducer));
         expect_buffers(me, step == 3 ? me->rank : 0, step);
-        model_backward(me, reducer, step);
+        toy_backward(me, reducer, step);
         rank_expect_ok(me, ddp_reducer_finish(reducer));
     }
     rank_expect_ok(me, ddp_reducer_free(reducer));
@@ -175,11 +175,11 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     bool by_any = uses(0, step, p);
     rank_expect(me, ddp_reducer_used(reducer, p) == by_any, "parameter %zu, step %d", p, step);
     for (size_t e = 0; e < model_counts[p]; e++) {
-        double sum = 0, is = model_get(reducer, p, e);
+        double sum = 0, is = toy_get(reducer, p, e);
         for (int r = 0; r < me->world; r++)
-            sum += uses(r, step, p) ? model_gradient(r, step, p, e) : 0;
+            sum += uses(r, step, p) ? toy_gradient(r, step, p, e) : 0;
         const ddp_reducer_options plain = { 0 };
-        double must = by_any ? model_averaged(&plain, p, sum, me->world) : 1000.0 + me->rank;
+        double must = by_any ? toy_averaged(&plain, p, sum, me->world) : 1000.0 + me->rank;
         rank_expect(me, is == must, "step %d parameter %zu: %g, %g expected", step, p, is, must);
     }
 }
@@ -187,17 +187,17 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
 /* Marked or not, in half of the steps each. What nobody uses keeps what was in it, different on every rank. */
 static void unused(struct rank *me)
 {
-    ddp_ctx *ctx = model_join(me);
-    ddp_reducer_options options = model_options();
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
     options.find_unused = 1;
     options.overlap = DDP_OVERLAP_ON;
-    ddp_reducer *reducer = model_open(me, ctx, &options);
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
     for (int step = 0; step < STEPS; step++) {
         rank_expect_ok(me, ddp_reducer_forward(reducer));
         for (size_t p = PARAMS; p-- > 0;) {
             bool is_used = uses(me->rank, step, p);
             for (size_t e = 0; e < model_counts[p]; e++)
-                model_set(reducer, p, e, is_used ? model_gradient(me->rank, step, p, e) : 1000.0 + me->rank);
+                toy_set(reducer, p, e, is_used ? toy_gradient(me->rank, step, p, e) : 1000.0 + me->rank);
             if (is_used)
                 rank_expect_ok(me, ddp_reducer_ready(reducer, p));
             else if (step < 2)

@@ -1,8 +1,6 @@
 /* A run as a file: it fits the run that goes on, or says what differs. */
 #include "train/checkpoint.h"
 
-#include "train/mlp.h"
-
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,21 +9,24 @@
 
 static char dir[] = "/tmp/ddp-train-XXXXXX", path[64];
 static struct ddp_err err;
-static float memory[2][3 * MLP_PARAMS];
+enum { PARAMS = 1999 };
+static float memory[2][3 * PARAMS];
 
 static struct checkpoint in(int which)
 {
     float *m = memory[which];
-    return (struct checkpoint){
-        .fact = { 3, 180, 1, 42, 100, 6000 }, .params = m, .m = m + MLP_PARAMS, .v = m + 2 * MLP_PARAMS
-    };
+    return (struct checkpoint){ .fact = { 3, 180, 1, 42, 100, 6000 },
+                                .count = PARAMS,
+                                .params = m,
+                                .m = m + PARAMS,
+                                .v = m + 2 * PARAMS };
 }
 
 static void make_dir(void)
 {
     cr_assert_not_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/train.ckpt", dir);
-    for (int i = 0; i < 3 * MLP_PARAMS; i++)
+    for (int i = 0; i < 3 * PARAMS; i++)
         memory[0][i] = (float)i;
     struct checkpoint c = in(0);
     cr_assert_eq(checkpoint_save(dir, &c, &err), DDP_OK, "%s", err.msg);

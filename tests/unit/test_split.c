@@ -1,5 +1,6 @@
 /* How a batch is shared out, and that the result does not depend on the number of workers. */
 #include "train/gradient.h"
+#include "train/models.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -91,11 +92,12 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
             uint64_t real = 0;
             for (int r = 0; r < world; r++) {
                 for (int shard = 0; shard < split[r].shards_here; shard++) {
-                    size_t rows = feed_take(&feed[r], step, shard);
-                    cr_expect_eq(rows, split_rows(&split[r], step));
-                    for (size_t i = 0; i < rows; i++) {
-                        weights += feed[r].weight[i];
-                        real += feed[r].weight[i] != 0;
+                    struct model_batch rows;
+                    feed_take(&feed[r], step, shard, &rows);
+                    cr_expect_eq(rows.rows, split_rows(&split[r], step));
+                    for (size_t i = 0; i < rows.rows; i++) {
+                        weights += rows.weight[i];
+                        real += rows.weight[i] != 0;
                     }
                 }
             }
@@ -107,34 +109,55 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
     }
 }
 
+enum { PARAMS = 199210, TENSORS = 6 }; /* of the mlp */
+
+static ddp_status count(void *user, size_t parameter, struct ddp_err *e)
+{
+    (void)parameter, (void)e;
+    *(size_t *)user += 1;
+    return DDP_OK;
+}
+
 /* What one worker of `world` computes for all steps of an epoch, parameters left as they are. */
 static double gradients_of(int world, int rank, float *out)
 {
     struct split split = split_for(SAMPLES, 0, BATCH, world, rank);
     struct feed feed;
-    struct mlp mlp;
+    struct model *model;
     struct gradient gradient;
     double loss = 0;
     cr_assert_eq(feed_init(&feed, &set, &split, 3, &err), DDP_OK);
-    cr_assert(mlp_init(&mlp, MLP_RELU, split_rows(&split, 0)) && gradient_init(&gradient, &mlp, &feed));
-    mlp_seed(&mlp, 1);
+    const struct model_spec spec = { .rows = split_rows(&split, 0),
+                                     .channels = 1,
+                                     .height = PICTURE_SIDE,
+                                     .width = PICTURE_SIDE,
+                                     .classes = CLASSES,
+                                     .seed = 1 };
+    cr_assert_eq(model_create(&models[0], &spec, &model, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(model->params.count, PARAMS);
+    cr_assert(gradient_init(&gradient, model, &feed));
     feed_start_epoch(&feed, 0);
     cr_assert_eq(split.steps, STEPS);
     for (uint64_t step = 0; step < STEPS; step++) {
-        float *views[MLP_TENSORS];
-        mlp_views(out + step * MLP_PARAMS, views);
-        loss += gradient_compute(&gradient, step, views);
+        float *views[TENSORS];
+        double of_step;
+        size_t told = 0;
+        const struct model_ready ready = { count, &told };
+        model_views(&model->params, out + step * PARAMS, views);
+        cr_assert_eq(gradient_compute(&gradient, step, views, &ready, &of_step, &err), DDP_OK);
+        cr_expect_eq(told, TENSORS);
+        loss += of_step;
     }
     gradient_free(&gradient);
-    mlp_free(&mlp);
+    model_free(model);
     feed_free(&feed);
     return loss;
 }
 
 /* ((r0+r1)+(r2+r3)) / world, as the reducer does it. */
-static void average(float (*rank)[STEPS * MLP_PARAMS], int world)
+static void average(float (*rank)[STEPS * PARAMS], int world)
 {
-    for (int i = 0; i < STEPS * MLP_PARAMS; i++) {
+    for (int i = 0; i < STEPS * PARAMS; i++) {
         for (int stride = 1; stride < world; stride *= 2) {
             for (int r = 0; r < world; r += 2 * stride)
                 rank[r][i] += rank[r + stride][i];
@@ -146,8 +169,8 @@ static void average(float (*rank)[STEPS * MLP_PARAMS], int world)
 /* Partial batches and padding included (45 samples, batch 16). */
 Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set)
 {
-    static float one[STEPS * MLP_PARAMS];
-    float(*many)[STEPS * MLP_PARAMS] = malloc(4 * sizeof(*many));
+    static float one[STEPS * PARAMS];
+    float(*many)[STEPS * PARAMS] = malloc(4 * sizeof(*many));
     double loss = gradients_of(1, 0, one);
     for (int world = 2; world <= 4; world *= 2) {
         double losses = 0;

@@ -7,7 +7,7 @@
 
 #include "ddp/ckpt.h"
 #include "files.h"
-#include "mlp.h"
+#include "models.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -36,7 +36,7 @@ enum { BLOCKS = 5 };
  * change. */
 static void blocks_of(struct checkpoint *c, ddp_ckpt_block block[BLOCKS])
 {
-    const size_t bytes = MLP_PARAMS * sizeof(float);
+    const size_t bytes = c->count * sizeof(float);
     block[0] = (ddp_ckpt_block){ "facts", c->fact, sizeof(c->fact) };
     block[1] = (ddp_ckpt_block){ "loss", &c->loss, sizeof(c->loss) };
     block[2] = (ddp_ckpt_block){ "params", c->params, bytes };
@@ -62,8 +62,10 @@ ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct d
 /* As the user would write it. The value may come from a file and be any number. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
-    if (fact == FACT_MODEL && value >= 0 && value < MLP_MODELS)
-        return mlp_model_name[value];
+    for (int64_t i = 0; fact == FACT_MODEL && model_names[i] != NULL; i++) {
+        if (i == value)
+            return model_names[i];
+    }
     snprintf(number, 24, "%" PRId64, value);
     return number;
 }
@@ -87,7 +89,8 @@ static ddp_status compare(const char *path, const int64_t *theirs, const int64_t
 static ddp_status load_and_compare(const char *path, struct checkpoint *c, float *memory, struct ddp_err *err)
 {
     ddp_ckpt_block block[BLOCKS];
-    struct checkpoint own = { .params = memory, .m = memory + MLP_PARAMS, .v = memory + 2 * MLP_PARAMS };
+    const size_t n = c->count;
+    struct checkpoint own = { .count = n, .params = memory, .m = memory + n, .v = memory + 2 * n };
     blocks_of(&own, block);
     ddp_status status = ddp_ckpt_load(path, block, BLOCKS, err);
     if (status == DDP_OK)
@@ -96,9 +99,9 @@ static ddp_status load_and_compare(const char *path, struct checkpoint *c, float
         return status;
     memcpy(c->fact, own.fact, sizeof(own.fact));
     c->loss = own.loss;
-    memcpy(c->params, own.params, MLP_PARAMS * sizeof(float));
-    memcpy(c->m, own.m, MLP_PARAMS * sizeof(float));
-    memcpy(c->v, own.v, MLP_PARAMS * sizeof(float));
+    memcpy(c->params, own.params, n * sizeof(float));
+    memcpy(c->m, own.m, n * sizeof(float));
+    memcpy(c->v, own.v, n * sizeof(float));
     return DDP_OK;
 }
 
@@ -120,7 +123,7 @@ ddp_status checkpoint_load(const char *dir, struct checkpoint *c, int *found, st
     ddp_status status = files_join(path, dir, file_name, err);
     if (status != DDP_OK)
         return status;
-    float *memory = malloc(3 * MLP_PARAMS * sizeof(float));
+    float *memory = malloc(3 * c->count * sizeof(float));
     if (memory == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
     status = load_and_compare(path, c, memory, err);

@@ -7,6 +7,7 @@
 
 #include "ddp/error.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Name, what it is, 1 if a run that goes on must have the same. Order and size are the file's: add at the
@@ -29,7 +30,8 @@ enum checkpoint_fact {
 struct checkpoint {
     int64_t fact[FACTS];
     double loss;           /* of the last epoch, so that a finished run can still tell it */
-    float *params, *m, *v; /* MLP_PARAMS each, borrowed */
+    size_t count;          /* parameters of the model */
+    float *params, *m, *v; /* so many each, borrowed */
 };
 
 /* Write `c` to DIR/train.ckpt: whole, or the old one stays. */

@@ -11,32 +11,27 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The first one wins a tie, as with torch.argmax. */
-static int best_class(const float *logits)
-{
-    int best = 0;
-    for (int i = 1; i < MLP_CLASSES; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return best;
-}
-
-/* Up to EVALUATE_ROWS samples at once; adds to counts[0] the right ones, to counts[1] all. False at the
+/* Up to EVALUATE_ROWS samples at once; adds to counts[0] the right ones, to counts[1] all. *more is false at the
  * end. */
-static bool count_batch(struct mlp *mlp, const struct dataset *set, ddp_sampler *sampler, float *x,
-                        int64_t counts[2])
+static ddp_status count_batch(struct model *model, const struct dataset *set, ddp_sampler *sampler, float *x,
+                              int64_t counts[2], bool *more, struct ddp_err *err)
 {
-    uint8_t label[EVALUATE_ROWS];
+    static const float weight[EVALUATE_ROWS]; /* the loss is not asked for */
+    int32_t label[EVALUATE_ROWS];
+    struct model_batch batch = { .length = 1, .picture = x, .target = label, .weight = weight };
+    double loss;
     uint64_t index;
-    size_t rows = 0;
-    for (; rows < EVALUATE_ROWS && ddp_sampler_next(sampler, &index, NULL); rows++)
-        label[rows] = dataset_sample(set, index, x + rows * PICTURE_PIXELS);
-    if (rows == 0)
-        return false;
-    const float *logits = mlp_forward(mlp, x, rows);
-    for (size_t row = 0; row < rows; row++)
-        counts[0] += best_class(logits + row * MLP_CLASSES) == label[row];
-    counts[1] += (int64_t)rows;
-    return true;
+    for (; batch.rows < EVALUATE_ROWS && ddp_sampler_next(sampler, &index, NULL); batch.rows++)
+        label[batch.rows] = dataset_sample(set, index, x + batch.rows * PICTURE_PIXELS);
+    *more = batch.rows > 0;
+    if (!*more)
+        return DDP_OK;
+    ddp_status status = model_forward(model, &batch, MODEL_TEST, &loss, err);
+    if (status != DDP_OK)
+        return status;
+    counts[0] += (int64_t)model_correct(model, &batch);
+    counts[1] += (int64_t)batch.rows;
+    return DDP_OK;
 }
 
 /* The second count is a check of the sampler: a sample left out or seen twice would go unnoticed in a
@@ -52,18 +47,19 @@ static ddp_status add_up(ddp_ctx *ctx, int64_t counts[2], const struct dataset *
     return DDP_OK;
 }
 
-ddp_status evaluate(struct mlp *mlp, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
+ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
     int64_t counts[2] = { 0, 0 };
+    bool more = true;
     ddp_sampler *sampler;
     float *x = malloc(sizeof(float) * EVALUATE_ROWS * PICTURE_PIXELS);
     if (x == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d test samples", EVALUATE_ROWS);
     ddp_status status =
         ddp_sampler_create(set->n, ddp_world_size(ctx), ddp_rank(ctx), 0, DDP_SAMPLER_NO_PAD, &sampler, err);
-    while (status == DDP_OK && count_batch(mlp, set, sampler, x, counts))
-        ;
+    while (status == DDP_OK && more)
+        status = count_batch(model, set, sampler, x, counts, &more, err);
     if (status == DDP_OK)
         status = add_up(ctx, counts, set, err);
     ddp_sampler_free(sampler);

@@ -4,7 +4,7 @@
 
 #include "dataset.h"
 #include "ddp/group.h"
-#include "mlp.h"
+#include "model.h"
 
 enum { EVALUATE_ROWS = 256 }; /* tested at once; the model must have room for as many */
 
@@ -13,7 +13,7 @@ struct accuracy {
 };
 
 /* Collective. Fails when the ranks together have not seen each sample once. */
-ddp_status evaluate(struct mlp *mlp, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
+ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
 #endif

@@ -11,7 +11,7 @@ static bool allocate(struct feed *feed, size_t rows)
 {
     feed->x = calloc(rows * PICTURE_PIXELS, sizeof(float));
     feed->weight = calloc(rows, sizeof(float));
-    feed->label = calloc(rows, 1);
+    feed->label = calloc(rows, sizeof(int32_t));
     return feed->x != NULL && feed->weight != NULL && feed->label != NULL;
 }
 
@@ -52,17 +52,17 @@ void feed_start_epoch(struct feed *feed, uint64_t epoch)
 /* world / samples: the reducer divides the sum of all ranks by world, which leaves 1 / samples for each. For
  * a world that is a power of two both steps are exact, so the weights do not bring the number of workers into
  * the result. */
-size_t feed_take(struct feed *feed, uint64_t step, int shard)
+void feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch)
 {
-    size_t rows = split_rows(feed->split, step);
+    size_t rows = split_rows(feed->split, step), row = 0;
     float weight = (float)feed->split->world_size / (float)split_samples(feed->split, step);
-    for (size_t row = 0; row < rows; row++) {
-        uint64_t index;
-        int is_pad;
-        if (!ddp_sampler_next(feed->sampler[shard], &index, &is_pad))
-            return row;
+    uint64_t index;
+    int is_pad;
+    for (; row < rows && ddp_sampler_next(feed->sampler[shard], &index, &is_pad); row++) {
         feed->label[row] = dataset_sample(feed->set, index, feed->x + row * PICTURE_PIXELS);
         feed->weight[row] = is_pad ? 0 : weight;
     }
-    return rows;
+    *batch = (struct model_batch){
+        .rows = row, .length = 1, .picture = feed->x, .target = feed->label, .weight = feed->weight
+    };
 }

@@ -7,6 +7,7 @@
 
 #include "dataset.h"
 #include "ddp/sampler.h"
+#include "model.h"
 #include "split.h"
 
 struct feed {
@@ -16,7 +17,7 @@ struct feed {
     /* The rows taken last. */
     float *x;
     float *weight;
-    uint8_t *label;
+    int32_t *label;
 };
 
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split, uint64_t seed,
@@ -25,9 +26,8 @@ void feed_free(struct feed *feed);
 
 void feed_start_epoch(struct feed *feed, uint64_t epoch);
 
-/* Load the rows of shard `first_shard + shard` in step `step` into x, weight and label; returns their number.
- * Steps and shards must be taken in order. Weights are made so that summing over all rows of all workers and
+/* Load the rows of shard `first_shard + shard` in step `step`; `batch` borrows them until the next call. Steps and shards must be taken in order. Weights are made so that summing over all rows of all workers and
  * dividing by the number of workers, as the reducer does, gives the mean over the distinct samples. */
-size_t feed_take(struct feed *feed, uint64_t step, int shard);
+void feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch);
 
 #endif

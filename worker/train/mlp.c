@@ -1,224 +1,131 @@
-/* mlp.c -- see mlp.h.
- *
- * Matrix products are BLAS's; everything between them is a loop. One layer is
- *
- *     forward    out   = act(x * W^T + b)
- *     backward   delta = act'(out, delta_out);  dW = delta^T * x;  db = column sums;  delta_x = delta * W
- *
- * All activations here can be undone from their output alone, so nothing else is kept. */
+/* mlp.c -- see mlp.h. */
 #include "mlp.h"
 
 #include "ddp/random.h"
+#include "layers/cross_entropy.h"
+#include "layers/linear.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-const struct mlp_tensor mlp_tensors[MLP_TENSORS] = {
-#define X(name, count) { name, count },
-    MLP_TENSOR_LIST(X)
-#undef X
+const struct mlp_config mlp_relu = { { &activation_relu, &activation_relu } };
+const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_softmax } };
+
+struct mlp {
+    struct model model;
+    const struct mlp_config *config;
+    size_t width[MLP_LAYERS + 1];
+    float *out[MLP_LAYERS];   /* what each layer gave last, behind its activation; the last are the logits */
+    float *delta[MLP_LAYERS]; /* gradients of the same */
 };
 
-static const size_t width[MLP_LAYERS + 1] = { MLP_INPUT, MLP_HIDDEN, MLP_HIDDEN, MLP_CLASSES };
-
-/* --- activations: rows x n values in place; `backward` turns d(loss)/d(out) into d(loss)/d(in) ------- */
-
-/* Both work in place; a row of the table below picks one for each layer. */
-struct activation {
-    void (*forward)(float *y, size_t rows, size_t n);
-    void (*backward)(float *d, const float *y, size_t rows, size_t n);
-};
-
-/* The gradient at 0 is 0, as in torch. */
-static void relu(float *y, size_t rows, size_t n)
+static const float *weight_of(const struct mlp *mlp, int layer)
 {
-    for (size_t i = 0; i < rows * n; i++)
-        y[i] = y[i] > 0 ? y[i] : 0;
+    return mlp->model.params.each[2 * layer].value;
 }
 
-static void relu_back(float *d, const float *y, size_t rows, size_t n)
+static ddp_status forward(struct model *m, const struct model_batch *batch, enum model_mode mode,
+                          double *loss, struct ddp_err *err)
 {
-    for (size_t i = 0; i < rows * n; i++)
-        d[i] = y[i] > 0 ? d[i] : 0;
-}
-
-static void sigmoid(float *y, size_t rows, size_t n)
-{
-    for (size_t i = 0; i < rows * n; i++)
-        y[i] = 1.0f / (1.0f + expf(-y[i]));
-}
-
-/* y (1 - y) is the slope, from the output alone. */
-static void sigmoid_back(float *d, const float *y, size_t rows, size_t n)
-{
-    for (size_t i = 0; i < rows * n; i++)
-        d[i] = d[i] * (y[i] * (1.0f - y[i]));
-}
-
-/* log(sum(exp(z))), with the largest taken out first so that nothing overflows. */
-static float log_sum_exp(const float *z, size_t n)
-{
-    float top = z[0], sum = 0;
-    for (size_t i = 1; i < n; i++)
-        top = z[i] > top ? z[i] : top;
-    for (size_t i = 0; i < n; i++)
-        sum += expf(z[i] - top);
-    return top + logf(sum);
-}
-
-/* Row by row: each is a distribution of its own. */
-static void log_softmax(float *y, size_t rows, size_t n)
-{
-    for (; rows > 0; rows--, y += n) {
-        float lse = log_sum_exp(y, n);
-        for (size_t i = 0; i < n; i++)
-            y[i] -= lse;
-    }
-}
-
-/* d - softmax * sum(d), and softmax is exp of the output. */
-static void log_softmax_back(float *d, const float *y, size_t rows, size_t n)
-{
-    for (; rows > 0; rows--, y += n, d += n) {
-        float sum = 0;
-        for (size_t i = 0; i < n; i++)
-            sum += d[i];
-        for (size_t i = 0; i < n; i++)
-            d[i] -= expf(y[i]) * sum;
-    }
-}
-
-static const struct activation act_relu = { relu, relu_back };
-static const struct activation act_sigmoid = { sigmoid, sigmoid_back };
-static const struct activation act_log_softmax = { log_softmax, log_softmax_back };
-
-/* What follows each layer; nothing follows the last, cross-entropy takes the logits. */
-static const struct activation *const activations[MLP_MODELS][MLP_LAYERS] = {
-    [MLP_RELU] = { &act_relu, &act_relu, NULL },
-    [MLP_SEQNET] = { &act_sigmoid, &act_log_softmax, NULL },
-};
-const char *const mlp_model_name[MLP_MODELS + 1] = { [MLP_RELU] = "mlp", [MLP_SEQNET] = "seqnet" };
-
-/* --- memory ------------------------------------------------------------------------------------------ */
-
-void mlp_views(float *flat, float *tensor[MLP_TENSORS])
-{
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        tensor[i] = flat;
-        flat += mlp_tensors[i].count;
-    }
-}
-
-/* Zeroed, so that a forward pass before mlp_seed is dull rather than undefined. */
-bool mlp_init(struct mlp *mlp, enum mlp_model model, size_t max_rows)
-{
-    *mlp = (struct mlp){ .model = model, .max_rows = max_rows, .params = calloc(MLP_PARAMS, sizeof(float)) };
-    bool complete = mlp->params != NULL;
+    struct mlp *mlp = (struct mlp *)m;
+    const float *x = batch->picture;
+    (void)err;
     for (int i = 0; i < MLP_LAYERS; i++) {
-        mlp->out[i] = calloc(max_rows * width[i + 1], sizeof(float));
-        mlp->delta[i] = calloc(max_rows * width[i + 1], sizeof(float));
-        complete = complete && mlp->out[i] != NULL && mlp->delta[i] != NULL;
+        const float *weight = weight_of(mlp, i), *bias = m->params.each[2 * i + 1].value;
+        linear_forward(mlp->out[i], x, weight, bias, batch->rows, mlp->width[i], mlp->width[i + 1]);
+        if (i < MLP_LAYERS - 1)
+            mlp->config->after[i]->forward(mlp->out[i], batch->rows, mlp->width[i + 1]);
+        x = mlp->out[i];
     }
-    if (complete)
-        mlp_views(mlp->params, mlp->tensor);
-    else
-        mlp_free(mlp);
-    return complete;
+    m->logits = x;
+    *loss = cross_entropy(mode == MODEL_TRAIN ? mlp->delta[MLP_LAYERS - 1] : NULL, x, batch->target,
+                          batch->weight, batch->rows, 1, m->classes);
+    return DDP_OK;
 }
 
-void mlp_free(struct mlp *mlp)
+/* The activation of layer i, undone from its output, then the layer. */
+static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
-    free(mlp->params);
+    const float *input = i > 0 ? mlp->out[i - 1] : batch->picture;
+    float *d = mlp->delta[i];
+    size_t rows = batch->rows, in = mlp->width[i], n = mlp->width[i + 1];
+    if (i < MLP_LAYERS - 1)
+        mlp->config->after[i]->backward(d, mlp->out[i], rows, n);
+    linear_backward_params(grad[2 * i], grad[2 * i + 1], d, input, rows, in, n);
+    if (i > 0)
+        linear_backward_input(mlp->delta[i - 1], d, weight_of(mlp, i), rows, in, n);
+}
+
+static ddp_status backward(struct model *m, const struct model_batch *batch, float *const grad[],
+                           const struct model_ready *ready, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (int i = MLP_LAYERS - 1; i >= 0 && status == DDP_OK; i--) {
+        layer_backward((struct mlp *)m, i, batch, grad);
+        status = model_is_ready(ready, (size_t)(2 * i + 1), err);
+        if (status == DDP_OK)
+            status = model_is_ready(ready, (size_t)(2 * i), err);
+    }
+    return status;
+}
+
+static void mlp_free(struct model *m)
+{
+    struct mlp *mlp = (struct mlp *)m;
     for (int i = 0; i < MLP_LAYERS; i++) {
         free(mlp->out[i]);
         free(mlp->delta[i]);
     }
-    *mlp = (struct mlp){ 0 };
+    free(mlp);
+}
+
+static const struct model_ops ops = { forward, backward, mlp_free };
+
+static bool allocate(struct mlp *mlp, size_t rows)
+{
+    bool complete = true;
+    for (int i = 0; i < MLP_LAYERS; i++) {
+        size_t in = mlp->width[i], n = mlp->width[i + 1];
+        model_tensors_add(&mlp->model.params, MODEL_SHAPE(n, in), "lin%d.weight", i + 1);
+        model_tensors_add(&mlp->model.params, MODEL_SHAPE(n), "lin%d.bias", i + 1);
+        mlp->out[i] = calloc(rows * n, sizeof(float));
+        mlp->delta[i] = calloc(rows * n, sizeof(float));
+        complete = complete && mlp->out[i] != NULL && mlp->delta[i] != NULL;
+    }
+    return model_tensors_place(&mlp->model.params) && complete;
 }
 
 /* Weight and bias of a layer share their bound: nn.Linear's kaiming_uniform(a = sqrt(5)) comes out at
  * 1/sqrt(inputs), the same as its rule for the bias. Drawn in this order, one generator for all. */
-void mlp_seed(struct mlp *mlp, uint64_t seed)
+static void draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;
     ddp_random_seed(&random, seed);
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        float bound = 1.0f / sqrtf((float)width[i / 2]);
-        for (size_t k = 0; k < mlp_tensors[i].count; k++)
-            mlp->tensor[i][k] = ddp_random_uniform(&random) * (bound - -bound) + -bound;
+    for (int i = 0; i < 2 * MLP_LAYERS; i++) {
+        const struct model_tensor *t = &mlp->model.params.each[i];
+        float bound = 1.0f / sqrtf((float)mlp->width[i / 2]);
+        for (size_t k = 0; k < t->count; k++)
+            t->value[k] = ddp_random_uniform(&random) * (bound - -bound) + -bound;
     }
 }
 
-/* --- forward and backward ---------------------------------------------------------------------------- */
-
-/* The bias is put where the product will be added (beta = 1), which saves a pass over the output. */
-const float *mlp_forward(struct mlp *mlp, const float *x, size_t rows)
+ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
+                      struct ddp_err *err)
 {
-    for (int i = 0; i < MLP_LAYERS; i++) {
-        const float *weight = mlp->tensor[2 * i], *bias = mlp->tensor[2 * i + 1];
-        size_t in = width[i], n = width[i + 1];
-        for (size_t row = 0; row < rows; row++)
-            memcpy(mlp->out[i] + row * n, bias, n * sizeof(float));
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)n, (int)in, 1, x, (int)in,
-                    weight, (int)in, 1, mlp->out[i], (int)n);
-        if (activations[mlp->model][i] != NULL)
-            activations[mlp->model][i]->forward(mlp->out[i], rows, n);
-        x = mlp->out[i];
+    struct mlp *mlp = calloc(1, sizeof(*mlp));
+    *out = NULL;
+    if (mlp == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
+    *mlp = (struct mlp){
+        .model = { .ops = &ops, .classes = spec->classes },
+        .config = kind->config,
+        .width = { spec->channels * spec->height * spec->width, MLP_HIDDEN, MLP_HIDDEN, spec->classes },
+    };
+    if (!allocate(mlp, spec->rows)) {
+        model_free(&mlp->model);
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
     }
-    return x;
-}
-
-/* d(loss)/d(logit) is softmax minus 1 at the label. Losses are summed in double: an epoch adds up many. */
-double mlp_loss(struct mlp *mlp, const uint8_t *labels, const float *weight, size_t rows)
-{
-    const float *z = mlp->out[MLP_LAYERS - 1];
-    float *d = mlp->delta[MLP_LAYERS - 1];
-    double loss = 0;
-    for (size_t row = 0; row < rows; row++, z += MLP_CLASSES, d += MLP_CLASSES) {
-        float lse = log_sum_exp(z, MLP_CLASSES);
-        for (int k = 0; k < MLP_CLASSES; k++)
-            d[k] = weight[row] * (expf(z[k] - lse) - (k == labels[row] ? 1.0f : 0.0f));
-        if (weight[row] != 0)
-            loss += (double)(lse - z[labels[row]]);
-    }
-    return loss;
-}
-
-/* Row after row, the order of the memory; it also fixes the order of the additions. */
-static void column_sums(float *sum, const float *d, size_t rows, size_t n)
-{
-    memset(sum, 0, n * sizeof(float));
-    for (; rows > 0; rows--, d += n) {
-        for (size_t i = 0; i < n; i++)
-            sum[i] += d[i];
-    }
-}
-
-/* beta = 0: gradients are overwritten, nothing need be cleared before a step. */
-void mlp_backward(struct mlp *mlp, const float *x, size_t rows, float *const grad[MLP_TENSORS])
-{
-    for (int i = MLP_LAYERS - 1; i >= 0; i--) {
-        const float *input = i > 0 ? mlp->out[i - 1] : x;
-        float *d = mlp->delta[i];
-        size_t in = width[i], n = width[i + 1];
-        if (activations[mlp->model][i] != NULL)
-            activations[mlp->model][i]->backward(d, mlp->out[i], rows, n);
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)n, (int)in, (int)rows, 1, d, (int)n, input,
-                    (int)in, 0, grad[2 * i], (int)in);
-        column_sums(grad[2 * i + 1], d, rows, n);
-        if (i > 0)
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)n, 1, d, (int)n,
-                        mlp->tensor[2 * i], (int)in, 0, mlp->delta[i - 1], (int)in);
-    }
-}
-
-uint64_t mlp_hash(const struct mlp *mlp)
-{
-    const uint8_t *byte = (const uint8_t *)mlp->params;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < MLP_PARAMS * sizeof(float); i++)
-        hash = (hash ^ byte[i]) * 1099511628211u;
-    return hash;
+    draw(mlp, spec->seed);
+    *out = &mlp->model;
+    return DDP_OK;
 }

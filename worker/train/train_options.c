@@ -4,14 +4,14 @@
  * has one. */
 #include "train_options.h"
 
-#include "mlp.h"
+#include "models.h"
 
 #define AT(field) offsetof(struct train_options, field)
 enum { MOST = 1 << 30 }; /* of anything that is counted: products of two still fit in 64 bits */
 
 static const struct arg_row rows[] = {
     { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL, "Fashion-MNIST's four files, plain or .gz" },
-    { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, mlp_model_name,
+    { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
       "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax)" },
     { "batch", "N", ARG_COUNT, AT(batch), NULL, 1, MOST, NULL,
       "samples per worker and step (100 if nothing is said)" },

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct train_options {
-    int model; /* enum mlp_model */
+    int model; /* row of models.h */
     const char *data;
     uint64_t batch, global_batch; /* one of them is 0 */
     uint64_t epochs;

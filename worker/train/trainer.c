@@ -3,7 +3,7 @@
  * A step, on every rank at once:
  *
  *     forward and backward on my part of the batch     gradient.c, writes into the reducer's shared memory
- *     ready, ready ... finish                          ddp/reducer.h, now all hold the average
+ *     ready, ready ... (while backward runs), finish   ddp/reducer.h, now all hold the average
  *     Adam                                             every rank for itself, and all come to the same bits
  *
  * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
@@ -37,7 +37,8 @@ struct checkpoint trainer_checkpoint(const struct trainer *t)
                   [FACT_GLOBAL_BATCH] = (int64_t)t->split.global_batch,
                   [FACT_SAMPLES] = (int64_t)t->split.samples },
         .loss = t->loss,
-        .params = t->mlp.params,
+        .count = t->model->params.count,
+        .params = t->model->params.values,
         .m = t->m,
         .v = t->v,
     };
@@ -57,20 +58,16 @@ static uint64_t now_us(void)
 static ddp_status begin(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = library(ddp_reducer_forward(t->reducer), err);
-    for (int i = 0; i < MLP_TENSORS && status == DDP_OK; i++)
-        t->grad[i] = ddp_reducer_grad(t->reducer, (size_t)i);
+    for (size_t i = 0; i < t->model->params.n && status == DDP_OK; i++)
+        t->grad[i] = ddp_reducer_grad(t->reducer, i);
     return status;
 }
 
-/* From the last layer to the first, the order in which gradients come out of a backward pass. */
-static ddp_status average(struct trainer *t, struct ddp_err *err)
+/* In the order in which gradients come out of a backward pass. */
+static ddp_status param_ready(void *user, size_t i, struct ddp_err *err)
 {
-    ddp_status status = DDP_OK;
-    for (int i = MLP_TENSORS - 1; i >= 0 && status == DDP_OK; i--)
-        status = ddp_reducer_ready(t->reducer, (size_t)i);
-    if (status == DDP_OK)
-        status = ddp_reducer_finish(t->reducer);
-    return library(status, err);
+    struct trainer *t = user;
+    return library(ddp_reducer_ready(t->reducer, i), err);
 }
 
 /* The same gradients, the same moments, the same order of operations on every rank: nothing need be sent. */
@@ -78,22 +75,25 @@ static void update(struct trainer *t)
 {
     float *m = t->m, *v = t->v;
     ddp_optim_begin(&t->adam);
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        size_t n = mlp_tensors[i].count;
-        ddp_optim_update(&t->adam, t->mlp.tensor[i], t->grad[i], m, v, n);
+    for (size_t i = 0; i < t->model->params.n; i++) {
+        const struct model_tensor *p = &t->model->params.each[i];
+        size_t n = p->count;
+        ddp_optim_update(&t->adam, p->value, t->grad[i], m, v, n);
         m += n;
         v += n;
     }
 }
 
-/* Tensor after tensor, as in mlp.h; for comparing runs with each other. */
+/* Tensor after tensor, as in the model; for comparing runs with each other. */
 static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 {
     bool failed = false;
     if (t->dump == NULL)
         return DDP_OK;
-    for (int i = 0; i < MLP_TENSORS; i++)
-        failed |= fwrite(t->grad[i], sizeof(float), mlp_tensors[i].count, t->dump) != mlp_tensors[i].count;
+    for (size_t i = 0; i < t->model->params.n; i++) {
+        size_t n = t->model->params.each[i].count;
+        failed |= fwrite(t->grad[i], sizeof(float), n, t->dump) != n;
+    }
     return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
                              strerror(errno))
                   : DDP_OK;
@@ -103,8 +103,8 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 static double gradient_norm(const struct trainer *t)
 {
     double sum = 0;
-    for (int i = 0; i < MLP_TENSORS; i++) {
-        for (size_t k = 0; k < mlp_tensors[i].count; k++)
+    for (size_t i = 0; i < t->model->params.n; i++) {
+        for (size_t k = 0; k < t->model->params.each[i].count; k++)
             sum += (double)t->grad[i][k] * t->grad[i][k];
     }
     return sqrt(sum);
@@ -148,9 +148,12 @@ static ddp_status train_step(struct trainer *t, uint64_t step, double *loss_sum,
     ddp_status status = begin(t, err);
     if (status != DDP_OK)
         return status;
-    double loss = gradient_compute(&t->gradient, step, t->grad);
+    const struct model_ready ready = { param_ready, t };
+    double loss;
+    status = gradient_compute(&t->gradient, step, t->grad, &ready, &loss, err);
     at[1] = now_us();
-    status = average(t, err);
+    if (status == DDP_OK)
+        status = library(ddp_reducer_finish(t->reducer), err);
     if (status == DDP_OK)
         status = dump_gradient(t, err);
     if (status != DDP_OK)
@@ -246,7 +249,7 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
     ddp_status status = train_steps(t, &steps, &samples, err);
     uint64_t us = now_us() - start;
     if (status == DDP_OK)
-        status = evaluate(&t->mlp, &t->test_set, t->ctx, &t->accuracy, err);
+        status = evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
     if (status == DDP_OK)
         status = tell_epoch(t, samples, us, err);
     t->samples_here += samples;
@@ -278,7 +281,7 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
 {
     double seconds = (double)t->train_us / 1e6;
     struct journal_summary s = {
-        .model = mlp_model_name[t->options->model],
+        .model = model_names[t->options->model],
         .world_size = t->split.world_size,
         .epochs = t->epochs_done,
         .steps = (uint64_t)t->adam.step,
@@ -306,11 +309,11 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
         status = train_epoch(t, err);
     if (status == DDP_OK && t->steps_here == 0) { /* resumed at the end: nothing to train, but to tell */
         journal_line(&t->journal, "all %" PRIu64 " epochs are done already", t->options->epochs);
-        status = evaluate(&t->mlp, &t->test_set, t->ctx, &t->accuracy, err);
+        status = evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
     }
     if (status != DDP_OK)
         return status;
-    uint64_t hash = mlp_hash(&t->mlp);
+    uint64_t hash = model_hash(t->model);
     status = compare_hashes(t, hash, err);
     return status == DDP_OK ? summarize(t, hash, err) : status;
 }

@@ -13,6 +13,7 @@
 #include "evaluate.h"
 #include "gradient.h"
 #include "journal.h"
+#include "models.h"
 #include "train_options.h"
 
 struct trainer {
@@ -22,10 +23,10 @@ struct trainer {
     struct dataset train_set, test_set;
     struct split split;
     struct feed feed;
-    struct mlp mlp;
+    struct model *model;
     struct gradient gradient;
     ddp_reducer *reducer;
-    float *grad[MLP_TENSORS]; /* the reducer's memory */
+    float **grad; /* of each parameter, in the reducer's memory */
     ddp_optim adam;
     float *m, *v; /* Adam's moments, one piece of memory, begins at m */
 

@@ -60,16 +60,26 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
-    bool ok =
-        mlp_init(&t->mlp, (enum mlp_model)t->options->model, rows > EVALUATE_ROWS ? rows : EVALUATE_ROWS);
-    ok = ok && gradient_init(&t->gradient, &t->mlp, &t->feed);
-    t->m = calloc((size_t)2 * MLP_PARAMS, sizeof(float));
-    if (!ok || t->m == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", rows);
-    t->v = t->m + MLP_PARAMS;
+    const struct model_spec spec = {
+        .rows = rows > EVALUATE_ROWS ? rows : EVALUATE_ROWS,
+        .channels = 1,
+        .height = PICTURE_SIDE,
+        .width = PICTURE_SIDE,
+        .classes = CLASSES,
+        .seed = t->options->seed,
+        .group = ddp_world(t->ctx),
+    };
+    ddp_status status = model_create(&models[t->options->model], &spec, &t->model, err);
+    if (status != DDP_OK)
+        return status;
+    const struct model_tensors *params = &t->model->params;
+    t->m = calloc(2 * params->count, sizeof(float));
+    t->grad = calloc(params->n, sizeof(float *));
+    if (!gradient_init(&t->gradient, t->model, &t->feed) || t->m == NULL || t->grad == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for gradients of %zu parameters", params->count);
+    t->v = t->m + params->count;
     t->adam = (ddp_optim)DDP_ADAM_INIT;
     t->adam.lr = t->options->lr;
-    mlp_seed(&t->mlp, t->options->seed);
     return DDP_OK;
 }
 
@@ -88,7 +98,7 @@ static ddp_status resume(struct trainer *t, struct ddp_err *err)
     if (status == DDP_OK)
         status = library(ddp_broadcast(world, &c.loss, 1, DDP_F64, 0, NULL, NULL), err);
     if (status == DDP_OK)
-        status = library(ddp_broadcast(world, t->m, (size_t)2 * MLP_PARAMS, DDP_F32, 0, NULL, NULL), err);
+        status = library(ddp_broadcast(world, t->m, 2 * t->model->params.count, DDP_F32, 0, NULL, NULL), err);
     if (status != DDP_OK)
         return status;
     t->epochs_done = t->resumed_epochs = (uint64_t)c.fact[FACT_EPOCHS];
@@ -113,17 +123,29 @@ static void mind_checkpoint(struct trainer *t)
             o->checkpoint);
 }
 
+static void describe(ddp_param *param, const struct model_tensors *of)
+{
+    for (size_t i = 0; i < of->n; i++) {
+        const struct model_tensor *t = &of->each[i];
+        param[i] = (ddp_param){ t->name, t->value, t->count, DDP_F32, t->shape, t->dims };
+    }
+}
+
 /* Compares the models of all ranks and overwrites them with rank 0's: from here on they are equal, and as all
  * compute the same steps they stay so. */
 static ddp_status open_reducer(struct trainer *t, struct ddp_err *err)
 {
-    ddp_param param[MLP_TENSORS];
-    for (int i = 0; i < MLP_TENSORS; i++)
-        param[i] = (ddp_param){ .name = mlp_tensors[i].name,
-                                .data = t->mlp.tensor[i],
-                                .count = mlp_tensors[i].count,
-                                .dtype = DDP_F32 };
-    ddp_status status = ddp_reducer_create(ddp_world(t->ctx), param, MLP_TENSORS, NULL, &t->reducer);
+    const struct model_tensors *params = &t->model->params, *buffers = &t->model->buffers;
+    ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
+    ddp_param *all = calloc(params->n + buffers->n, sizeof(*all));
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a list of %zu parameters", params->n);
+    describe(all, params);
+    describe(all + params->n, buffers);
+    options.buffers = all + params->n;
+    options.buffer_count = buffers->n;
+    ddp_status status = ddp_reducer_create(ddp_world(t->ctx), all, params->n, &options, &t->reducer);
+    free(all);
     return library(status, err);
 }
 
@@ -148,7 +170,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
             &t->journal,
             "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
             ", %" PRIu64 " steps an epoch",
-            mlp_model_name[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
+            model_names[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
             t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps);
     return status;
 }
@@ -169,11 +191,12 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
     ddp_status status[3] = { journal_close(&t->journal, &each[0]), close_dump(t, &each[1]),
                              library(ddp_reducer_free(t->reducer), &each[2]) };
     gradient_free(&t->gradient);
-    mlp_free(&t->mlp);
+    model_free(t->model);
     feed_free(&t->feed);
     dataset_free(&t->train_set);
     dataset_free(&t->test_set);
     free(t->m);
+    free(t->grad);
     for (int i = 0; i < 3; i++) {
         if (status[i] != DDP_OK)
             return ddp_fail(err, status[i], "%s", each[i].msg);

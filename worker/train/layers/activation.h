@@ -1,0 +1,16 @@
+/* activation.h -- what follows a linear layer, in place. Backward needs only what forward gave.
+ *
+ * `y` has rows x n values. Backward turns d, the gradient of y, into that of forward's input. */
+#ifndef TRAIN_LAYERS_ACTIVATION_H
+#define TRAIN_LAYERS_ACTIVATION_H
+
+#include "real.h"
+
+struct activation {
+    void (*forward)(real *y, size_t rows, size_t n);
+    void (*backward)(real *d, const real *y, size_t rows, size_t n);
+};
+
+extern const struct activation activation_relu, activation_sigmoid, activation_log_softmax;
+
+#endif

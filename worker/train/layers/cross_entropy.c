@@ -1,0 +1,34 @@
+/* cross_entropy.c -- see cross_entropy.h. */
+#include "cross_entropy.h"
+
+real log_sum_exp(const real *z, size_t n)
+{
+    real top = z[0], sum = 0;
+    for (size_t i = 1; i < n; i++)
+        top = z[i] > top ? z[i] : top;
+    for (size_t i = 0; i < n; i++)
+        sum += real_exp(z[i] - top);
+    return top + real_log(sum);
+}
+
+/* d(loss)/d(logit) is softmax minus 1 at the target. */
+static void gradient(real *d, const real *z, real lse, size_t target, real weight, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
+}
+
+/* Losses are summed in double: an epoch adds up many. */
+double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
+                     size_t length, size_t n)
+{
+    double loss = 0;
+    for (size_t i = 0; i < rows * length; i++, z += n) {
+        real lse = log_sum_exp(z, n);
+        if (weight[i / length] != 0)
+            loss += (double)(lse - z[target[i]]);
+        if (d != NULL)
+            gradient(d + i * n, z, lse, (size_t)target[i], weight[i / length], n);
+    }
+    return loss;
+}

@@ -1,0 +1,40 @@
+/* linear.c -- see linear.h. Matrix products are BLAS's. */
+#include "linear.h"
+
+#include <string.h>
+
+/* The bias is put where the product will be added (beta = 1), which saves a pass over the output. */
+void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
+                    size_t out)
+{
+    for (size_t row = 0; row < rows && bias != NULL; row++)
+        memcpy(y + row * out, bias, out * sizeof(real));
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)in, weight,
+              (int)in, bias != NULL, y, (int)out);
+}
+
+/* Row after row, the order of the memory; it also fixes the order of the additions. */
+static void column_sums(real *sum, const real *d, size_t rows, size_t n)
+{
+    memset(sum, 0, n * sizeof(real));
+    for (; rows > 0; rows--, d += n) {
+        for (size_t i = 0; i < n; i++)
+            sum[i] += d[i];
+    }
+}
+
+/* beta = 0: gradients are overwritten, nothing need be cleared before a step. */
+void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
+                            size_t out)
+{
+    real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)rows, 1, dy, (int)out, x,
+              (int)in, 0, dweight, (int)in);
+    if (dbias != NULL)
+        column_sums(dbias, dy, rows, out);
+}
+
+void linear_backward_input(real *dx, const real *dy, const real *weight, size_t rows, size_t in, size_t out)
+{
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)out, 1, dy, (int)out,
+              weight, (int)in, 0, dx, (int)in);
+}

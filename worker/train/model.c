@@ -1,0 +1,138 @@
+/* model.c -- see model.h. What is the same for all models. */
+#include "model.h"
+
+#include "models.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A batch that does not fit would be written behind the end of every array of the model. */
+ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
+                        struct ddp_err *err)
+{
+    ddp_status status = kind->create(kind, spec, out, err);
+    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--model %s", kind->name);
+}
+
+static void tensors_free(struct model_tensors *t)
+{
+    free(t->each);
+    free(t->values);
+    *t = (struct model_tensors){ 0 };
+}
+
+void model_free(struct model *m)
+{
+    if (m == NULL)
+        return;
+    tensors_free(&m->params);
+    tensors_free(&m->buffers);
+    m->ops->free(m);
+}
+
+ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
+                         struct ddp_err *err)
+{
+    return m->ops->forward(m, batch, mode, loss, err);
+}
+
+ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
+                          const struct model_ready *ready, struct ddp_err *err)
+{
+    return m->ops->backward(m, batch, grad, ready, err);
+}
+
+static size_t largest(const float *value, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        best = value[i] > value[best] ? i : best;
+    return best;
+}
+
+size_t model_correct(const struct model *m, const struct model_batch *batch)
+{
+    size_t correct = 0;
+    for (size_t i = 0; i < batch->rows * batch->length; i++)
+        correct += largest(m->logits + i * m->classes, m->classes) == (size_t)batch->target[i];
+    return correct;
+}
+
+uint64_t model_hash(const struct model *m)
+{
+    const uint8_t *byte = (const uint8_t *)m->params.values;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < m->params.count * sizeof(float); i++)
+        hash = (hash ^ byte[i]) * 1099511628211u;
+    return hash;
+}
+
+void model_views(const struct model_tensors *t, float *flat, float *view[])
+{
+    for (size_t i = 0; i < t->n; i++) {
+        view[i] = flat;
+        flat += t->each[i].count;
+    }
+}
+
+bool model_decays(const struct model_tensor *t)
+{
+    return t->dims >= 2;
+}
+
+/* --- for models -------------------------------------------------------------------------------------- */
+
+/* Room for one more; false when memory is short, now or before. */
+static bool grow(struct model_tensors *t)
+{
+    if (t->n < t->room)
+        return true;
+    if (t->n > t->room)
+        return false;
+    size_t room = 2 * t->room + 8;
+    struct model_tensor *each = realloc(t->each, room * sizeof(*each));
+    if (each == NULL)
+        return false;
+    t->each = each;
+    t->room = room;
+    return true;
+}
+
+/* A tensor that found no room is counted nevertheless: n above room is how `place` learns of it. */
+void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
+{
+    va_list args;
+    bool fits = grow(t);
+    size_t n = t->n++;
+    if (!fits)
+        return;
+    struct model_tensor tensor = { .count = 1 };
+    va_start(args, name);
+    vsnprintf(tensor.name, sizeof(tensor.name), name, args);
+    va_end(args);
+    for (; tensor.dims < MODEL_DIMS && shape.size[tensor.dims] != 0; tensor.dims++) {
+        tensor.shape[tensor.dims] = shape.size[tensor.dims];
+        tensor.count *= shape.size[tensor.dims];
+    }
+    t->each[n] = tensor;
+    t->count += tensor.count;
+}
+
+bool model_tensors_place(struct model_tensors *t)
+{
+    if (t->n > t->room || (t->values = calloc(t->count + 1, sizeof(float))) == NULL)
+        return false;
+    float *at = t->values;
+    for (size_t i = 0; i < t->n; i++) {
+        t->each[i].value = at;
+        at += t->each[i].count;
+    }
+    return true;
+}
+
+ddp_status model_is_ready(const struct model_ready *ready, size_t parameter, struct ddp_err *err)
+{
+    return ready != NULL ? ready->call(ready->user, parameter, err) : DDP_OK;
+}

@@ -1,0 +1,21 @@
+/* models.h -- the table of all models. */
+#ifndef TRAIN_MODELS_H
+#define TRAIN_MODELS_H
+
+#include "model.h"
+
+/* A row: one word of --model. Sizes of a family are rows of their own, FAMILY:SIZE. */
+struct model_kind {
+    const char *name;
+    enum model_input input;
+    ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
+                         struct ddp_err *err);
+    const void *config; /* for create: what makes this row another than its neighbours */
+    const char *about;
+};
+
+/* Ends with a row without a name. Checkpoints know a model by its number: add at the end. */
+extern const struct model_kind models[];
+extern const char *const model_names[]; /* of the same rows, for the option; ends with NULL */
+
+#endif

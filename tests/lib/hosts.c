@@ -180,20 +180,31 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
+/* Process 1 sees what we see, and that may be less than all: where this test runs in a root of its own, entering a mount
+ * namespace would lead out of it. */
+static int open_root(const struct host *h)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/root", (int)h->init);
+    return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* The child is born into the host's process ids, and enters all else by itself. */
 static pid_t fork_onto(const void *place)
 {
     const struct host *h = place;
-    int theirs = pidfd_open(h->init, 0), ours = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    int theirs = pidfd_open(h->init, 0), ours = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC),
+        root = open_root(h);
     pid_t pid = -1;
     if (theirs >= 0 && setns(theirs, CLONE_NEWPID) == 0)
         pid = fork();
     if (pid == 0) {
         join_group(h);
-        if (setns(theirs, OWN) != 0)
+        if (setns(theirs, OWN) != 0 || fchdir(root) != 0 || chroot(".") != 0)
             _exit(126);
     }
     setns(ours, CLONE_NEWPID);
+    close(root);
     close(theirs);
     close(ours);
     return pid;

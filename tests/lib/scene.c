@@ -120,14 +120,20 @@ static const char *all_must_say(const struct scene *s, int i)
     return s->node[i].exit != KILLED && !s->node[i].silent_on ? s->says : NULL;
 }
 
+static uint64_t limit_ms(const struct scene *s, int i)
+{
+    const int given_ms = s->node[i].within_ms > 0 ? s->node[i].within_ms : s->within_ms;
+    return (uint64_t)(given_ms > 0 ? given_ms : START_MS);
+}
+
 static void wait_until_said(struct play *play)
 {
     const struct scene *s = play->scene;
-    const uint64_t until_ms = play->fault_ms + (uint64_t)(s->within_ms > 0 ? s->within_ms : START_MS);
     char text[256];
     for (int i = 0; i < host_count(s); i++) {
         if (play->node[i] == NULL)
             continue;
+        const uint64_t until_ms = play->fault_ms + limit_ms(s, i);
         for (const char *texts = all_must_say(s, i); next_text(&texts, text);)
             cr_expect(run_until_error(play->node[i], text, left_ms(until_ms)),
                       "%s: node %d has not said '%s' in time", s->name, i, text);

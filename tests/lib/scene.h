@@ -10,8 +10,8 @@
  *
  * Texts that must be said are separated by '|'; each must stand on stderr behind the one before it. `says` must be said by
  * every node that is not KILLED or `silent_on`, within `within_ms` of the fault (of the start when there is none), and
- * `node[i].says` by node i; `ends` at any time. A node without an expected exit code is not looked at. Nothing may run on any host
- * in the end. */
+ * `node[i].says` by node i, within its own `within_ms` if it has one; `ends` at any time. A node without an
+ * expected exit code is not looked at. Nothing may run on any host in the end. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -49,11 +49,13 @@ struct scene_node {
     int late_ms;        /* start it so much after the others */
     int exit;           /* ENDED: any code but 0 */
     bool silent_on;     /* `says` of the scene need not be said by it */
+    int within_ms;      /* for what it says; 0 = the scene's */
 };
 
 struct scene {
     const char *name;
-    int hosts; /* 0 = 2 */
+    const char *cases; /* rows of tests/nodes/cases that it stands for */
+    int hosts;         /* 0 = 2 */
     enum hosts_kind net;
     bool elastic;        /* no --nnodes, --node_rank and --master_addr from here */
     const char *options; /* of every node */

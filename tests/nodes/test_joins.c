@@ -37,8 +37,8 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* F07: who is missing, on every node that is here, again and again, and the knob in the end. */
-SCENE(joins, a_node_that_never_comes_is_named_on_all, .hosts = 3, .options = "--timeout=12",
+/* Who is missing, on every node that is here, again and again, and the knob in the end. */
+SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07", .hosts = 3, .options = "--timeout=12",
       .says = "node 2 has not come|NODE_NEVER_CAME", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
                 { .exit = 125, .ends = "given up|--timeout" },
@@ -83,7 +83,6 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .ends = "today" } })
 
-/* F31. */
 /* The same program, but for the digits of its version. */
 static void make_old(struct play *play)
 {
@@ -92,13 +91,12 @@ static void make_old(struct play *play)
                       (int)strlen(DDP_VERSION), DDP_VERSION, bin("ddprun")));
 }
 
-SCENE(joins, different_versions, .before = make_old, .says = "VERSION_DIFFERS", .within_ms = CONNECTIONS,
-      .after = after_stop_all,
-      .node = { { .exit = 143, .ends = "0.0.9" },
-                { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun", .ends = "node1|node0" } })
+SCENE(joins, different_versions, .cases = "F31", .before = make_old,
+      .says = "node1|0.0.9|node0|VERSION_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
+      .node = { { .exit = 143 }, { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun" } })
 
-/* F23: a configuration that was copied. */
-SCENE(joins, the_same_node_rank_on_every_node, .hosts = 3, .elastic = true,
+/* A configuration that was copied. */
+SCENE(joins, the_same_node_rank_on_every_node, .cases = "F23", .hosts = 3, .elastic = true,
       .options = "--nnodes=3 --master_addr=10.9.0.1", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = {
           { .options = "--node_rank=0", .says = "node2|--node_rank=1|node1|NODE_RANK_TAKEN", .exit = 143 },
@@ -124,21 +122,29 @@ static void launch_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-SCENE(joins, launched_twice_on_one_node, .hosts = 3, .fault = launch_again, .within_ms = CONNECTIONS,
-      .after = after_stop_all,
+SCENE(joins, launched_twice_on_one_node, .cases = "F06", .hosts = 3, .fault = launch_again,
+      .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143, .says = "started twice on node1|LAUNCHED_TWICE" },
                 { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" },
                 { .by_hand = true } })
 
-/* F06: node 1 once more while the job runs. */
+/* Node 1 once more while the job runs. */
 static void launch_late_again(struct play *play)
 {
     play->other = play->node[1];
     scene_start(play, 1, NULL);
 }
 
-SCENE(joins, launched_twice_into_a_running_job, .until = "up", .fault = launch_late_again,
-      .within_ms = CONNECTIONS, .after = after_stop_all, .never = "is lost",
+/* The job goes on; whoever asks is told. */
+static void find_the_second(struct play *play)
+{
+    for (int i = 0; i < 2; i++)
+        scene_expect_why(play, i, "10.9.0.1:29500", "started twice on node1|LAUNCHED_TWICE");
+    after_stop_all(play);
+}
+
+SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .fault = launch_late_again,
+      .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" } })
 
 /* The launcher of yesterday's job still tries when today's begins; it is in nobody's way. */
@@ -155,18 +161,15 @@ SCENE(joins, a_stale_launcher_of_another_job, .options = "--rdzv_id=yesterday", 
       .fault = start_todays, .within_ms = CONNECTIONS,
       .node = { { .by_hand = true, .prints = "up" }, { .prints = "up" } })
 
-/* F29. */
 #define UNEQUAL(more)                                                           \
     .elastic = true, .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=e " \
                                 "--rdzv_endpoint=10.9.0.1 " more
 
-SCENE(joins, an_elastic_job_with_different_numbers_of_workers, UNEQUAL(""), .says = "NPROC_DIFFERS",
-      .within_ms = CONNECTIONS, .after = after_stop_all,
+SCENE(joins, an_elastic_job_with_different_numbers_of_workers, .cases = "F29", UNEQUAL(""),
+      .says = "node1|--nproc_per_node=3|node0|--nproc_per_node=2|NPROC_DIFFERS", .within_ms = CONNECTIONS,
+      .after = after_stop_all,
       .node = { { .exit = 143 },
-                { .options = "--nproc_per_node=3",
-                  .late_ms = 700,
-                  .exit = 125,
-                  .ends = "node1|3|node0|2|--uneven" } })
+                { .options = "--nproc_per_node=3", .late_ms = 700, .exit = 125, .ends = "--uneven" } })
 
 SCENE(joins, an_uneven_elastic_job, UNEQUAL("--uneven"), .program = "worker env",
       .node = { { .prints = "WORLD_SIZE=5" },

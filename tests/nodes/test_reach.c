@@ -7,7 +7,7 @@ TestSuite(reach, .timeout = 120);
 /* A verdict that stands is told in full after 8 s. */
 #define SHORT "--timeout=13 "
 
-#define MISSING "node rank 1"
+#define MISSING "node 1 has not come|NODE_NEVER_CAME"
 
 /* Node 1 alone meets the fault; both give up in the end. */
 #define GIVES_UP(...)                                              \
@@ -23,7 +23,8 @@ static void drop(struct play *play)
     host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
 }
 
-SCENE(reach, packets_that_are_dropped, .options = SHORT, .before = drop, .within_ms = CONNECTIONS,
+SCENE(reach, packets_that_are_dropped, .cases = "F02", .options = SHORT, .before = drop,
+      .within_ms = CONNECTIONS,
       .node = GIVES_UP(.says = "node 0's store at 10.9.0.1:29500|no connection within|CONNECT_DROPPED"))
 
 static void drop_answers(struct play *play)
@@ -51,9 +52,11 @@ static void reset(struct play *play)
 SCENE(reach, connections_that_are_refused, .options = SHORT, .before = reset, .within_ms = CONNECTIONS,
       .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REFUSED"))
 
-SCENE(reach, a_master_that_was_never_started, .options = SHORT, .within_ms = CONNECTIONS,
+SCENE(reach, a_master_that_was_never_started, .cases = "F26", .hosts = 3, .options = SHORT,
+      .within_ms = CONNECTIONS, .says = "10.9.0.1:29500|CONNECT_REFUSED",
       .node = { { .by_hand = true },
-                { .exit = 125, .says = "10.9.0.1:29500|CONNECT_REFUSED", .ends = "gives up|--timeout" } })
+                { .exit = 125, .ends = "gives up|--timeout" },
+                { .exit = 125, .ends = "gives up|--timeout" } })
 
 static void unroute(struct play *play)
 {
@@ -89,13 +92,11 @@ SCENE(reach, a_machine_that_is_not_there, .options = SHORT, .before = unplug_mas
 
 /* --- names ----------------------------------------------------------------------------------------------- */
 
-SCENE(reach, a_master_whose_name_is_unknown, .elastic = true,
-      .options = "--nnodes=2 --master_addr=not-in-dns-xyz --timeout=13", .within_ms = CONNECTIONS,
-      .node = { { .options = "--node_rank=0", .exit = ENDED, .ends = "not-in-dns-xyz" },
-                { .options = "--node_rank=1",
-                  .exit = 125,
-                  .says = "not-in-dns-xyz|NAME_UNKNOWN",
-                  .ends = "gives up|--timeout" } })
+SCENE(reach, a_master_whose_name_is_unknown, .cases = "F17", .elastic = true,
+      .options = "--nnodes=2 --master_addr=not-in-dns-xyz --timeout=13",
+      .says = "not-in-dns-xyz|NAME_UNKNOWN", .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .exit = 125, .ends = "gives up|--timeout" },
+                { .options = "--node_rank=1", .exit = 125, .ends = "gives up|--timeout" } })
 
 static void loopback_name(struct play *play)
 {
@@ -108,7 +109,7 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* F17: the name comes after a while, as a pod's does; then the job runs. */
+/* The name comes after a while, as a pod's does; then the job runs. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -125,9 +126,10 @@ static void know_master(struct play *play)
     forget_name(play);
 }
 
-SCENE(reach, a_name_that_comes_late, .elastic = true, .options = "--nnodes=2 --master_addr=master-0",
-      .before = know_master, .program = "worker say:up", .after = learn_name, .within_ms = CONNECTIONS,
-      .node = { { .options = "--node_rank=0", .prints = "[1] up" },
+SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
+      .options = "--nnodes=2 --master_addr=master-0", .before = know_master, .program = "worker say:up",
+      .after = learn_name, .within_ms = CONNECTIONS,
+      .node = { { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
                 { .options = "--node_rank=1",
                   .says = "node1 does not find the name 'master-0'",
                   .prints = "[3] up" } })
@@ -182,12 +184,14 @@ SCENE(reach, a_service_that_says_nothing, .options = SHORT, .before = mute_serve
 SCENE(reach, a_proxy_that_closes, .options = SHORT, .before = closing_server, .within_ms = CONNECTIONS,
       .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CUT"))
 
-/* F01: node 0 names who has its port, at once. */
-SCENE(reach, a_port_that_is_taken, .options = SHORT, .before = mute_server, .within_ms = EXITS,
-      .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE" }, { .by_hand = true } })
+/* Node 0 names who has its port, at once; the others find that it is no store. */
+SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
+      .within_ms = CONNECTIONS,
+      .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
+                { .exit = 125, .says = "10.9.0.1:29500|HELLO_UNANSWERED" } })
 
-/* F25: the endpoint is an address that no node has. */
-SCENE(reach, an_address_that_nobody_has, .elastic = true,
+/* The endpoint is an address that no node has. */
+SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
       .options = "--nnodes=2 --master_addr=10.9.0.77 --timeout=13", .within_ms = CONNECTIONS,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = "10.9.0.77|NOBODY_SERVES" },
                 { .options = "--node_rank=1",
@@ -195,7 +199,7 @@ SCENE(reach, an_address_that_nobody_has, .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
-/* F11: docker0's address, which every machine has, given as the way between them. */
+/* docker0's address, which every machine has, given as the way between them. */
 static void add_bridges(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -203,7 +207,7 @@ static void add_bridges(struct play *play)
                                      "docker0 && ip link set docker0 up");
 }
 
-SCENE(reach, an_address_that_every_machine_has, .elastic = true,
+SCENE(reach, an_address_that_every_machine_has, .cases = "F11", .elastic = true,
       .options = "--nnodes=2 --master_addr=172.17.0.1 --timeout=13", .before = add_bridges,
       .within_ms = CONNECTIONS,
       .node = { { .options = "--node_rank=0",

@@ -48,20 +48,25 @@ SCENE(rounds, four_nodes_begin_without_a_last_call, .hosts = 4, .elastic = true,
                 { .prints = "GROUP_RANK=2|GROUP_WORLD_SIZE=4" },
                 { .prints = "GROUP_RANK=3|GROUP_WORLD_SIZE=4" } })
 
-/* F59: it is kept, and said so on all nodes. */
+/* It is kept, and said so on all nodes. */
 static void come_late(struct play *play)
 {
     scene_start(play, 2, NULL);
 }
 
-static void find_the_spare(struct play *play)
+static void expect_spare(struct play *play)
 {
     for (int i = 0; i < 3; i++)
         scene_expect_why(play, i, "10.9.0.1:29400", "node2|LATE_NODE_IS_SPARE");
+}
+
+static void find_the_spare(struct play *play)
+{
+    expect_spare(play);
     after_stop_all(play);
 }
 
-SCENE(rounds, a_late_node_is_a_spare, .hosts = 3, ELASTIC, .until = "up", .fault = come_late,
+SCENE(rounds, a_late_node_is_a_spare, .cases = "F59", .hosts = 3, ELASTIC, .until = "up", .fault = come_late,
       .within_ms = CONNECTIONS, .after = find_the_spare, .never = "is lost",
       .node = { { .exit = 143 },
                 { .exit = 143 },
@@ -81,20 +86,21 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* F61: one more than MAX waits, and replaces one that is lost. */
+/* One more than MAX waits, and replaces one that is lost. */
 static void lose_1_of_2(struct play *play)
 {
     cr_expect(run_until_error(play->node[2], "waits to be taken in", 20000));
+    expect_spare(play);
     fault_kill_launcher(play);
     cr_expect(run_until_output(play->node[2], "GROUP_WORLD_SIZE=2", 30000), "the spare is not taken in");
     after_stop_all(play);
 }
 
-SCENE(rounds, a_spare_replaces_a_lost_node, .hosts = 3, .elastic = true,
+SCENE(rounds, a_spare_replaces_a_lost_node, .cases = "F61", .hosts = 3, .elastic = true,
       .options =
           "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --restart_backoff=200ms",
       .program = "worker env say:up forever", .fault = lose_1_of_2, .victim = 1, .within_ms = 60000,
-      .node = { { .exit = 143, .says = "node 1 (node1) is lost" },
+      .node = { { .exit = 143, .says = "node 1 (node1) is lost|NODE_LOST_CLOSED" },
                 { .exit = KILLED },
                 { .late_ms = 2500, .exit = 143 } })
 
@@ -185,7 +191,8 @@ SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barr
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
-/* F19: rank 0 leaves; those that wait for it hear that and no broken pipe. */
-SCENE(rounds, rank_0_leaves_first, .program = "member only:0 exit:0 all barrier:epoch-3",
-      .within_ms = CONNECTIONS, .after = after_stop_all, .says = "rank 0|epoch-3", .never = "roken pipe",
+/* Rank 0 leaves; those that wait for it hear that and no broken pipe. */
+SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
+      .within_ms = CONNECTIONS, .after = after_stop_all,
+      .says = "rank 0 ended with 0 while |waited for it at barrier 'epoch-3'", .never = "roken pipe",
       .node = { { .exit = ANY }, { .exit = ANY } })

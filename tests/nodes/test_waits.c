@@ -32,22 +32,25 @@ MISSING_RANK(a_rank_that_is_stopped, "stop", "rank 3|stopped (state T)|node1|RAN
 MISSING_RANK(a_rank_that_computes, "spin", "rank 3|computes|node1|RANK_BURNS_CPU")
 MISSING_RANK(a_rank_that_sleeps, "forever", "rank 3|node1")
 
-/* F36: it ends well while the others have one more batch. Told to all, at once, without asking. */
-SCENE(waits, a_rank_that_has_exited, .program = "member say:up only:3 exit:0 all barrier:epoch-1",
-      .says = "rank 3|epoch-1", .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
+/* It ends well while the others have one more batch. Told to all, at once, without asking. */
+SCENE(waits, a_rank_that_has_exited, .cases = "F36",
+      .program = "member say:up only:3 exit:0 all barrier:epoch-1",
+      .says = "rank 3 ended with 0 while |waited for it at barrier 'epoch-1'", .within_ms = EXITS,
+      .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* F05, F44: who died by himself is named first, and those that fail by his death are no causes. */
-SCENE(waits, followers_are_no_causes,
+/* Who died by himself is named first, and those that fail by his death are no causes. */
+SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .program = "member say:up only:3 sleep:500 err:bang exit:9 all barrier:epoch-1 sum",
       .says = "rank 3 on node1 failed first: exit 9|bang|because of rank 3 on node1", .within_ms = EXITS,
-      .never = "rank 0 on node0 failed first", .node = { { .exit = 9 }, { .exit = 9 } })
+      .never = "rank 0 on node0 failed first",
+      .node = { { .exit = 9, .says = "rank 3 on node1|WORKER_FAILED" }, { .exit = 9 } })
 
 /* A peer's death in a collective between hosts. */
 SCENE(waits, a_rank_that_dies_in_a_sum, .program = "member say:up only:3 sleep:500 exit:9 all sum",
       .says = "rank 3 on node1 failed first: exit 9", .within_ms = EXITS,
       .node = { { .exit = 9 }, { .exit = 9 } })
 
-/* F34: the store's port alone is open between the nodes. */
+/* The store's port alone is open between the nodes. */
 static void close_ports(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -57,14 +60,14 @@ static void close_ports(struct play *play)
 }
 
 SCENE(
-    waits, only_the_stores_port_is_open, .program = "member sum", .before = close_ports,
+    waits, only_the_stores_port_is_open, .cases = "F34", .program = "member sum", .before = close_ports,
     .within_ms = CONNECTIONS,
     .says =
         "others are not: rank |cannot connect to rank|[PORTS_CLOSED]|failed first: exit 1|cannot connect to "
         "rank|at 10.9.0.|DDP_PORT_RANGE",
     .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* F52, F53: the node with the low limit is named, to everybody who asks. */
+/* The node with the low limit is named, to everybody who asks. */
 static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -81,13 +84,13 @@ static void find_limits(struct play *play)
     stop_after(play, "node1 allows 64 KiB of locked memory|LIMIT_MEMLOCK");
 }
 
-SCENE(waits, low_limits_of_one_node, .hosts = 3, .before = lower_limits, .after = find_limits,
-      .within_ms = CONNECTIONS,
+SCENE(waits, low_limits_of_one_node, .cases = "F52 F53", .hosts = 3, .before = lower_limits,
+      .after = find_limits, .within_ms = CONNECTIONS,
       .node = { { .exit = 143, .says = "missing" },
                 { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
                 { .by_hand = true } })
 
-/* F58: a stranger at the store's port harms nobody, and is found. */
+/* A stranger at the store's port harms nobody, and is found. */
 static void knock(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -101,8 +104,8 @@ static void find_stranger(struct play *play)
     stop_after(play, "10.9.0.2|GET /|FOREIGN_CLIENT");
 }
 
-SCENE(waits, a_stranger_at_the_port, .until = "up", .fault = knock, .after = find_stranger, .never = "lost",
-      .node = { { .exit = 143 }, { .exit = 143 } })
+SCENE(waits, a_stranger_at_the_port, .cases = "F58", .until = "up", .fault = knock, .after = find_stranger,
+      .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
 /* Two hosts with a rank each come to the same bits as one host with two ranks. */
 static void make_data(struct play *play)
@@ -134,7 +137,7 @@ SCENE(waits, training_on_two_hosts_gives_the_bits_of_one, .options = "--nproc_pe
       .program = "train --data " DATA " --batch=50 --limit_steps=10 --quiet --dump_gradients " DATA ".bits",
       .after = compare_with_one_host, .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* F50: a sidecar's address. */
+/* A sidecar's address. */
 static void knock_as_proxy(struct play *play)
 {
     cr_assert(host_sh(
@@ -148,10 +151,10 @@ static void find_proxy(struct play *play)
     stop_after(play, "127.0.0.6|PROXY_BETWEEN");
 }
 
-SCENE(waits, a_proxy_between, .until = "up", .fault = knock_as_proxy, .after = find_proxy, .never = "lost",
-      .node = { { .exit = 143 }, { .exit = 143 } })
+SCENE(waits, a_proxy_between, .cases = "F50", .until = "up", .fault = knock_as_proxy, .after = find_proxy,
+      .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* F55: a queue of four, and a store that is stopped for a moment. */
+/* A queue of four, and a store that is stopped for a moment. */
 static void narrow_queue(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[0], "echo 4 >/proc/sys/net/core/somaxconn"));
@@ -171,6 +174,6 @@ static void find_overflow(struct play *play)
     stop_after(play, "ACCEPT_QUEUE_OVERFLOWED");
 }
 
-SCENE(waits, a_queue_that_overflows, .before = narrow_queue, .options = "--node_timeout=30s", .until = "up",
-      .fault = overflow, .after = find_overflow, .never = "lost",
+SCENE(waits, a_queue_that_overflows, .cases = "F55", .before = narrow_queue, .options = "--node_timeout=30s",
+      .until = "up", .fault = overflow, .after = find_overflow, .never = "lost",
       .node = { { .exit = 143 }, { .exit = 143 } })

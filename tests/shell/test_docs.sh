@@ -34,4 +34,5 @@ named_options_exist() {
 check "every file that a page names is there" named_files_exist
 check "every make target that a page names is there" named_targets_exist
 check "every option that the README names is ddprun's" named_options_exist
+check "every case of tests/nodes/cases has a test" scripts/cases.sh
 finish

@@ -167,7 +167,7 @@ cp requeue.out out
 check "nobody of its first life was in its way" lacks requeue.out "refused" "in use" JOB_DIFFERS LAUNCHED_TWICE STALE
 check "nor is left" left
 
-# --- layouts that cannot be meant -------------------------------------------------------------------------------------
+# --- F14: layouts that cannot be meant -------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true
 check "several tasks for each node are refused" ended 2
 check "by one task of each node" said err "Slurm has started 4 ddprun on 2 nodes" 2

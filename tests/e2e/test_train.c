@@ -4,6 +4,7 @@
 #include "patience.h"
 #include "procstat.h"
 #include "run.h"
+#include "training.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -18,145 +19,8 @@
 
 enum { PARAMS = 199210 }; /* of the mlp */
 
-static char dir[] = "/tmp/ddp-e2e-train-XXXXXX";
-
-/* dir/NAME; four of them may be in use at once. */
-static const char *in_dir(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%s", dir, name);
-    return path;
-}
-
-static void make_dir(void)
-{
-    cr_assert_not_null(mkdtemp(dir));
-}
-
-static void remove_dir(void)
-{
-    const char *argv[] = { "rm", "-r", dir, NULL };
-    struct run_result r = run_command(argv, NULL);
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    run_free(&r);
-}
-
-TestSuite(train, .init = make_dir, .fini = remove_dir, .timeout = 240);
-TestSuite(make_data, .init = make_dir, .fini = remove_dir, .timeout = 120);
-
-/* Words put in front of `train`, until NULL. */
-static const char *const *prefix = (const char *const[]){ NULL };
-
-/* Run `line` (words between spaces; %s stands for the test's directory) with `workers` workers. */
-static struct run_result run_line(int workers, const char *line)
-{
-    static char text[1024];
-    const char *argv[40] = { bin("train"), NULL };
-    char count[32], *save = NULL;
-    int argc = 1;
-    if (workers > 1) {
-        snprintf(count, sizeof(count), "--nproc_per_node=%d", workers);
-        argv[0] = bin("ddprun");
-        argv[1] = count;
-        argc = 2;
-        for (const char *const *word = prefix; *word != NULL; word++)
-            argv[argc++] = *word;
-        argv[argc++] = bin("train");
-    }
-    size_t used = 0;
-    for (const char *c = line; *c != '\0'; c++)
-        used +=
-            (size_t)snprintf(text + used, sizeof(text) - used, "%s", *c == '@' ? dir : (char[]){ *c, '\0' });
-    for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
-        argv[argc++] = word;
-    return run_command(argv, &(struct run_options){ .timeout_ms = 2 * PATIENCE_MS });
-}
-
-/* The same, and it must end well. */
-static void train(int workers, const char *line)
-{
-    struct run_result r = run_line(workers, line);
-    cr_assert_eq(r.exit_code, 0, "train %s: exit %d, signal %d\n%s%s", line, r.exit_code, r.signal, r.out,
-                 r.err);
-    run_free(&r);
-}
-
-/* The same, and it must fail with `exit_code` and say `says`. */
-static void train_fails(int workers, const char *line, int exit_code, const char *says)
-{
-    struct run_result r = run_line(workers, line);
-    cr_expect_eq(r.exit_code, exit_code, "train %s: exit %d, signal %d", line, r.exit_code, r.signal);
-    cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
-    run_free(&r);
-}
-
-static void make_data(const char *name, const char *samples, const char *extra)
-{
-    const char *argv[] = { bin("make-data"), "--out", in_dir(name), "--samples", samples,
-                           "--test_samples", "1000",  extra,        NULL };
-    struct run_result r = run_command(argv, NULL);
-    cr_assert_eq(r.exit_code, 0, "%s", r.err);
-    run_free(&r);
-}
-
-/* All of a file, NUL behind; yours. */
-static char *read_file(const char *name, size_t *len)
-{
-    FILE *f = fopen(in_dir(name), "rb");
-    cr_assert_not_null(f, "%s", in_dir(name));
-    fseek(f, 0, SEEK_END);
-    *len = (size_t)ftell(f);
-    rewind(f);
-    char *bytes = calloc(1, *len + 1);
-    cr_assert_eq(fread(bytes, 1, *len, f), *len);
-    fclose(f);
-    return bytes;
-}
-
-static void change_file(const char *name, long offset, int byte)
-{
-    FILE *f = fopen(in_dir(name), "r+b");
-    cr_assert_not_null(f);
-    fseek(f, offset, SEEK_SET);
-    fputc(byte, f);
-    fclose(f);
-}
-
-/* --- what a summary says --------------------------------------------------------------------------------- */
-
-struct summary {
-    int world_size, epochs, steps;
-    double accuracy, loss, samples_per_s;
-    char hash[32];
-};
-
-static double number(const cJSON *json, const char *key)
-{
-    const cJSON *item = cJSON_GetObjectItem(json, key);
-    cr_assert(cJSON_IsNumber(item), "no number '%s'", key);
-    return item->valuedouble;
-}
-
-static struct summary summary(void)
-{
-    size_t len;
-    struct summary s;
-    char *text = read_file("summary.json", &len);
-    cJSON *json = cJSON_Parse(text);
-    cr_assert_not_null(json, "%s", text);
-    s.world_size = (int)number(json, "world_size");
-    s.epochs = (int)number(json, "epochs");
-    s.steps = (int)number(json, "steps");
-    s.accuracy = number(json, "test_accuracy");
-    s.loss = number(json, "final_loss");
-    s.samples_per_s = number(json, "samples_per_s");
-    snprintf(s.hash, sizeof(s.hash), "%s", cJSON_GetObjectItem(json, "param_hash")->valuestring);
-    cJSON_Delete(json);
-    free(text);
-    return s;
-}
+TestSuite(train, .init = training_open, .fini = training_close, .timeout = 240);
+TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 120);
 
 /* --- learning -------------------------------------------------------------------------------------------- */
 
@@ -302,7 +166,7 @@ Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
     strcpy(one, summary().hash);
     for (int i = 0; i < 3; i++) {
         snprintf(script, sizeof(script), "DDP_TEST_HOST=h%s exec \"$0\" \"$@\"", layouts[i]);
-        prefix = (const char *const[]){ "sh", "-c", script, NULL };
+        training_prefix = (const char *const[]){ "sh", "-c", script, NULL };
         train(4, line);
         cr_expect_str_eq(summary().hash, one, "%s", layouts[i]);
         cr_expect_eq(summary().world_size, 4);
@@ -323,6 +187,15 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
 
 /* --- checkpoints ------------------------------------------------------------------------------------------ */
 
+/* A checkpoint is written by a thread, while the run goes on; when it has its name it is whole. */
+static bool until_there(const char *name)
+{
+    struct patience p = { 0 };
+    while (access(in_dir(name), F_OK) != 0 && patience_left(&p))
+        continue;
+    return access(in_dir(name), F_OK) == 0;
+}
+
 Test(train, killed_and_resumed_it_ends_where_it_would_have_ended)
 {
     char whole[32];
@@ -331,11 +204,12 @@ Test(train, killed_and_resumed_it_ends_where_it_would_have_ended)
     strcpy(whole, summary().hash);
 
     struct pace pace;
-    pace_open(&pace, dir);
+    pace_open(&pace, training_dir);
     const char *argv[] = { bin("train"),   "--data",       in_dir("data"), "--epochs", "4",
                            "--checkpoint", in_dir("ckpt"), "--metrics",    pace.path,  NULL };
     struct run_process *p = run_start(argv, NULL);
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
+    cr_assert(until_there("ckpt/step-00000020"));
     run_signal(p, SIGKILL);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.signal, SIGKILL, "it is over before it is killed: exit %d\n%s", r.exit_code, r.err);
@@ -360,9 +234,9 @@ Test(train, resume_without_a_checkpoint_starts_anew_and_says_so)
     r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
     run_free(&r);
-    r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt");
-    cr_expect(strstr(r.out, "will be replaced after the first epoch"), "%s", r.out);
-    run_free(&r);
+    train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
+                "holds step-00000005 of an earlier run");
+    train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
 }
 
 Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
@@ -372,8 +246,27 @@ Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
     train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
     train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
                 "--model was mlp, now it is seqnet");
-    change_file("ckpt/train.ckpt", 5000, 'x');
-    train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1, "/ckpt/train.ckpt: offset ");
+    change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
+    train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
+                "/ckpt/step-00000005/tensors.bin: ");
+}
+
+/* The newest is damaged: the one before is taken, and the result is the same in the end. */
+Test(train, a_damaged_checkpoint_is_passed_over_with_a_warning)
+{
+    char whole[32];
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 3 --summary @/summary.json");
+    strcpy(whole, summary().hash);
+    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt");
+    change_file("ckpt/step-00000010/tensors.bin", 5000, 'x');
+    struct run_result r =
+        run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.err, "warning: checkpoint of step 10 passed over"), "%s", r.err);
+    cr_expect(strstr(r.out, "going on after epoch 1 of"), "%s", r.out);
+    cr_expect_str_eq(summary().hash, whole);
+    run_free(&r);
 }
 
 Test(train, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
@@ -382,19 +275,21 @@ Test(train, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     char command[512];
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    char *before = read_file("ckpt/train.ckpt", &len);
+    char *before = read_file("ckpt/step-00000005/tensors.bin", &len);
     snprintf(command, sizeof(command),
-             "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt",
-             bin("train"), dir, dir);
+             "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt --resume",
+             bin("train"), training_dir, training_dir);
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
-    cr_expect(strstr(r.err, "train: rank 0: checkpoint not written") && strstr(r.err, "File too large"), "%s",
-              r.err);
+    cr_expect(strstr(r.err, "train: rank 0: checkpoint of step 10 not written, those before are untouched") &&
+                  strstr(r.err, "File too large"),
+              "%s", r.err);
     run_free(&r);
-    char *after = read_file("ckpt/train.ckpt", &len_after);
+    char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
     cr_expect(len == len_after && memcmp(before, after, len) == 0);
-    cr_expect_neq(access(in_dir("ckpt/train.ckpt.tmp"), F_OK), 0, "the attempt was left behind");
+    cr_expect_neq(access(in_dir("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
+    cr_expect_neq(access(in_dir("ckpt/step-00000010"), F_OK), 0);
     free(before);
     free(after);
 }
@@ -434,7 +329,7 @@ Test(train, a_restarted_job_ends_with_the_same_parameters)
     make_data("data", "2000", NULL);
     train(2, "--data @/data --epochs 8 --summary @/summary.json");
     struct summary undisturbed = summary();
-    pace_open(&pace, dir);
+    pace_open(&pace, training_dir);
     snprintf(data, sizeof(data), "%s", in_dir("data"));
     snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
     snprintf(file, sizeof(file), "%s", in_dir("summary.json"));

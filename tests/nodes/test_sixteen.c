@@ -83,7 +83,7 @@ SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
 static void lose_one_of_16(struct play *play)
 {
     char path[128];
-    snprintf(path, sizeof(path), PLACE "%s/all/train.ckpt", play->scene->name);
+    snprintf(path, sizeof(path), PLACE "%s/all/step-00000042", play->scene->name);
     for (struct patience p = { 0 }; access(path, R_OK) != 0 && patience_left(&p);)
         continue;
     play->fault_ms = clock_ms();

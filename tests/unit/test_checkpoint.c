@@ -1,5 +1,7 @@
-/* A run as a file: it fits the run that goes on, or says what differs. */
+/* A run as a checkpoint: it fits the run that goes on, or says what differs. A world of one. */
 #include "train/checkpoint.h"
+
+#include "train/models.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -7,81 +9,188 @@
 #include <string.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/ddp-train-XXXXXX", path[64];
-static struct ddp_err err;
-enum { PARAMS = 1999 };
-static float memory[2][3 * PARAMS];
+enum { INPUTS = 8, CLASSES_HERE = 3 };
 
-static struct checkpoint in(int which)
+static char dir[] = "/tmp/ddp-train-XXXXXX";
+static struct ddp_err err;
+static struct train_options options;
+static ddp_ctx *ctx;
+static struct model *model;
+static struct optimizer optimizer;
+
+/* A run of its own, with parameters from `seed`. */
+static void open_run(const char *rule, uint64_t seed)
 {
-    float *m = memory[which];
-    return (struct checkpoint){ .fact = { 3, 180, 1, 42, 100, 6000 },
-                                .count = PARAMS,
-                                .params = m,
-                                .m = m + PARAMS,
-                                .v = m + 2 * PARAMS };
+    char *argv[] = { "train", "--optimizer", (char *)rule, "--checkpoint", dir, "--resume", NULL };
+    const struct model_spec spec = {
+        .rows = 1, .channels = 1, .height = 1, .width = INPUTS, .classes = CLASSES_HERE, .seed = seed
+    };
+    cr_assert_eq(train_options_parse(&options, 6, argv, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_init_from_env(NULL, &ctx), DDP_OK, "%s", ddp_last_error());
+    cr_assert_eq(model_create(&models[0], &spec, &model, &err), DDP_OK);
+    cr_assert_eq(optimizer_open(&optimizer, &options, model, ctx, &err), DDP_OK, "%s", err.msg);
+}
+
+static void close_run(void)
+{
+    cr_expect_eq(optimizer_close(&optimizer, &err), DDP_OK);
+    model_free(model);
+    cr_expect_eq(ddp_finalize(ctx), DDP_OK);
+}
+
+static struct checkpoint some(void)
+{
+    return (struct checkpoint){ .fact = { 3, 180, 1, 42, 100, 6000, DDP_ADAM, 0, 0, 1, 180 },
+                                .loss = 0.25,
+                                .epoch_loss = 17,
+                                .samples = 400,
+                                .optimizer = &optimizer };
+}
+
+/* The state arrays' elements are 1, 2, ... */
+static void save(void)
+{
+    ddp_ckpts *ckpts;
+    struct checkpoint c = some();
+    open_run("adam", 1);
+    for (size_t i = 0; i < 2 * model->params.count; i++)
+        optimizer.slot[1][i] = (float)i + 1;
+    optimizer.scaler.scale = 128;
+    cr_assert_eq(checkpoint_open(&options, &optimizer, &ckpts, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(checkpoint_save(ckpts, &c, 4, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(checkpoint_close(ckpts, &err), DDP_OK, "%s", err.msg);
+    close_run();
+}
+
+/* Into `c`, which holds the facts of the run that goes on. */
+static ddp_status resume(struct checkpoint *c, int *found)
+{
+    ddp_ckpts *ckpts = NULL;
+    ddp_status status = checkpoint_open(&options, &optimizer, &ckpts, &err);
+    if (status == DDP_OK)
+        status = checkpoint_resume(ckpts, dir, c, found, &err);
+    struct ddp_err ignored;
+    checkpoint_close(ckpts, &ignored);
+    return status;
 }
 
 static void make_dir(void)
 {
     cr_assert_not_null(mkdtemp(dir));
-    snprintf(path, sizeof(path), "%s/train.ckpt", dir);
-    for (int i = 0; i < 3 * PARAMS; i++)
-        memory[0][i] = (float)i;
-    struct checkpoint c = in(0);
-    cr_assert_eq(checkpoint_save(dir, &c, &err), DDP_OK, "%s", err.msg);
 }
 
 static void remove_dir(void)
 {
-    unlink(path);
-    cr_expect_eq(rmdir(dir), 0);
+    char command[64];
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_expect_eq(system(command), 0);
 }
 
 TestSuite(checkpoint, .init = make_dir, .fini = remove_dir);
 
 Test(checkpoint, what_was_saved_comes_back)
 {
-    struct checkpoint c = in(1);
+    struct checkpoint c = some();
     int found;
-    c.fact[FACT_EPOCHS] = c.fact[FACT_STEPS] = 0;
-    cr_assert_eq(checkpoint_load(dir, &c, &found, &err), DDP_OK, "%s", err.msg);
-    cr_expect(found && c.fact[FACT_EPOCHS] == 3 && c.fact[FACT_STEPS] == 180);
-    cr_expect_eq(memcmp(memory[0], memory[1], sizeof(memory[0])), 0);
+    save();
+    open_run("adam", 1);
+    uint64_t hash = model_hash(model);
+    close_run();
+    open_run("adam", 2);
+    c.fact[FACT_EPOCHS] = c.fact[FACT_STEPS] = c.fact[FACT_UPDATES] = 0;
+    cr_assert_eq(resume(&c, &found), DDP_OK, "%s", err.msg);
+    cr_expect(found && c.fact[FACT_EPOCHS] == 3 && c.fact[FACT_STEPS] == 180 && c.samples == 400);
+    cr_expect(c.loss == 0.25 && c.epoch_loss == 17 && optimizer.scaler.scale == 128);
+    cr_expect_eq(optimizer_rule(&optimizer)->step, 180);
+    cr_expect_eq(model_hash(model), hash);
+    cr_expect(optimizer.slot[1][5] == 6 && optimizer.slot[2][0] == (float)model->params.count + 1);
+    close_run();
 }
 
 Test(checkpoint, none_there_is_no_error)
 {
-    struct checkpoint c = in(1);
+    struct checkpoint c = some();
+    char newest[64];
     int found = 1;
-    unlink(path);
-    cr_expect_eq(checkpoint_load(dir, &c, &found, &err), DDP_OK);
+    open_run("adam", 1);
+    cr_expect_eq(resume(&c, &found), DDP_OK);
     cr_expect_not(found);
+    cr_expect_not(checkpoint_exists(dir, newest));
+    close_run();
 }
 
-Test(checkpoint, of_another_run_it_names_the_difference_and_changes_nothing)
+Test(checkpoint, of_another_run_it_names_the_difference)
 {
-    const char *says[FACTS] = { [FACT_MODEL] = "--model",
+    const char *says[FACTS] = { [FACT_MODEL] = "--model was seqnet, now it is ",
                                 [FACT_SEED] = "--seed was 42, now it is 43",
                                 [FACT_GLOBAL_BATCH] = "global batch",
-                                [FACT_SAMPLES] = "training samples" };
-    for (int i = FACT_MODEL; i < FACTS; i++) {
-        struct checkpoint c = in(1);
+                                [FACT_SAMPLES] = "training samples",
+                                [FACT_OPTIMIZER] = "--optimizer was adam, now it is adamw",
+                                [FACT_PRECISION] = "--precision was fp32, now it is bf16",
+                                [FACT_DETERMINISM] = "--determinism was run, now it is world",
+                                [FACT_ACCUMULATE] = "--accumulate was 1, now it is 2" };
+    save();
+    open_run("adam", 2);
+    for (int i = FACT_MODEL; i <= FACT_ACCUMULATE; i++) {
+        struct checkpoint c = some();
         int found;
         c.fact[i]++;
-        cr_expect_eq(checkpoint_load(dir, &c, &found, &err), DDP_ERR_MISMATCH);
-        cr_expect(strstr(err.msg, path) && strstr(err.msg, says[i]), "%s", err.msg);
-        cr_expect_eq(memory[1][1], 0);
+        cr_expect_eq(resume(&c, &found), DDP_ERR_MISMATCH);
+        cr_expect(strstr(err.msg, dir) && strstr(err.msg, says[i]), "%s", err.msg);
     }
+    close_run();
 }
 
-Test(checkpoint, damaged_it_says_where_and_what_to_do)
+Test(checkpoint, of_another_optimiser_it_says_so_before_it_reads_facts)
 {
-    struct checkpoint c = in(1);
+    struct checkpoint c = some();
     int found;
+    save();
+    open_run("sgd", 1);
+    cr_expect_eq(resume(&c, &found), DDP_ERR_MISMATCH);
+    cr_expect(strstr(err.msg, "not of this --model") && strstr(err.msg, "step-00000180"), "%s", err.msg);
+    close_run();
+}
+
+Test(checkpoint, when_the_only_one_is_damaged_it_says_where_and_what_to_do)
+{
+    struct checkpoint c = some();
+    char path[128];
+    int found;
+    save();
+    snprintf(path, sizeof(path), "%s/step-00000180/tensors.bin", dir);
     cr_assert_eq(truncate(path, 1000), 0);
-    cr_expect_eq(checkpoint_load(dir, &c, &found, &err), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, path) && strstr(err.msg, "offset 1000") && strstr(err.msg, "delete it"), "%s",
+    open_run("adam", 2);
+    cr_expect_eq(resume(&c, &found), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, path) && strstr(err.msg, "offset 1000") && strstr(err.msg, "remove them"), "%s",
               err.msg);
-    cr_expect_eq(memory[1][1], 0);
+    close_run();
+}
+
+/* As earlier versions wrote it: one file after each epoch. */
+Test(checkpoint, a_file_of_an_earlier_version_is_taken_over)
+{
+    int64_t facts[] = { 3, 180, 1, 42, 100, 6000 };
+    double loss = 0.5;
+    char path[128], newest[64];
+    struct checkpoint c = some();
+    int found;
+    open_run("adam", 1);
+    size_t bytes = model->params.count * sizeof(float);
+    const ddp_ckpt_block block[] = { { "facts", facts, sizeof(facts) },
+                                     { "loss", &loss, sizeof(loss) },
+                                     { "params", model->params.values, bytes },
+                                     { "adam.m", model->params.values, bytes },
+                                     { "adam.v", model->params.values, bytes } };
+    uint64_t hash = model_hash(model);
+    snprintf(path, sizeof(path), "%s/train.ckpt", dir);
+    cr_assert_eq(ddp_ckpt_save(path, block, 5, &err), DDP_OK, "%s", err.msg);
+    close_run();
+    open_run("adam", 2);
+    cr_expect(checkpoint_exists(dir, newest) && strcmp(newest, "train.ckpt") == 0);
+    cr_assert_eq(resume(&c, &found), DDP_OK, "%s", err.msg);
+    cr_expect(found && c.fact[FACT_EPOCHS] == 3 && c.loss == 0.5 && c.samples == 0);
+    cr_expect(model_hash(model) == hash && optimizer.slot[2][0] == model->params.values[0]);
+    cr_expect(checkpoint_exists(dir, newest) && strcmp(newest, "step-00000180") == 0);
+    close_run();
 }

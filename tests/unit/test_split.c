@@ -11,7 +11,8 @@ static struct ddp_err err;
 static struct split split_for(uint64_t samples, uint64_t batch, uint64_t global_batch, int world, int rank)
 {
     struct split s;
-    cr_assert_eq(split_make(&s, samples, batch, global_batch, world, rank, &err), DDP_OK, "%s", err.msg);
+    const struct split_wish wish = { .samples = samples, .batch = batch, .global_batch = global_batch };
+    cr_assert_eq(split_make(&s, &wish, world, rank, &err), DDP_OK, "%s", err.msg);
     return s;
 }
 
@@ -37,10 +38,42 @@ Test(split, other_numbers_of_workers_get_one_shard_each)
 Test(split, a_batch_that_does_not_divide_is_refused_with_both_numbers)
 {
     struct split s;
-    cr_expect_eq(split_make(&s, 6000, 0, 100, 3, 0, &err), DDP_ERR_ARG);
+    struct split_wish wish = { .samples = 6000, .global_batch = 100 };
+    cr_expect_eq(split_make(&s, &wish, 3, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--global_batch 100") && strstr(err.msg, "3 workers") &&
                   strstr(err.msg, "is 102"),
               "%s", err.msg);
+    wish.accumulate = 8;
+    cr_expect_eq(split_make(&s, &wish, 2, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "with --accumulate") && strstr(err.msg, "is 112"), "%s", err.msg);
+}
+
+Test(split, who_accumulates_goes_through_so_many_shards)
+{
+    struct split s;
+    const struct split_wish wish = { .samples = 6000, .batch = 25, .accumulate = 3 };
+    cr_assert_eq(split_make(&s, &wish, 2, 1, &err), DDP_OK, "%s", err.msg);
+    cr_expect(s.global_batch == 150 && s.shards == 6 && s.shards_here == 3 && s.first_shard == 3);
+    cr_expect_eq(split_rows(&s, 0), 25);
+}
+
+Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
+{
+    struct split s;
+    struct split_wish wish = { .samples = 6000, .global_batch = 96, .any_world = true };
+    for (int world = 1; world <= 8; world *= 2) {
+        cr_assert_eq(split_make(&s, &wish, world, world - 1, &err), DDP_OK, "%s", err.msg);
+        cr_expect(s.shards == 8 && s.shards_here == 8 / world && s.first_shard == 8 - 8 / world);
+    }
+    wish.accumulate = 2;
+    cr_assert_eq(split_make(&s, &wish, 4, 0, &err), DDP_OK, "%s", err.msg);
+    cr_expect(s.shards == 16 && s.shards_here == 4 && split_rows(&s, 0) == 6);
+    cr_expect_eq(split_make(&s, &wish, 3, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "3 workers; there can be 1, 2, 4 or 8"), "%s", err.msg);
+    cr_expect_eq(split_make(&s, &wish, 16, 0, &err), DDP_ERR_ARG);
+    wish.global_batch = 100;
+    cr_expect_eq(split_make(&s, &wish, 4, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "of 100 cannot be cut into 16") && strstr(err.msg, "112 can"), "%s", err.msg);
 }
 
 Test(split, the_last_step_takes_what_is_left)
@@ -85,7 +118,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
         for (int r = 0; r < world; r++) {
             split[r] = split_for(SAMPLES, 0, batch, world, r);
             cr_assert_eq(feed_init(&feed[r], &set, &split[r], 3, &err), DDP_OK);
-            feed_start_epoch(&feed[r], 1);
+            feed_start_epoch(&feed[r], 1, 0);
         }
         for (uint64_t step = 0; step < split[0].steps; step++) {
             double weights = 0;
@@ -111,7 +144,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
 
 enum { PARAMS = 199210, TENSORS = 6 }; /* of the mlp */
 
-static ddp_status count(void *user, size_t parameter, struct ddp_err *e)
+static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
 {
     (void)parameter, (void)e;
     *(size_t *)user += 1;
@@ -136,15 +169,15 @@ static double gradients_of(int world, int rank, float *out)
     cr_assert_eq(model_create(&models[0], &spec, &model, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model->params.count, PARAMS);
     cr_assert(gradient_init(&gradient, model, &feed));
-    feed_start_epoch(&feed, 0);
+    feed_start_epoch(&feed, 0, 0);
     cr_assert_eq(split.steps, STEPS);
     for (uint64_t step = 0; step < STEPS; step++) {
         float *views[TENSORS];
         double of_step;
         size_t told = 0;
-        const struct model_ready ready = { count, &told };
+        const struct gradient_watch watch = { .whole = told_whole, .user = &told };
         model_views(&model->params, out + step * PARAMS, views);
-        cr_assert_eq(gradient_compute(&gradient, step, views, &ready, &of_step, &err), DDP_OK);
+        cr_assert_eq(gradient_compute(&gradient, step, views, &watch, &of_step, &err), DDP_OK);
         cr_expect_eq(told, TENSORS);
         loss += of_step;
     }

@@ -31,6 +31,11 @@ Test(train_options, without_words_the_recipe_of_the_tutorial)
     cr_expect(o.batch == 100 && o.global_batch == 0 && o.epochs == 10 && o.lr == 0.01 && is_model(&o, "mlp"));
     cr_expect_str_eq(o.data, "data");
     cr_expect(o.checkpoint == NULL && !o.resume && o.threads == 0 && o.limit_steps == 0);
+    ddp_optim adam = train_options_optim(&o);
+    cr_expect(adam.rule == DDP_ADAM && adam.lr == 0.01 && adam.beta1 == 0.9 && adam.beta2 == 0.999 &&
+              adam.weight_decay == 0);
+    cr_expect(o.schedule == SCHEDULE_CONSTANT && o.precision == PRECISION_FP32 && o.accumulate == 1 &&
+              o.determinism == DETERMINISM_RUN && o.clip == 0 && o.keep_last == 3 && o.eval_every == 1);
 }
 
 Test(train_options, both_spellings_with_a_space_or_an_equals_sign)
@@ -40,6 +45,21 @@ Test(train_options, both_spellings_with_a_space_or_an_equals_sign)
         DDP_OK);
     cr_expect(o.global_batch == 400 && o.batch == 0 && o.limit_steps == 7 && is_model(&o, "seqnet") &&
               o.lr == 1e-3 && o.quiet);
+}
+
+Test(train_options, optimisers_have_torchs_defaults_and_what_is_said)
+{
+    cr_expect_eq(PARSE("--optimizer", "adamw", "--lr", "3e-4", "--beta2", "0.95"), DDP_OK, "%s", err.msg);
+    ddp_optim optim = train_options_optim(&o);
+    cr_expect(optim.rule == DDP_ADAMW && optim.weight_decay == 0.01 && optim.beta2 == 0.95 &&
+              optim.lr == 3e-4);
+    cr_expect_eq(PARSE("--optimizer", "sgd", "--momentum", "0.9", "--nesterov", "--weight_decay", "1e-4"),
+                 DDP_OK);
+    optim = train_options_optim(&o);
+    cr_expect(optim.rule == DDP_SGD && optim.momentum == 0.9 && optim.nesterov && optim.weight_decay == 1e-4);
+    cr_expect_str_eq(train_options_word("optimizer", DDP_ADAMW), "adamw");
+    cr_expect(train_options_word("optimizer", 3) == NULL && train_options_word("optimizer", -1) == NULL &&
+              train_options_word("lr", 0) == NULL);
 }
 
 Test(train_options, what_is_wrong_is_named)
@@ -62,6 +82,20 @@ Test(train_options, what_is_wrong_is_named)
         { { "--quiet=1" }, "--quiet takes no value" },
         { { "--batch=1", "--global_batch=2" }, "give one of them" },
         { { "--resume" }, "--resume needs --checkpoint" },
+        { { "--final_lr", "-1" }, "--final_lr '-1': expected a number from 0 on" },
+        { { "--clip", "0" }, "--clip '0': expected a number above 0" },
+        { { "--optimizer", "lion" }, "expected sgd or adam or adamw" },
+        { { "--momentum", "0.9" }, "--momentum and --nesterov are for --optimizer sgd" },
+        { { "--optimizer", "sgd", "--nesterov" }, "--optimizer sgd: " },
+        { { "--beta1", "1" }, "--optimizer adam: " },
+        { { "--precision", "fp8" }, "expected fp32 or bf16 or fp16" },
+        { { "--device", "cuda" }, "--device cuda: this train was built without CUDA" },
+        { { "--eval" }, "--eval needs --checkpoint DIR" },
+        { { "--checkpoint_every", "5" }, "--checkpoint_every needs --checkpoint DIR" },
+        { { "--keep_every", "5" }, "--keep_every needs --checkpoint DIR" },
+        { { "--hash_steps" }, "--hash_steps needs --metrics FILE" },
+        { { "--sync_bn", "--determinism", "world" }, "--sync_bn makes batches as large" },
+        { { "--zero1", "--dump_gradients=x" }, "--dump_gradients writes what the reducer averages" },
         { { "--grow" }, "--grow needs --checkpoint DIR and --resume" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -45,13 +45,14 @@ static ddp_status parse_count(const struct arg_row *row, const char *text, uint6
     return DDP_OK;
 }
 
-/* Any spelling that strtod knows, but no infinity, no NaN, nothing up to 0. */
+/* Any spelling that strtod knows, but no infinity, no NaN, nothing below 0, and 0 only where the row says so. */
 static ddp_status parse_real(const struct arg_row *row, const char *text, double *to, struct ddp_err *err)
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || value <= 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--%s '%s': expected a number above 0", row->name, text);
+    if (end == text || *end != '\0' || !isfinite(value) || value < 0 || (value == 0 && row->kind == ARG_REAL))
+        return ddp_fail(err, DDP_ERR_ARG, "--%s '%s': expected a number %s", row->name, text,
+                        row->kind == ARG_REAL ? "above 0" : "from 0 on");
     *to = value;
     return DDP_OK;
 }
@@ -83,6 +84,7 @@ static ddp_status store(const struct arg_row *row, const char *text, void *into,
     case ARG_COUNT:
         return parse_count(row, text, field, err);
     case ARG_REAL:
+    case ARG_FROM_0:
         return parse_real(row, text, field, err);
     case ARG_TEXT:
         *(const char **)field = text;

@@ -15,6 +15,7 @@ enum arg_kind {
     ARG_FLAG,   /* bool */
     ARG_COUNT,  /* uint64_t, min..max */
     ARG_REAL,   /* double, above 0 */
+    ARG_FROM_0, /* double, 0 or more */
     ARG_TEXT,   /* const char *, borrowed from argv */
     ARG_CHOICE, /* int, index into `choices` */
 };

@@ -1,24 +1,21 @@
 /* checkpoint.c -- see checkpoint.h.
  *
- * The file format is libddp's (ddp/ckpt.h): it knows whether a file is whole, this module whether it belongs
- * to this run. There is one file, always under the same name; the rename inside ddp_ckpt_save is what makes
- * that safe, and a disk that is too small for two fails while the old one is still there. */
+ * Files are libddp's (ddp/ckpt.h): it knows whether a checkpoint is whole and which is the newest, this module whether it
+ * belongs to this run. */
 #include "checkpoint.h"
 
-#include "ddp/ckpt.h"
 #include "files.h"
-#include "models.h"
+#include "library.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char file_name[] = "train.ckpt";
+static const char old_file[] = "train.ckpt", step_dir[] = "step-";
 
 /* The rows of CHECKPOINT_FACTS. */
 static const struct {
@@ -30,48 +27,173 @@ static const struct {
 #undef X
 };
 
-enum { BLOCKS = 5 };
+enum { BLOCKS = 5 + OPTIMIZER_SLOTS, LOSSES = 2 };
 
-/* The blocks of the file, in its order. Loading writes to where these point, so `c` must be memory that may
- * change. */
-static void blocks_of(struct checkpoint *c, ddp_ckpt_block block[BLOCKS])
+/* What is neither a fact nor an array, in the types of the file. */
+struct small {
+    double loss[LOSSES];
+    double scaler[DDP_SCALER_STATE];
+};
+
+/* The blocks, in their order; returns how many. Loading writes to where these point. */
+static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
-    const size_t bytes = c->count * sizeof(float);
-    block[0] = (ddp_ckpt_block){ "facts", c->fact, sizeof(c->fact) };
-    block[1] = (ddp_ckpt_block){ "loss", &c->loss, sizeof(c->loss) };
-    block[2] = (ddp_ckpt_block){ "params", c->params, bytes };
-    block[3] = (ddp_ckpt_block){ "adam.m", c->m, bytes };
-    block[4] = (ddp_ckpt_block){ "adam.v", c->v, bytes };
+    static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
+    const struct optimizer *o = c->optimizer;
+    size_t n = 0;
+    block[n++] = (ddp_ckpt_block){ "facts", c->fact, sizeof(c->fact) };
+    block[n++] = (ddp_ckpt_block){ "loss", small->loss, sizeof(small->loss) };
+    block[n++] = (ddp_ckpt_block){ "scaler", small->scaler, sizeof(small->scaler) };
+    for (int slot = 0; slot < o->slots; slot++)
+        block[n++] = (ddp_ckpt_block){ names[slot], o->slot[slot], o->model->params.count * sizeof(float) };
+    if (o->model->buffers.count > 0)
+        block[n++] =
+            (ddp_ckpt_block){ "buffers", o->model->buffers.values, o->model->buffers.count * sizeof(float) };
+    return n;
 }
+
+/* --- saving ------------------------------------------------------------------------------------------ */
 
 /* A failure here ends the run: whoever asks for checkpoints counts on them. */
-ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct ddp_err *err)
+ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err)
+{
+    struct checkpoint copy = *c;
+    struct small small = { .loss = { c->loss, c->epoch_loss } };
+    ddp_ckpt_block block[BLOCKS];
+    const ddp_ckpt_point point = { .step = (uint64_t)c->fact[FACT_STEPS],
+                                   .epoch = (uint64_t)c->fact[FACT_EPOCHS],
+                                   .samples = c->samples,
+                                   .world_size = (uint64_t)world };
+    ddp_scaler_save(&c->optimizer->scaler, small.scaler);
+    return ddp_ckpts_save(ckpts, &point, block, blocks_of(&copy, &small, block), err);
+}
+
+ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err)
+{
+    return ckpts == NULL ? DDP_OK : ddp_ckpts_wait(ckpts, err);
+}
+
+ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err)
+{
+    return ddp_ckpts_close(ckpts, err);
+}
+
+/* --- what is there ----------------------------------------------------------------------------------- */
+
+/* Names have as many digits as they need, eight at least: the longer is the later, then the greater. */
+static bool is_later(const char *name, const char *than)
+{
+    size_t len = strlen(name), than_len = strlen(than);
+    return len != than_len ? len > than_len : strcmp(name, than) > 0;
+}
+
+static void find_newest(DIR *d, char newest[64])
+{
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (strncmp(e->d_name, step_dir, sizeof(step_dir) - 1) == 0 && strlen(e->d_name) < 64 &&
+            is_later(e->d_name, newest))
+            strcpy(newest, e->d_name);
+    }
+}
+
+static bool old_exists(const char *dir)
 {
     char path[PATH_MAX];
-    struct checkpoint copy = *c;
-    ddp_ckpt_block block[BLOCKS];
-    ddp_status status = files_join(path, dir, file_name, err);
-    if (status != DDP_OK)
-        return status;
-    blocks_of(&copy, block);
-    status = ddp_ckpt_save(path, block, BLOCKS, err);
-    return status == DDP_OK ? DDP_OK
-                            : ddp_wrap(err, "checkpoint not written, the one before it is untouched");
+    struct ddp_err err;
+    return files_join(path, dir, old_file, &err) == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
 }
+
+int checkpoint_exists(const char *dir, char newest[64])
+{
+    newest[0] = '\0';
+    DIR *d = opendir(dir);
+    if (d != NULL) {
+        find_newest(d, newest);
+        closedir(d);
+    }
+    if (newest[0] == '\0' && old_exists(dir))
+        strcpy(newest, old_file);
+    return newest[0] != '\0';
+}
+
+/* --- files of earlier versions ----------------------------------------------------------------------- */
+
+enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* float32 Adam was all there was */
+
+static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_err *err)
+{
+    struct optimizer *o = c->optimizer;
+    const size_t bytes = o->model->params.count * sizeof(float);
+    if (o->slots != OPTIMIZER_SLOTS)
+        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: is of a run with --optimizer adam", path);
+    const ddp_ckpt_block block[] = { { "facts", c->fact, OLD_FACTS * sizeof(c->fact[0]) },
+                                     { "loss", &c->loss, sizeof(c->loss) },
+                                     { "params", o->slot[0], bytes },
+                                     { "adam.m", o->slot[1], bytes },
+                                     { "adam.v", o->slot[2], bytes } };
+    ddp_status status = ddp_ckpt_load(path, block, sizeof(block) / sizeof(block[0]), err);
+    c->fact[FACT_OPTIMIZER] = DDP_ADAM;
+    c->fact[FACT_ACCUMULATE] = 1;
+    c->fact[FACT_UPDATES] = c->fact[FACT_STEPS];
+    if (status == DDP_ERR_CORRUPT)
+        snprintf(err->msg + strlen(err->msg), sizeof(err->msg) - strlen(err->msg),
+                 "; remove it to start anew, or put back a copy");
+    return status;
+}
+
+/* It stays where it is, in case somebody wants to go back; from now on the new one is found first. The optimizer's arrays
+ * are filled from the new one afterwards. */
+static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
+                                struct ddp_err *err)
+{
+    char path[PATH_MAX];
+    struct checkpoint c = { .optimizer = optimizer };
+    ddp_status status = files_join(path, dir, old_file, err);
+    if (status == DDP_OK)
+        status = optimizer_room(optimizer, err);
+    if (status == DDP_OK)
+        status = read_old(path, &c, err);
+    if (status == DDP_OK)
+        status = checkpoint_save(ckpts, &c, 0, err);
+    return status == DDP_OK ? ddp_ckpts_wait(ckpts, err) : status;
+}
+
+/* In one write, as it may come from the thread that writes. */
+static void warn(void *user, const char *words)
+{
+    (void)user;
+    fprintf(stderr, "train: rank 0: warning: %s\n", words);
+}
+
+ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
+                           struct ddp_err *err)
+{
+    char newest[64];
+    ddp_ckpts_options o = DDP_CKPTS_OPTIONS_INIT;
+    o.dir = options->checkpoint;
+    o.keep_last = (unsigned)options->keep_last;
+    o.keep_every = options->keep_every;
+    o.warn = warn;
+    ddp_status status = ddp_ckpts_open(&o, out, err);
+    if (status != DDP_OK || (!options->resume && !options->eval) || !checkpoint_exists(o.dir, newest) ||
+        strcmp(newest, old_file) != 0)
+        return status;
+    return take_over_old(*out, o.dir, optimizer, err);
+}
+
+/* --- going on ---------------------------------------------------------------------------------------- */
 
 /* As the user would write it. The value may come from a file and be any number. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
-    for (int64_t i = 0; fact == FACT_MODEL && model_names[i] != NULL; i++) {
-        if (i == value)
-            return model_names[i];
-    }
+    const char *word =
+        strncmp(facts[fact].text, "--", 2) == 0 ? train_options_word(facts[fact].text + 2, value) : NULL;
     snprintf(number, 24, "%" PRId64, value);
-    return number;
+    return word != NULL ? word : number;
 }
 
 /* A run that goes on with another seed, batch or data set would not be the run it claims to be. */
-static ddp_status compare(const char *path, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
+static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
     for (int i = 0; i < FACTS; i++) {
@@ -79,57 +201,53 @@ static ddp_status compare(const char *path, const int64_t *theirs, const int64_t
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "%s: %s was %s, now it is %s; give the same, or another --checkpoint directory "
                             "for a new run",
-                            path, facts[i].text, fact_words(i, theirs[i], was), fact_words(i, ours[i], is));
+                            dir, facts[i].text, fact_words(i, theirs[i], was), fact_words(i, ours[i], is));
     }
     return DDP_OK;
 }
 
-/* The facts first and alone would be cheaper, but a file is either good as a whole or not at all; so read all
- * of it into memory of our own, and hand it over when the facts fit. */
-static ddp_status load_and_compare(const char *path, struct checkpoint *c, float *memory, struct ddp_err *err)
+/* Another size of the model or another optimiser shows in the blocks, before there are facts. */
+static ddp_status other_blocks(struct ddp_err *err)
 {
-    ddp_ckpt_block block[BLOCKS];
-    const size_t n = c->count;
-    struct checkpoint own = { .count = n, .params = memory, .m = memory + n, .v = memory + 2 * n };
-    blocks_of(&own, block);
-    ddp_status status = ddp_ckpt_load(path, block, BLOCKS, err);
+    return ddp_wrap(
+        err, "not of this --model, --data and --optimizer; give those of that run, or another --checkpoint "
+             "directory for a new one");
+}
+
+static ddp_status take_over(struct checkpoint *c, const struct checkpoint *theirs, const struct small *small,
+                            struct ddp_err *err)
+{
+    struct optimizer *o = c->optimizer;
+    memcpy(c->fact, theirs->fact, sizeof(c->fact));
+    c->loss = small->loss[0];
+    c->epoch_loss = small->loss[1];
+    ddp_status status = ddp_scaler_load(&o->scaler, small->scaler, err);
     if (status == DDP_OK)
-        status = compare(path, own.fact, c->fact, err);
-    if (status != DDP_OK)
-        return status;
-    memcpy(c->fact, own.fact, sizeof(own.fact));
-    c->loss = own.loss;
-    memcpy(c->params, own.params, n * sizeof(float));
-    memcpy(c->m, own.m, n * sizeof(float));
-    memcpy(c->v, own.v, n * sizeof(float));
-    return DDP_OK;
-}
-
-/* `errno` tells a file that is not there from one that cannot be looked at, which is no reason to start
- * anew. */
-int checkpoint_exists(const char *dir)
-{
-    char path[PATH_MAX];
-    struct ddp_err err;
-    return files_join(path, dir, file_name, &err) == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
-}
-
-ddp_status checkpoint_load(const char *dir, struct checkpoint *c, int *found, struct ddp_err *err)
-{
-    char path[PATH_MAX];
-    *found = checkpoint_exists(dir);
-    if (!*found)
-        return DDP_OK;
-    ddp_status status = files_join(path, dir, file_name, err);
-    if (status != DDP_OK)
-        return status;
-    float *memory = malloc(3 * c->count * sizeof(float));
-    if (memory == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
-    status = load_and_compare(path, c, memory, err);
-    free(memory);
-    if (status == DDP_ERR_CORRUPT)
-        snprintf(err->msg + strlen(err->msg), sizeof(err->msg) - strlen(err->msg),
-                 "; delete it to start anew, or put back a copy");
+        status = optimizer_restore(o, err);
+    optimizer_rule(o)->step = c->fact[FACT_UPDATES];
     return status;
+}
+
+ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
+                             struct ddp_err *err)
+{
+    struct checkpoint theirs = { .optimizer = c->optimizer };
+    struct small small = { .loss = { 0 } };
+    ddp_ckpt_point point = { 0 };
+    ddp_ckpt_block block[BLOCKS];
+    ddp_status status = optimizer_room(c->optimizer, err);
+    if (status != DDP_OK)
+        return status;
+    size_t n = blocks_of(&theirs, &small, block);
+    status = library(ddp_ckpts_resume(ckpts, ddp_world(c->optimizer->ctx), block, n, &point, found), err);
+    if (status == DDP_ERR_MISMATCH)
+        return other_blocks(err);
+    if (status == DDP_OK && !*found)
+        optimizer_forget(c->optimizer);
+    if (status != DDP_OK || !*found)
+        return status;
+    c->samples = point.samples;
+    if (ckpts != NULL) /* one rank's words are enough */
+        status = compare(dir, theirs.fact, c->fact, err);
+    return status == DDP_OK ? take_over(c, &theirs, &small, err) : status;
 }

@@ -1,14 +1,16 @@
-/* checkpoint.h -- a training run as one file, so that the next run goes on exactly where this one was.
+/* checkpoint.h -- a training run as a checkpoint in a directory, so that the next run goes on exactly where this one was, also
+ * in the middle of an epoch and with another number of ranks.
  *
- * What is saved is the same on every rank and does not depend on their number: parameters, Adam's moments and
- * the facts below. Rank 0 writes and reads; the others get it by broadcast. */
+ *     rank 0:     checkpoint_open -> checkpoint_save now and then -> checkpoint_close
+ *     all ranks:  checkpoint_resume
+ *
+ * What is saved is the same on every rank and does not depend on their number: parameters in float32, the model's buffers, the
+ * optimiser's state, the loss's scale and the facts below. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
-#include "ddp/error.h"
-
-#include <stddef.h>
-#include <stdint.h>
+#include "ddp/ckpt.h"
+#include "optimizer.h"
 
 /* Name, what it is, 1 if a run that goes on must have the same. Order and size are the file's: add at the
  * end. */
@@ -18,7 +20,12 @@
     X(MODEL, "--model", 1)                                                        \
     X(SEED, "--seed", 1)                                                          \
     X(GLOBAL_BATCH, "global batch (--global_batch, or --batch times workers)", 1) \
-    X(SAMPLES, "number of training samples", 1)
+    X(SAMPLES, "number of training samples", 1)                                   \
+    X(OPTIMIZER, "--optimizer", 1)                                                \
+    X(PRECISION, "--precision", 1)                                                \
+    X(DETERMINISM, "--determinism", 1)                                            \
+    X(ACCUMULATE, "--accumulate", 1)                                              \
+    X(UPDATES, "updates made, without those that were skipped", 0)
 
 enum checkpoint_fact {
 #define X(name, text, must_match) FACT_##name,
@@ -29,20 +36,30 @@ enum checkpoint_fact {
 
 struct checkpoint {
     int64_t fact[FACTS];
-    double loss;           /* of the last epoch, so that a finished run can still tell it */
-    size_t count;          /* parameters of the model */
-    float *params, *m, *v; /* so many each, borrowed */
+    double loss;                 /* of the last whole epoch, so that a finished run can still tell it */
+    double epoch_loss;           /* summed over the samples of the epoch that has begun, all ranks */
+    uint64_t samples;            /* of that epoch that are done, over all ranks */
+    struct optimizer *optimizer; /* borrowed; its slots are whole arrays */
 };
 
-/* Write `c` to DIR/train.ckpt: whole, or the old one stays. */
-ddp_status checkpoint_save(const char *dir, const struct checkpoint *c, struct ddp_err *err);
+/* Is there one in `dir`? `newest` gets its name. What cannot be looked at is there: no reason to start anew. */
+int checkpoint_exists(const char *dir, char newest[64]);
 
-/* Is there a DIR/train.ckpt? */
-int checkpoint_exists(const char *dir);
+/* For rank 0. DIR/train.ckpt, as earlier versions wrote it, becomes a checkpoint of today's kind when it is alone. */
+ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
+                           struct ddp_err *err);
 
-/* Read DIR/train.ckpt into `c`, whose facts must hold those of this run. A file that is not there is DDP_OK
- * with *found = 0. DDP_ERR_MISMATCH names the fact and both values, DDP_ERR_CORRUPT path, offset and what to
- * do. On an error `c` is unchanged. */
-ddp_status checkpoint_load(const char *dir, struct checkpoint *c, int *found, struct ddp_err *err);
+/* Returns when all is copied; a thread writes it. Its error comes with the next call. `world` is for people. */
+ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
+
+/* Until all that was saved is on the disk. */
+ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err);
+ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err);
+
+/* Collective; `ckpts` is rank 0's, NULL elsewhere. Fill `c`, whose facts must hold those of this run, and the optimizer with
+ * what the newest good checkpoint has. None is DDP_OK with *found = 0. DDP_ERR_MISMATCH names the fact and both values,
+ * DDP_ERR_CORRUPT path, offset and what to do. */
+ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
+                             struct ddp_err *err);
 
 #endif

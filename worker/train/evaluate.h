@@ -10,6 +10,7 @@ enum { EVALUATE_ROWS = 256 }; /* tested at once; the model must have room for as
 
 struct accuracy {
     int64_t correct, samples;
+    double loss; /* their mean */
 };
 
 /* Collective. Fails when the ranks together have not seen each sample once. */

@@ -13,7 +13,8 @@
 struct feed {
     const struct dataset *set; /* borrowed, as is the split */
     const struct split *split;
-    ddp_sampler *sampler[SPLIT_MAX_SHARDS]; /* of shards first_shard, first_shard + 1, ... */
+    ddp_sampler **sampler; /* of shards first_shard, first_shard + 1, ... */
+    float sum;             /* of the weights of all samples of a step, over all workers */
     /* The rows taken last. */
     float *x;
     float *weight;
@@ -24,10 +25,12 @@ ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct 
                      struct ddp_err *err);
 void feed_free(struct feed *feed);
 
-void feed_start_epoch(struct feed *feed, uint64_t epoch);
+/* Begin epoch `epoch` behind its first `step` steps. */
+void feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step);
 
-/* Load the rows of shard `first_shard + shard` in step `step`; `batch` borrows them until the next call. Steps and shards must be taken in order. Weights are made so that summing over all rows of all workers and
- * dividing by the number of workers, as the reducer does, gives the mean over the distinct samples. */
+/* Load the rows of shard `first_shard + shard` in step `step`; `batch` borrows them until the next call. Steps
+ * and shards must be taken in order. The weights of all rows of all workers add up to feed->sum: the number of workers at
+ * first, so that dividing by it, as the reducer does, gives the mean over the distinct samples. */
 void feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch);
 
 #endif

@@ -109,6 +109,21 @@ static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
                   : DDP_OK;
 }
 
+/* 64 bits as a text: a JSON number has 53. */
+static void add_hash(cJSON *json, uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof(text), "%016" PRIx64, hash);
+    cJSON_AddStringToObject(json, "param_hash", text);
+}
+
+static void add_times(cJSON *json, const uint64_t *us)
+{
+    cJSON *ms = cJSON_AddObjectToObject(json, "ms");
+    for (int i = 0; i < PHASES; i++)
+        cJSON_AddNumberToObject(ms, phase_key[i], (double)us[i] / 1e3);
+}
+
 /* What a step was and where its time went. */
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
 {
@@ -121,38 +136,48 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     cJSON_AddNumberToObject(json, "lr", s->lr);
     cJSON_AddNumberToObject(json, "grad_norm", s->grad_norm);
     cJSON_AddNumberToObject(json, "samples_s", s->samples_per_s);
-    cJSON *ms = cJSON_AddObjectToObject(json, "ms");
-    cJSON_AddNumberToObject(ms, "compute", s->compute_ms);
-    cJSON_AddNumberToObject(ms, "comm", s->comm_ms);
-    cJSON_AddNumberToObject(ms, "opt", s->optimizer_ms);
+    if (s->tokens_per_s > 0)
+        cJSON_AddNumberToObject(json, "tokens_s", s->tokens_per_s);
+    if (s->mfu > 0)
+        cJSON_AddNumberToObject(json, "mfu", s->mfu);
+    if (s->param_hash != NULL)
+        add_hash(json, *s->param_hash);
+    add_times(json, s->us);
     return put_line(r, json, err);
+}
+
+/* How well it did the test, if there was one. */
+static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
+{
+    if (tested == 0)
+        return;
+    cJSON_AddNumberToObject(json, "test_accuracy", ratio(correct, tested));
+    cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
 /* For people and for programs at once. Programs tell the two kinds of lines apart by "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
-    double accuracy = ratio(e->correct, e->tested);
-    journal_line(r,
-                 "epoch %" PRIu64 "/%" PRIu64 ": loss %.6f, test accuracy %.4f (%" PRId64 " of %" PRId64
-                 "), %.0f samples/s",
-                 e->epoch, e->epochs, e->loss, accuracy, e->correct, e->tested, e->samples_per_s);
+    char test[64] = "";
+    if (e->tested > 0)
+        snprintf(test, sizeof(test), "test accuracy %.4f (%" PRId64 " of %" PRId64 "), ",
+                 ratio(e->correct, e->tested), e->correct, e->tested);
+    journal_line(r, "epoch %" PRIu64 "/%" PRIu64 ": loss %.6f, %s%.0f samples/s", e->epoch, e->epochs,
+                 e->loss, test, e->samples_per_s);
     if (r->metrics == NULL)
         return DDP_OK;
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "epoch", (double)e->epoch);
     cJSON_AddNumberToObject(json, "step", (double)e->step);
     cJSON_AddNumberToObject(json, "epoch_loss", e->loss);
-    cJSON_AddNumberToObject(json, "test_accuracy", accuracy);
+    add_test(json, e->correct, e->tested, e->test_loss);
     cJSON_AddNumberToObject(json, "samples_s", e->samples_per_s);
     return put_line(r, json, err);
 }
 
-/* The hash is a text: a JSON number has 53 bits. */
 static cJSON *summary_object(const struct journal_summary *s)
 {
-    char hash[17];
     cJSON *json = cJSON_CreateObject();
-    snprintf(hash, sizeof(hash), "%016" PRIx64, s->param_hash);
     cJSON_AddStringToObject(json, "model", s->model);
     cJSON_AddNumberToObject(json, "world_size", s->world_size);
     cJSON_AddNumberToObject(json, "global_batch", (double)s->global_batch);
@@ -162,12 +187,12 @@ static cJSON *summary_object(const struct journal_summary *s)
     cJSON_AddNumberToObject(json, "seed", (double)s->seed);
     cJSON_AddNumberToObject(json, "lr", s->lr);
     cJSON_AddNumberToObject(json, "final_loss", s->final_loss);
-    cJSON_AddNumberToObject(json, "test_accuracy", ratio(s->correct, s->tested));
+    add_test(json, s->correct, s->tested, s->test_loss);
     cJSON_AddNumberToObject(json, "test_correct", (double)s->correct);
     cJSON_AddNumberToObject(json, "test_samples", (double)s->tested);
     cJSON_AddNumberToObject(json, "samples_per_s", s->samples_per_s);
     cJSON_AddNumberToObject(json, "train_s", s->train_s);
-    cJSON_AddStringToObject(json, "param_hash", hash);
+    add_hash(json, s->param_hash);
     return json;
 }
 

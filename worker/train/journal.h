@@ -5,6 +5,7 @@
 #define TRAIN_JOURNAL_H
 
 #include "ddp/error.h"
+#include "phases.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,14 +23,18 @@ struct journal_step {
     uint64_t step, epoch; /* of the whole run; from 1 */
     double loss;          /* mean over the global batch */
     double lr, grad_norm, samples_per_s;
-    double compute_ms, comm_ms, optimizer_ms;
+    double tokens_per_s;        /* 0 = there are none */
+    double mfu;                 /* 0 = not known */
+    const uint64_t *us;         /* PHASES of them */
+    const uint64_t *param_hash; /* NULL = not wanted */
 };
 
 struct journal_epoch {
     uint64_t epoch, epochs; /* from 1 */
     uint64_t step;
-    double loss; /* mean over all samples and ranks */
-    int64_t correct, tested;
+    double loss;             /* mean over all samples and ranks */
+    int64_t correct, tested; /* 0: not tested after this epoch */
+    double test_loss;
     double samples_per_s;
 };
 
@@ -40,6 +45,7 @@ struct journal_summary {
     double lr;
     double final_loss;
     int64_t correct, tested;
+    double test_loss;
     double samples_per_s, train_s;
     uint64_t resumed_epochs; /* done by earlier runs */
     uint64_t param_hash;

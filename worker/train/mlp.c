@@ -125,6 +125,7 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
         model_free(&mlp->model);
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
     }
+    mlp->model.flops = 6 * (double)mlp->model.params.count;
     draw(mlp, spec->seed);
     *out = &mlp->model;
     return DDP_OK;

@@ -68,6 +68,7 @@ struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
     size_t classes;
+    double flops; /* arithmetic of a forward and backward pass, for a row; 0 = not known */
     const float
         *logits; /* rows x length x classes, after a forward pass with MODEL_TEST until the next call */
 };

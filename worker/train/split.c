@@ -4,7 +4,6 @@
 #include "split.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 
 static bool is_power_of_two(int n)
 {
@@ -15,9 +14,9 @@ static bool is_power_of_two(int n)
  * here. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
-    if (!is_power_of_two(world_size) || world_size > SPLIT_MAX_SHARDS)
+    if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
         return world_size;
-    int shards = SPLIT_MAX_SHARDS;
+    int shards = SPLIT_SHARDS;
     while (global_batch % (unsigned)shards != 0)
         shards /= 2;
     return shards;
@@ -28,26 +27,59 @@ static uint64_t divided_up(uint64_t n, uint64_t by)
     return n / by + (n % by != 0);
 }
 
-ddp_status split_make(struct split *split, uint64_t samples, uint64_t batch, uint64_t global_batch,
-                      int world_size, int rank, struct ddp_err *err)
+/* The same number of shards whatever the world: it and the batch must fit. */
+static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int world_size, struct ddp_err *err)
 {
-    uint64_t world = (uint64_t)world_size;
-    if (global_batch == 0)
-        global_batch = batch * world;
-    if (global_batch % world != 0)
+    uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;
+    if (!is_power_of_two(world_size) || world_size > SPLIT_WORLD_SHARDS)
+        return ddp_fail(err, DDP_ERR_ARG, "--determinism world: %d workers; there can be 1, 2, 4 or %d",
+                        world_size, SPLIT_WORLD_SHARDS);
+    if (global_batch % parts != 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--determinism world: a global batch of %" PRIu64 " cannot be cut into %" PRIu64
+                        " equal parts (%d shards, --accumulate %" PRIu64 "); %" PRIu64 " can",
+                        global_batch, parts, SPLIT_WORLD_SHARDS, accumulate,
+                        divided_up(global_batch, parts) * parts);
+    return DDP_OK;
+}
+
+/* A worker that accumulates has said into how many parts its share is cut; nothing is cut further then. */
+static ddp_status count_shards(const struct split_wish *wish, uint64_t global_batch, int world_size,
+                               int *shards, struct ddp_err *err)
+{
+    uint64_t accumulate = wish->accumulate > 0 ? wish->accumulate : 1, world = (uint64_t)world_size;
+    if (wish->any_world) {
+        *shards = (int)(SPLIT_WORLD_SHARDS * accumulate);
+        return check_world(global_batch, accumulate, world_size, err);
+    }
+    if (global_batch % (world * accumulate) != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--global_batch %" PRIu64
-                        " cannot be shared evenly by %d workers; the nearest that can is %" PRIu64,
-                        global_batch, world_size, divided_up(global_batch, world) * world);
-    int shards = shards_of(global_batch, world_size);
+                        " cannot be shared evenly by %d workers%s; the nearest that can is %" PRIu64,
+                        global_batch, world_size, accumulate > 1 ? " with --accumulate" : "",
+                        divided_up(global_batch, world * accumulate) * world * accumulate);
+    *shards = accumulate > 1 ? (int)(world * accumulate) : shards_of(global_batch, world_size);
+    return DDP_OK;
+}
+
+ddp_status split_make(struct split *split, const struct split_wish *wish, int world_size, int rank,
+                      struct ddp_err *err)
+{
+    uint64_t global_batch = wish->global_batch;
+    int shards = 1;
+    if (global_batch == 0)
+        global_batch = wish->batch * (uint64_t)world_size * (wish->accumulate > 0 ? wish->accumulate : 1);
+    ddp_status status = count_shards(wish, global_batch, world_size, &shards, err);
+    if (status != DDP_OK)
+        return status;
     *split = (struct split){
-        .samples = samples,
+        .samples = wish->samples,
         .global_batch = global_batch,
         .world_size = world_size,
         .shards = shards,
         .shards_here = shards / world_size,
         .first_shard = rank * (shards / world_size),
-        .steps = divided_up(samples, global_batch),
+        .steps = divided_up(wish->samples, global_batch),
     };
     return DDP_OK;
 }

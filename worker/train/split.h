@@ -13,30 +13,40 @@
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are
  *
  * Three workers, or more than four, get one shard each: right, but equal to other numbers of workers only up
- * to rounding. Eight shards would include eight workers, but cost a single worker a fifth of its speed. */
+ * to rounding. Eight shards would include eight workers, but cost a single worker a fifth of its speed; who wants that has
+ * --determinism world. With --accumulate K a shard is cut into K parts, so that a worker holds fewer samples at a time. */
 #ifndef TRAIN_SPLIT_H
 #define TRAIN_SPLIT_H
 
 #include "ddp/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SPLIT_MAX_SHARDS = 4 }; /* of one worker */
+enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
+
+/* What is to be shared out. */
+struct split_wish {
+    uint64_t samples;             /* of the training set */
+    uint64_t batch, global_batch; /* per worker and part, or of all together; the other is 0 */
+    uint64_t accumulate;          /* parts that a worker goes through in a step, at least; 0 = 1 */
+    bool any_world;               /* the same bits for 1, 2, 4 and 8 workers */
+};
 
 struct split {
     uint64_t samples; /* of the training set */
     uint64_t global_batch;
     int world_size;
-    int shards;      /* of a global batch */
+    int shards;      /* of a global batch, parts of shards included: so many pieces are computed one by one */
     int shards_here; /* of one worker: shards / world_size */
     int first_shard; /* of this worker */
     uint64_t steps;  /* of an epoch */
 };
 
-/* `batch` per worker or `global_batch`, the other is 0. DDP_ERR_ARG when it cannot be shared evenly. */
-ddp_status split_make(struct split *split, uint64_t samples, uint64_t batch, uint64_t global_batch,
-                      int world_size, int rank, struct ddp_err *err);
+/* DDP_ERR_ARG when it cannot be shared evenly. */
+ddp_status split_make(struct split *split, const struct split_wish *wish, int world_size, int rank,
+                      struct ddp_err *err);
 
 /* Distinct samples of step `step`: the global batch, less in the last step. */
 uint64_t split_samples(const struct split *split, uint64_t step);

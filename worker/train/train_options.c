@@ -6,8 +6,25 @@
 
 #include "models.h"
 
+#include <string.h>
+
 #define AT(field) offsetof(struct train_options, field)
 enum { MOST = 1 << 30 }; /* of anything that is counted: products of two still fit in 64 bits */
+
+static const char *const rule_names[] = {
+#define X(name, word, states) word,
+    DDP_RULE_LIST(X)
+#undef X
+        NULL
+};
+static const char *const precision_names[] = {
+#define X(name, word) word,
+    PRECISION_LIST(X)
+#undef X
+        NULL
+};
+static const char *const determinism_names[] = { "run", "world", NULL };
+static const char *const device_names[] = { "auto", "cpu", "cuda", NULL };
 
 static const struct arg_row rows[] = {
     { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL, "Fashion-MNIST's four files, plain or .gz" },
@@ -17,22 +34,60 @@ static const struct arg_row rows[] = {
       "samples per worker and step (100 if nothing is said)" },
     { "global_batch", "N", ARG_COUNT, AT(global_batch), NULL, 1, MOST, NULL,
       "samples per step of all workers together, in place of --batch" },
+    { "accumulate", "N", ARG_COUNT, AT(accumulate), "1", 1, 1024, NULL,
+      "go through N batches one after the other before each update" },
     { "epochs", "N", ARG_COUNT, AT(epochs), "10", 1, MOST, NULL, "passes over the training set" },
-    { "lr", "X", ARG_REAL, AT(lr), "0.01", 0, 0, NULL, "Adam's learning rate" },
+    { "optimizer", "NAME", ARG_CHOICE, AT(optimizer), "adam", 0, 0, rule_names,
+      "sgd, adam or adamw, as torch's" },
+    { "lr", "X", ARG_REAL, AT(lr), "0.01", 0, 0, NULL, "learning rate" },
+    { "schedule", "NAME", ARG_CHOICE, AT(schedule), "constant", 0, 0, schedule_name,
+      "of the rate until the last epoch's end: constant, cosine or linear" },
+    { "warmup", "N", ARG_COUNT, AT(warmup), "0", 0, MOST, NULL, "steps in which the rate grows up to --lr" },
+    { "final_lr", "X", ARG_FROM_0, AT(final_lr), "0", 0, 0, NULL, "where cosine and linear end" },
+    { "clip", "X", ARG_REAL, AT(clip), NULL, 0, 0, NULL, "shorten gradients whose norm is above X" },
+    { "weight_decay", "X", ARG_FROM_0, AT(weight_decay), NULL, 0, 0, NULL,
+      "(if nothing is said: adamw 0.01, others 0)" },
+    { "momentum", "X", ARG_FROM_0, AT(momentum), "0", 0, 0, NULL, "of sgd" },
+    { "nesterov", NULL, ARG_FLAG, AT(nesterov), NULL, 0, 0, NULL, "Nesterov's momentum, of sgd" },
+    { "beta1", "X", ARG_FROM_0, AT(beta1), "0.9", 0, 0, NULL, "of adam and adamw" },
+    { "beta2", "X", ARG_FROM_0, AT(beta2), "0.999", 0, 0, NULL, "of adam and adamw" },
+    { "zero1", NULL, ARG_FLAG, AT(zero1), NULL, 0, 0, NULL,
+      "each worker keeps its share of the optimiser's state only (ZeRO-1)" },
+    { "precision", "NAME", ARG_CHOICE, AT(precision), "fp32", 0, 0, precision_names,
+      "fp32, bf16 or fp16, with parameters kept in fp32; fp16 scales the loss" },
+    { "determinism", "NAME", ARG_CHOICE, AT(determinism), "run", 0, 0, determinism_names,
+      "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
+    { "sync_bn", NULL, ARG_FLAG, AT(sync_bn), NULL, 0, 0, NULL,
+      "batch normalisation over the batches of all workers" },
+    { "device", "NAME", ARG_CHOICE, AT(device), "auto", 0, 0, device_names, "auto, cpu or cuda" },
     { "seed", "S", ARG_COUNT, AT(seed), "0", 0, UINT32_MAX, NULL,
       "of first parameters and of the shuffling" },
     { "threads", "N", ARG_COUNT, AT(threads), NULL, 1, 1024, NULL,
       "BLAS threads per worker (if nothing is said: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
     { "checkpoint", "DIR", ARG_TEXT, AT(checkpoint), NULL, 0, 0, NULL,
-      "save DIR/train.ckpt after each epoch" },
+      "save DIR/step-N after each epoch, and at the end" },
+    { "checkpoint_every", "N", ARG_COUNT, AT(checkpoint_every), NULL, 1, MOST, NULL,
+      "and after each N steps" },
+    { "keep_last", "N", ARG_COUNT, AT(keep_last), "3", 1, MOST, NULL,
+      "remove all but the newest N checkpoints" },
+    { "keep_every", "N", ARG_COUNT, AT(keep_every), NULL, 1, MOST, NULL,
+      "but not those of steps that are a multiple of N" },
     { "resume", NULL, ARG_FLAG, AT(resume), NULL, 0, 0, NULL, "go on from that checkpoint, if there is one" },
     { "grow", NULL, ARG_FLAG, AT(grow), NULL, 0, 0, NULL,
       "agree after each epoch's checkpoint to go on with nodes that have come late" },
+    { "eval", NULL, ARG_FLAG, AT(eval), NULL, 0, 0, NULL, "only test the newest checkpoint" },
+    { "eval_every", "N", ARG_COUNT, AT(eval_every), "1", 1, MOST, NULL,
+      "test after each N epochs, and after the last one" },
     { "metrics", "FILE", ARG_TEXT, AT(metrics), NULL, 0, 0, NULL,
       "write a JSON line for each step and epoch" },
+    { "hash_steps", NULL, ARG_FLAG, AT(hash_steps), NULL, 0, 0, NULL,
+      "with the parameters' hash in the line of each step" },
+    { "peak_tflops", "X", ARG_REAL, AT(peak_tflops), NULL, 0, 0, NULL,
+      "what a worker's device can do at most, for the metrics' mfu" },
+    { "profile", "FILE", ARG_TEXT, AT(profile), NULL, 0, 0, NULL,
+      "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
     { "summary", "FILE", ARG_TEXT, AT(summary), NULL, 0, 0, NULL, "write one JSON object at the end" },
-    { "limit_steps", "N", ARG_COUNT, AT(limit_steps), NULL, 1, MOST, NULL,
-      "stop after N steps; an epoch that is cut short is not checkpointed" },
+    { "limit_steps", "N", ARG_COUNT, AT(limit_steps), NULL, 1, MOST, NULL, "stop after N steps" },
     { "dump_gradients", "FILE", ARG_TEXT, AT(dump_gradients), NULL, 0, 0, NULL,
       "write the averaged gradient of each step as raw float32" },
     { "quiet", NULL, ARG_FLAG, AT(quiet), NULL, 0, 0, NULL, "print errors only" },
@@ -41,17 +96,91 @@ static const struct arg_row rows[] = {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
+const char *train_options_word(const char *name, int64_t value)
+{
+    for (size_t row = 0; row < ROWS; row++) {
+        if (rows[row].kind != ARG_CHOICE || strcmp(rows[row].name, name) != 0)
+            continue;
+        for (int64_t i = 0; rows[row].choices[i] != NULL; i++) {
+            if (i == value)
+                return rows[row].choices[i];
+        }
+    }
+    return NULL;
+}
+
+ddp_optim train_options_optim(const struct train_options *o)
+{
+    static const ddp_optim defaults[] = {
+        [DDP_SGD] = DDP_SGD_INIT, [DDP_ADAM] = DDP_ADAM_INIT, [DDP_ADAMW] = DDP_ADAMW_INIT
+    };
+    ddp_optim optim = defaults[o->optimizer];
+    optim.lr = o->lr;
+    optim.momentum = o->momentum;
+    optim.nesterov = o->nesterov;
+    optim.beta1 = o->beta1;
+    optim.beta2 = o->beta2;
+    if (o->weight_decay >= 0)
+        optim.weight_decay = o->weight_decay;
+    return optim;
+}
+
+static ddp_status check_optimizer(const struct train_options *o, struct ddp_err *err)
+{
+    ddp_optim optim = train_options_optim(o);
+    if (o->optimizer != DDP_SGD && (o->momentum != 0 || o->nesterov))
+        return ddp_fail(err, DDP_ERR_ARG, "--momentum and --nesterov are for --optimizer sgd; %s has --beta1",
+                        ddp_rule_name(optim.rule));
+    ddp_status status = ddp_optim_check(&optim, err);
+    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--optimizer %s", ddp_rule_name(optim.rule));
+}
+
+static ddp_status check_files(const struct train_options *o, struct ddp_err *err)
+{
+    if ((o->resume || o->eval) && o->checkpoint == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR: %s", o->eval ? "eval" : "resume",
+                        o->eval ? "what to test" : "where to go on from");
+    if (o->checkpoint == NULL && (o->checkpoint_every != 0 || o->keep_every != 0))
+        return ddp_fail(err, DDP_ERR_ARG, "--%s needs --checkpoint DIR: where to save",
+                        o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
+    if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--sync_bn makes batches as large as the number of workers, which --determinism "
+                        "world must not depend on; leave one of them out");
+    if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--dump_gradients writes what the reducer averages in fp32; leave out --zero1 and "
+                        "--precision");
+    if (o->hash_steps && o->metrics == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "--hash_steps needs --metrics FILE: where to write them");
+    return DDP_OK;
+}
+
+/* There is no other yet; `auto` is the cpu. */
+static ddp_status check_device(const struct train_options *o, struct ddp_err *err)
+{
+    if (o->device != DEVICE_CUDA)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--device cuda: this train was built without CUDA; --device cpu or auto "
+                    "computes on the CPU");
+}
+
 /* What one row cannot check: options that exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
-    *o = (struct train_options){ 0 };
+    *o = (struct train_options){ .weight_decay = -1 };
     ddp_status status = args_parse(rows, ROWS, o, argc, argv, err);
+    if (status == DDP_OK)
+        status = check_optimizer(o, err);
+    if (status == DDP_OK)
+        status = check_files(o, err);
+    if (status == DDP_OK)
+        status = check_device(o, err);
     if (status != DDP_OK)
         return status;
     if (o->batch != 0 && o->global_batch != 0)
         return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch: give one of them, not both");
-    if (o->resume && o->checkpoint == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--resume needs --checkpoint DIR: where to go on from");
     if (o->grow && (!o->resume || o->global_batch == 0))
         return ddp_fail(
             err, DDP_ERR_ARG,

@@ -4,15 +4,42 @@
 
 #include "args.h"
 
+#include "ddp/optim.h"
+#include "schedule.h"
+
 #include <stdbool.h>
+
+/* name, in words: what parameters and gradients are computed with */
+#define PRECISION_LIST(X) \
+    X(FP32, "fp32")       \
+    X(BF16, "bf16")       \
+    X(FP16, "fp16")
+
+enum precision {
+#define X(name, word) PRECISION_##name,
+    PRECISION_LIST(X)
+#undef X
+};
+
+enum determinism { DETERMINISM_RUN, DETERMINISM_WORLD };
+enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
 struct train_options {
     int model; /* row of models.h */
     const char *data;
     uint64_t batch, global_batch; /* one of them is 0 */
+    uint64_t accumulate;
     uint64_t epochs;
     uint64_t seed;
-    double lr;
+    int optimizer, schedule, precision, determinism, device; /* enum ddp_rule, schedule_kind, ... */
+    double lr, final_lr, clip;                               /* clip: 0 = no */
+    double momentum, weight_decay, beta1, beta2;             /* weight_decay: -1 = not said */
+    uint64_t warmup;
+    bool nesterov, zero1, sync_bn;
+    uint64_t checkpoint_every, keep_last, keep_every, eval_every; /* the first, third: 0 = no */
+    double peak_tflops;                                           /* 0 = not said */
+    bool eval, hash_steps;
+    const char *profile;                                         /* NULL = no */
     uint64_t threads;                                            /* 0 = not said */
     uint64_t limit_steps;                                        /* 0 = no limit */
     const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = no */
@@ -21,6 +48,12 @@ struct train_options {
 
 /* Texts are borrowed from argv. DDP_ERR_ARG says which word is wrong. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err);
+
+/* The word of choice `value` of option `name`, NULL when there is none. */
+const char *train_options_word(const char *name, int64_t value);
+
+/* The optimiser that was asked for, before its first step. */
+ddp_optim train_options_optim(const struct train_options *o);
 
 void train_options_help(FILE *to);
 

@@ -1,10 +1,4 @@
-/* trainer.c -- see trainer.h: steps, epochs, the end.
- *
- * A step, on every rank at once:
- *
- *     forward and backward on my part of the batch     gradient.c, writes into the reducer's shared memory
- *     ready, ready ... (while backward runs), finish   ddp/reducer.h, now all hold the average
- *     Adam                                             every rank for itself, and all come to the same bits
+/* trainer.c -- see trainer.h: epochs, the end. A step is in trainer_step.c.
  *
  * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
  * size, and an average of averages would then depend on the number of ranks.
@@ -16,156 +10,13 @@
 
 #include "library.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 bool trainer_is_first(const struct trainer *t)
 {
     return ddp_rank(t->ctx) == 0;
-}
-
-struct checkpoint trainer_checkpoint(const struct trainer *t)
-{
-    return (struct checkpoint){
-        .fact = { [FACT_EPOCHS] = (int64_t)t->epochs_done,
-                  [FACT_STEPS] = t->adam.step,
-                  [FACT_MODEL] = t->options->model,
-                  [FACT_SEED] = (int64_t)t->options->seed,
-                  [FACT_GLOBAL_BATCH] = (int64_t)t->split.global_batch,
-                  [FACT_SAMPLES] = (int64_t)t->split.samples },
-        .loss = t->loss,
-        .count = t->model->params.count,
-        .params = t->model->params.values,
-        .m = t->m,
-        .v = t->v,
-    };
-}
-
-/* The one look at a clock in this program; it goes into reports and decides nothing. */
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
-/* --- one step ---------------------------------------------------------------------------------------- */
-
-/* Gradients live in the reducer's shared memory, and may have moved there. */
-static ddp_status begin(struct trainer *t, struct ddp_err *err)
-{
-    ddp_status status = library(ddp_reducer_forward(t->reducer), err);
-    for (size_t i = 0; i < t->model->params.n && status == DDP_OK; i++)
-        t->grad[i] = ddp_reducer_grad(t->reducer, i);
-    return status;
-}
-
-/* In the order in which gradients come out of a backward pass. */
-static ddp_status param_ready(void *user, size_t i, struct ddp_err *err)
-{
-    struct trainer *t = user;
-    return library(ddp_reducer_ready(t->reducer, i), err);
-}
-
-/* The same gradients, the same moments, the same order of operations on every rank: nothing need be sent. */
-static void update(struct trainer *t)
-{
-    float *m = t->m, *v = t->v;
-    ddp_optim_begin(&t->adam);
-    for (size_t i = 0; i < t->model->params.n; i++) {
-        const struct model_tensor *p = &t->model->params.each[i];
-        size_t n = p->count;
-        ddp_optim_update(&t->adam, p->value, t->grad[i], m, v, n);
-        m += n;
-        v += n;
-    }
-}
-
-/* Tensor after tensor, as in the model; for comparing runs with each other. */
-static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
-{
-    bool failed = false;
-    if (t->dump == NULL)
-        return DDP_OK;
-    for (size_t i = 0; i < t->model->params.n; i++) {
-        size_t n = t->model->params.each[i].count;
-        failed |= fwrite(t->grad[i], sizeof(float), n, t->dump) != n;
-    }
-    return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
-                             strerror(errno))
-                  : DDP_OK;
-}
-
-/* In double, so that 200 000 small squares do not get lost in a large sum. */
-static double gradient_norm(const struct trainer *t)
-{
-    double sum = 0;
-    for (size_t i = 0; i < t->model->params.n; i++) {
-        for (size_t k = 0; k < t->model->params.each[i].count; k++)
-            sum += (double)t->grad[i][k] * t->grad[i][k];
-    }
-    return sqrt(sum);
-}
-
-/* Add a rank's sums up over all ranks. */
-static ddp_status sum_over_ranks(struct trainer *t, double *value, struct ddp_err *err)
-{
-    return library(ddp_all_reduce(ddp_world(t->ctx), value, value, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
-}
-
-/* The mean loss of a step costs an all-reduce of its own, so it is only made when somebody wants to read it.
- * `at` are the times around gradient, all-reduce and optimiser. */
-static ddp_status tell_step(struct trainer *t, uint64_t step, double loss, const uint64_t at[4],
-                            struct ddp_err *err)
-{
-    if (t->options->metrics == NULL)
-        return DDP_OK;
-    ddp_status status = sum_over_ranks(t, &loss, err);
-    if (status != DDP_OK || !trainer_is_first(t))
-        return status;
-    double samples = (double)split_samples(&t->split, step);
-    struct journal_step line = {
-        .step = (uint64_t)t->adam.step,
-        .epoch = t->epochs_done + 1,
-        .loss = loss / samples,
-        .lr = t->adam.lr,
-        .grad_norm = gradient_norm(t),
-        .samples_per_s = samples * 1e6 / (double)(at[3] - at[0] + 1),
-        .compute_ms = (double)(at[1] - at[0]) / 1e3,
-        .comm_ms = (double)(at[2] - at[1]) / 1e3,
-        .optimizer_ms = (double)(at[3] - at[2]) / 1e3,
-    };
-    return journal_step(&t->journal, &line, err);
-}
-
-/* Adds the losses of this rank's samples to *loss_sum. */
-static ddp_status train_step(struct trainer *t, uint64_t step, double *loss_sum, struct ddp_err *err)
-{
-    uint64_t at[4] = { now_us() };
-    ddp_status status = begin(t, err);
-    if (status != DDP_OK)
-        return status;
-    const struct model_ready ready = { param_ready, t };
-    double loss;
-    status = gradient_compute(&t->gradient, step, t->grad, &ready, &loss, err);
-    at[1] = now_us();
-    if (status == DDP_OK)
-        status = library(ddp_reducer_finish(t->reducer), err);
-    if (status == DDP_OK)
-        status = dump_gradient(t, err);
-    if (status != DDP_OK)
-        return status;
-    at[2] = now_us();
-    update(t);
-    at[3] = now_us();
-    *loss_sum += loss;
-    t->steps_here++;
-    ddp_progress(t->ctx,
-                 (uint64_t)t->adam.step); /* a launcher that does not hear of it is no reason to stop */
-    return tell_step(t, step, loss, at, err);
 }
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
@@ -176,32 +27,46 @@ static bool limit_reached(const struct trainer *t)
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
 }
 
-/* All steps of an epoch, or fewer when the limit comes first: *steps tells. Sets t->loss. */
-static ddp_status train_steps(struct trainer *t, uint64_t *steps, uint64_t *samples, struct ddp_err *err)
+uint64_t trainer_epoch_samples(const struct trainer *t)
 {
-    double loss = 0;
-    ddp_status status = DDP_OK;
-    feed_start_epoch(&t->feed, t->epochs_done);
-    *steps = *samples = 0;
-    while (*steps < t->split.steps && !limit_reached(t) && status == DDP_OK) {
-        status = train_step(t, *steps, &loss, err);
-        *samples += split_samples(&t->split, *steps);
-        *steps += 1;
-        journal_progress(&t->journal, t->epochs_done + 1, t->options->epochs, *steps, t->split.steps);
-    }
-    if (status == DDP_OK)
-        status = sum_over_ranks(t, &loss, err);
-    t->loss = loss / (double)*samples;
+    uint64_t samples = t->epoch_step * t->split.global_batch;
+    return samples < t->split.samples ? samples : t->split.samples;
+}
+
+/* What this rank has added since then joins the sum of all. */
+ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
+{
+    double sum = t->loss_here;
+    t->loss_here = 0;
+    ddp_status status =
+        library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    t->epoch_loss += sum;
     return status;
 }
 
-/* The other ranks go on; they meet rank 0 again in the next all-reduce. */
-static ddp_status save(struct trainer *t, struct ddp_err *err)
+/* In the middle of an epoch; at its end one is saved anyway. */
+static bool is_save_due(const struct trainer *t)
 {
-    if (!trainer_is_first(t) || t->options->checkpoint == NULL)
-        return DDP_OK;
-    struct checkpoint c = trainer_checkpoint(t);
-    return checkpoint_save(t->options->checkpoint, &c, err);
+    uint64_t every = t->options->checkpoint_every;
+    return every != 0 && t->steps_done % every == 0 && t->epoch_step < t->split.steps;
+}
+
+/* All steps of an epoch that are left, or fewer when the limit comes first. Sets t->loss. */
+static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step);
+    while (t->epoch_step < t->split.steps && !limit_reached(t) && status == DDP_OK) {
+        status = trainer_step(t, t->epoch_step, err);
+        t->epoch_step++;
+        if (status == DDP_OK && is_save_due(t))
+            status = trainer_save(t, err);
+        journal_progress(&t->journal, t->epochs_done + 1, t->options->epochs, t->epoch_step, t->split.steps);
+    }
+    if (status == DDP_OK)
+        status = trainer_sum_loss(t, err);
+    t->loss = t->epoch_loss / (double)trainer_epoch_samples(t);
+    return status;
 }
 
 /* The loss is the same on all ranks, so all of them stop when it has exploded. */
@@ -210,15 +75,16 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     struct journal_epoch line = {
         .epoch = t->epochs_done + 1,
         .epochs = t->options->epochs,
-        .step = (uint64_t)t->adam.step,
+        .step = t->steps_done,
         .loss = t->loss,
         .correct = t->accuracy.correct,
         .tested = t->accuracy.samples,
+        .test_loss = t->accuracy.loss,
         .samples_per_s = (double)samples * 1e6 / (double)(us + 1),
     };
     if (!isfinite(t->loss))
         return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; try a smaller --lr than %g",
-                        line.epoch, t->loss, t->adam.lr);
+                        line.epoch, t->loss, t->options->lr);
     return journal_epoch(&t->journal, &line, err);
 }
 
@@ -230,9 +96,12 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
     uint32_t waiting = 0;
     if (!t->options->grow || t->epochs_done == t->options->epochs)
         return DDP_OK;
+    ddp_status status = checkpoint_wait(t->ckpts, err);
+    if (status != DDP_OK)
+        return status;
     if (trainer_is_first(t) && ddp_grow_waiting(t->ctx, &waiting) == DDP_OK)
         nodes = (int32_t)waiting;
-    ddp_status status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
+    status = library(ddp_broadcast(ddp_world(t->ctx), &nodes, 1, DDP_I32, 0, NULL, NULL), err);
     if (status != DDP_OK || nodes == 0)
         return status;
     journal_line(&t->journal, "%d node%s could join; ready to go on with them from epoch %" PRIu64,
@@ -241,24 +110,43 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Train, test, tell, save. An epoch that a limit has cut short is told, but not saved: there is no way to go
- * on in the middle of one. */
+/* After each N epochs, the last one, and what a limit has cut short. */
+static bool is_test_due(const struct trainer *t)
+{
+    return (t->epochs_done + 1) % t->options->eval_every == 0 || t->epochs_done + 1 == t->options->epochs ||
+           t->epoch_step < t->split.steps;
+}
+
+static ddp_status test(struct trainer *t, struct ddp_err *err)
+{
+    return evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
+}
+
+static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
+{
+    t->epochs_done++;
+    t->epoch_step = 0;
+    t->epoch_loss = 0;
+    ddp_status status = trainer_save(t, err);
+    return status == DDP_OK ? let_in(t, err) : status;
+}
+
+/* Train, test, tell, save. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
-    uint64_t steps, samples, start = now_us();
-    ddp_status status = train_steps(t, &steps, &samples, err);
-    uint64_t us = now_us() - start;
-    if (status == DDP_OK)
-        status = evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
+    uint64_t start = trainer_now_us(), before = trainer_epoch_samples(t);
+    ddp_status status = train_steps(t, err);
+    uint64_t us = trainer_now_us() - start, samples = trainer_epoch_samples(t) - before;
+    t->accuracy = (struct accuracy){ 0 };
+    if (status == DDP_OK && is_test_due(t))
+        status = test(t, err);
     if (status == DDP_OK)
         status = tell_epoch(t, samples, us, err);
     t->samples_here += samples;
     t->train_us += us;
-    if (status != DDP_OK || steps < t->split.steps)
+    if (status != DDP_OK)
         return status;
-    t->epochs_done++;
-    status = save(t, err);
-    return status == DDP_OK ? let_in(t, err) : status;
+    return t->epoch_step < t->split.steps ? trainer_save(t, err) : end_epoch(t, err);
 }
 
 /* --- the end ----------------------------------------------------------------------------------------- */
@@ -284,13 +172,14 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
         .model = model_names[t->options->model],
         .world_size = t->split.world_size,
         .epochs = t->epochs_done,
-        .steps = (uint64_t)t->adam.step,
+        .steps = t->steps_done,
         .global_batch = t->split.global_batch,
         .seed = t->options->seed,
-        .lr = t->adam.lr,
+        .lr = t->options->lr,
         .final_loss = t->loss,
         .correct = t->accuracy.correct,
         .tested = t->accuracy.samples,
+        .test_loss = t->accuracy.loss,
         .samples_per_s = seconds > 0 ? (double)t->samples_here / seconds : 0,
         .train_s = seconds,
         .resumed_epochs = t->resumed_epochs,
@@ -302,15 +191,26 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
                                                               : DDP_OK;
 }
 
+/* Nothing to train, but to tell: --eval, or a run that is resumed at its end. */
+static ddp_status only_test(struct trainer *t, struct ddp_err *err)
+{
+    if (!t->options->eval)
+        journal_line(&t->journal, "all %" PRIu64 " epochs are done already", t->options->epochs);
+    ddp_status status = test(t, err);
+    if (status == DDP_OK && t->options->eval)
+        journal_line(&t->journal, "test accuracy %.4f (%" PRId64 " of %" PRId64 "), test loss %.6f",
+                     (double)t->accuracy.correct / (double)t->accuracy.samples, t->accuracy.correct,
+                     t->accuracy.samples, t->accuracy.loss);
+    return status;
+}
+
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
-    while (t->epochs_done < t->options->epochs && !limit_reached(t) && status == DDP_OK)
+    while (!t->options->eval && t->epochs_done < t->options->epochs && !limit_reached(t) && status == DDP_OK)
         status = train_epoch(t, err);
-    if (status == DDP_OK && t->steps_here == 0) { /* resumed at the end: nothing to train, but to tell */
-        journal_line(&t->journal, "all %" PRIu64 " epochs are done already", t->options->epochs);
-        status = evaluate(t->model, &t->test_set, t->ctx, &t->accuracy, err);
-    }
+    if (status == DDP_OK && t->steps_here == 0)
+        status = only_test(t, err);
     if (status != DDP_OK)
         return status;
     uint64_t hash = model_hash(t->model);

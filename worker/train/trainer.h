@@ -8,12 +8,12 @@
 #define TRAIN_TRAINER_H
 
 #include "checkpoint.h"
-#include "ddp/optim.h"
-#include "ddp/reducer.h"
 #include "evaluate.h"
 #include "gradient.h"
 #include "journal.h"
 #include "models.h"
+#include "optimizer.h"
+#include "profile.h"
 #include "train_options.h"
 
 struct trainer {
@@ -24,19 +24,25 @@ struct trainer {
     struct split split;
     struct feed feed;
     struct model *model;
+    size_t length; /* tokens of a sample; 0 = it is none of tokens */
     struct gradient gradient;
-    ddp_reducer *reducer;
-    float **grad; /* of each parameter, in the reducer's memory */
-    ddp_optim adam;
-    float *m, *v; /* Adam's moments, one piece of memory, begins at m */
+    struct optimizer optimizer;
+    struct schedule schedule;
 
+    struct phases phases; /* of the step that is made */
+    struct profile profile;
     struct journal journal;
-    FILE *dump; /* of gradients; NULL = no */
+    FILE *dump;       /* of gradients; NULL = no */
+    ddp_ckpts *ckpts; /* rank 0's; NULL = none */
 
     uint64_t epochs_done, resumed_epochs; /* by all runs; by those before this one */
-    uint64_t steps_here;                  /* done by this run */
+    uint64_t epoch_step;                  /* steps done of the epoch that has begun */
+    uint64_t steps_done, steps_here;      /* by all runs; by this one */
+    uint64_t saved_step;                  /* what the newest checkpoint of this run has done; 0 = none yet */
     uint64_t samples_here, train_us;      /* seen by all ranks, and how long that took, without tests */
-    double loss;                          /* of the last epoch */
+    double loss;                          /* of the last epoch, the mean over its samples */
+    double epoch_loss,
+        loss_here; /* sums over the epoch that has begun: of all ranks; of this one since then */
     struct accuracy accuracy;
 };
 
@@ -51,12 +57,26 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
  * not be ended well: a file that could not be flushed, a rank that did not come. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
 
-/* --- shared by trainer.c and trainer_open.c ------------------------------------------------------------ */
+/* --- shared by the trainer's files ---------------------------------------------------------------------- */
 
 /* Is this the rank that talks and writes files? */
 bool trainer_is_first(const struct trainer *t);
 
-/* The run as it is now, as a checkpoint that borrows its memory. */
-struct checkpoint trainer_checkpoint(const struct trainer *t);
+uint64_t trainer_now_us(void);
+
+/* trainer_step.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
+ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err);
+
+/* Samples of the first t->epoch_step steps of the epoch. */
+uint64_t trainer_epoch_samples(const struct trainer *t);
+
+/* Collective: bring t->epoch_loss up to date. */
+ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err);
+
+/* trainer_save.c: collective, and does nothing without --checkpoint or when this step has been saved. */
+ddp_status trainer_save(struct trainer *t, struct ddp_err *err);
+
+/* Collective. Go on from the newest checkpoint, if there is one. */
+ddp_status trainer_resume(struct trainer *t, struct ddp_err *err);
 
 #endif

@@ -1,0 +1,135 @@
+/* training.c -- see training.h. */
+#include "training.h"
+
+#include "patience.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char training_dir[] = "/tmp/ddp-e2e-train-XXXXXX";
+
+const char *in_dir(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof(paths[0]), "%s/%s", training_dir, name);
+    return path;
+}
+
+void training_open(void)
+{
+    cr_assert_not_null(mkdtemp(training_dir));
+}
+
+void training_close(void)
+{
+    const char *argv[] = { "rm", "-r", training_dir, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+const char *const *training_prefix = (const char *const[]){ NULL };
+
+struct run_result run_line(int workers, const char *line)
+{
+    static char text[1024];
+    const char *argv[40] = { bin("train"), NULL };
+    char count[32], *save = NULL;
+    int argc = 1;
+    if (workers > 1) {
+        snprintf(count, sizeof(count), "--nproc_per_node=%d", workers);
+        argv[0] = bin("ddprun");
+        argv[1] = count;
+        argc = 2;
+        for (const char *const *word = training_prefix; *word != NULL; word++)
+            argv[argc++] = *word;
+        argv[argc++] = bin("train");
+    }
+    size_t used = 0;
+    for (const char *c = line; *c != '\0'; c++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
+                                 *c == '@' ? training_dir : (char[]){ *c, '\0' });
+    for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    return run_command(argv, &(struct run_options){ .timeout_ms = 2 * PATIENCE_MS });
+}
+
+void train(int workers, const char *line)
+{
+    struct run_result r = run_line(workers, line);
+    cr_assert_eq(r.exit_code, 0, "train %s: exit %d, signal %d\n%s%s", line, r.exit_code, r.signal, r.out,
+                 r.err);
+    run_free(&r);
+}
+
+void train_fails(int workers, const char *line, int exit_code, const char *says)
+{
+    struct run_result r = run_line(workers, line);
+    cr_expect_eq(r.exit_code, exit_code, "train %s: exit %d, signal %d", line, r.exit_code, r.signal);
+    cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
+    run_free(&r);
+}
+
+void make_data(const char *name, const char *samples, const char *extra)
+{
+    const char *argv[] = { bin("make-data"), "--out", in_dir(name), "--samples", samples,
+                           "--test_samples", "1000",  extra,        NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+char *read_file(const char *name, size_t *len)
+{
+    FILE *f = fopen(in_dir(name), "rb");
+    cr_assert_not_null(f, "%s", in_dir(name));
+    fseek(f, 0, SEEK_END);
+    *len = (size_t)ftell(f);
+    rewind(f);
+    char *bytes = calloc(1, *len + 1);
+    cr_assert_eq(fread(bytes, 1, *len, f), *len);
+    fclose(f);
+    return bytes;
+}
+
+void change_file(const char *name, long offset, int byte)
+{
+    FILE *f = fopen(in_dir(name), "r+b");
+    cr_assert_not_null(f);
+    fseek(f, offset, SEEK_SET);
+    fputc(byte, f);
+    fclose(f);
+}
+
+/* --- what a summary says --------------------------------------------------------------------------------- */
+
+double number(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(json, key);
+    cr_assert(cJSON_IsNumber(item), "no number '%s'", key);
+    return item->valuedouble;
+}
+
+struct summary summary(void)
+{
+    size_t len;
+    struct summary s;
+    char *text = read_file("summary.json", &len);
+    cJSON *json = cJSON_Parse(text);
+    cr_assert_not_null(json, "%s", text);
+    s.world_size = (int)number(json, "world_size");
+    s.epochs = (int)number(json, "epochs");
+    s.steps = (int)number(json, "steps");
+    s.accuracy = number(json, "test_accuracy");
+    s.loss = number(json, "final_loss");
+    s.samples_per_s = number(json, "samples_per_s");
+    snprintf(s.hash, sizeof(s.hash), "%s", cJSON_GetObjectItem(json, "param_hash")->valuestring);
+    cJSON_Delete(json);
+    free(text);
+    return s;
+}

@@ -1,0 +1,53 @@
+/* training.h -- the programs train and make-data as a user runs them, for end-to-end tests.
+ *
+ *     TestSuite(x, .init = training_open, .fini = training_close);
+ *     make_data("data", "2000", NULL);
+ *     train(4, "--data @/data --epochs 1 --summary @/summary.json");        @ is the test's directory
+ *     cr_expect_str_eq(summary().hash, other); */
+#ifndef TESTS_LIB_TRAINING_H
+#define TESTS_LIB_TRAINING_H
+
+#include "run.h"
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+
+/* A new directory, which goes with all that is in it. */
+extern char training_dir[];
+void training_open(void);
+void training_close(void);
+
+/* Words put in front of `train` when there are several workers, until NULL. */
+extern const char *const *training_prefix;
+
+/* training_dir/NAME; four of them may be in use at once. */
+const char *in_dir(const char *name);
+
+/* Run `train` with the words of `line`, under ddprun when `workers` is more than 1. */
+struct run_result run_line(int workers, const char *line);
+
+/* The same, and it must end well. */
+void train(int workers, const char *line);
+
+/* The same, and it must fail with `exit_code` and say `says`. */
+void train_fails(int workers, const char *line, int exit_code, const char *says);
+
+/* Files in training_dir/NAME, 1000 samples for the test; `extra` may be NULL. */
+void make_data(const char *name, const char *samples, const char *extra);
+
+/* All of a file of the directory, NUL behind; yours. */
+char *read_file(const char *name, size_t *len);
+void change_file(const char *name, long offset, int byte);
+
+/* What summary.json says. */
+struct summary {
+    int world_size, epochs, steps;
+    double accuracy, loss, samples_per_s;
+    char hash[32];
+};
+struct summary summary(void);
+
+/* A number of a JSON object, which must have it. */
+double number(const cJSON *json, const char *key);
+
+#endif

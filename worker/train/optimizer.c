@@ -1,0 +1,387 @@
+/* optimizer.c -- see optimizer.h.
+ *
+ * World-wide equal bits (--determinism world) need a sum that is not divided: a gradient so small that float32 has few digits
+ * left for it would lose others of them when 8 workers' shares are larger than one worker's. So the weights are those of the
+ * whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 knows averages only: there both are exact powers
+ * of two apart, but for such numbers.) */
+#include "optimizer.h"
+
+#include "library.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- weights and 16 bits ----------------------------------------------------------------------------------------- */
+
+static bool is_rounded(const struct optimizer *o)
+{
+    return o->options->precision != PRECISION_FP32;
+}
+
+static bool only_adds(const struct optimizer *o)
+{
+    return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;
+}
+
+static ddp_dtype dtype_of(const struct optimizer *o)
+{
+    return o->options->precision == PRECISION_FP16 ? DDP_F16 : DDP_BF16;
+}
+
+/* There and back: what 16 bits leave of `from`. */
+static ddp_status round_into(struct optimizer *o, const float *from, float *to, size_t n, struct ddp_err *err)
+{
+    ddp_status status = ddp_round_f32(from, o->rounded, dtype_of(o), n, err);
+    return status == DDP_OK ? ddp_widen_f32(o->rounded, dtype_of(o), to, n, err) : status;
+}
+
+/* The sums of all ranks are divided by this number. */
+static float divisor_of(const struct optimizer *o)
+{
+    return only_adds(o) ? 1 : (float)ddp_world_size(o->ctx);
+}
+
+float optimizer_weight(const struct optimizer *o)
+{
+    return is_rounded(o) ? o->scaler.scale : divisor_of(o);
+}
+
+/* What is divided later is multiplied behind the rounding: 16 bits have little room, and the number of ranks must not decide
+ * what fits in them. */
+ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
+{
+    float divisor = divisor_of(o);
+    if (!is_rounded(o))
+        return DDP_OK;
+    ddp_status status = round_into(o, grad, grad, o->count[i], err);
+    for (size_t k = 0; k < o->count[i] && divisor != 1; k++)
+        grad[k] *= divisor;
+    return status;
+}
+
+/* The model computes with what 16 bits leave of `from`, an array of all parameters. */
+static ddp_status round_model(struct optimizer *o, const float *from, struct ddp_err *err)
+{
+    const struct model_tensors *params = &o->model->params;
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < params->n && status == DDP_OK; i++) {
+        size_t at = (size_t)(params->each[i].value - params->values);
+        status = round_into(o, from + at, params->each[i].value, params->each[i].count, err);
+    }
+    return status;
+}
+
+/* --- opening ----------------------------------------------------------------------------------------- */
+
+static size_t largest(const struct model_tensors *t)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < t->n; i++)
+        most = t->each[i].count > most ? t->each[i].count : most;
+    return most;
+}
+
+/* Whole arrays. Slot 0 is the model's own memory where that has all bits. */
+static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
+{
+    size_t count = o->model->params.count;
+    bool borrows = o->zero1 == NULL && !is_rounded(o);
+    size_t own = (size_t)o->slots - borrows;
+    if (o->memory != NULL)
+        return DDP_OK;
+    o->memory = calloc(own * count + 1, sizeof(float));
+    if (o->memory == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu arrays of %zu parameters", own, count);
+    for (int i = 0; i < o->slots; i++)
+        o->slot[i] = o->memory + (size_t)(i - borrows) * count;
+    if (borrows)
+        o->slot[0] = o->model->params.values;
+    return DDP_OK;
+}
+
+/* ddp_param wants names and memory; both are the model's. Free it. */
+static ddp_param *list_of(const struct model_tensors *t)
+{
+    ddp_param *list = calloc(t->n + 1, sizeof(*list));
+    for (size_t i = 0; list != NULL && i < t->n; i++)
+        list[i] = (ddp_param){ .name = t->each[i].name,
+                               .data = t->each[i].value,
+                               .count = t->each[i].count,
+                               .dtype = DDP_F32,
+                               .shape = t->each[i].shape,
+                               .dims = t->each[i].dims };
+    return list;
+}
+
+static ddp_status only_add(void *user, ddp_group *group, const ddp_bucket *bucket)
+{
+    (void)user;
+    return ddp_all_reduce(group, bucket->grads, bucket->grads, bucket->count, bucket->dtype, DDP_SUM, NULL,
+                          NULL);
+}
+
+static ddp_status open_reducer(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
+{
+    ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
+    options.buffers = buffers;
+    options.buffer_count = o->model->buffers.n;
+    options.hook = only_adds(o) ? only_add : NULL;
+    return ddp_reducer_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->reducer);
+}
+
+static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
+{
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    options.optim = o->optim;
+    return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
+}
+
+/* Compares the models of all ranks and overwrites them with rank 0's: from here on they are equal, and as all compute the
+ * same steps they stay so. */
+static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
+{
+    ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
+    ddp_status status = DDP_ERR_NOMEM;
+    if (params == NULL || buffers == NULL)
+        ddp_fail(err, status, "no memory for a list of %zu parameters", o->model->params.n);
+    else
+        status = library(o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers), err);
+    free(params);
+    free(buffers);
+    return status;
+}
+
+static ddp_status make_lists(struct optimizer *o, struct ddp_err *err)
+{
+    const struct model_tensors *params = &o->model->params;
+    o->grad = calloc(params->n, sizeof(*o->grad));
+    o->count = calloc(params->n, sizeof(*o->count));
+    o->rounded = malloc(is_rounded(o) ? largest(params) * sizeof(*o->rounded) : 1);
+    if (o->grad == NULL || o->count == NULL || o->rounded == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a list of %zu gradients", params->n);
+    for (size_t i = 0; i < params->n; i++)
+        o->count[i] = params->each[i].count;
+    return DDP_OK;
+}
+
+ddp_status optimizer_open(struct optimizer *o, const struct train_options *options, struct model *model,
+                          ddp_ctx *ctx, struct ddp_err *err)
+{
+    *o = (struct optimizer){ .options = options,
+                             .model = model,
+                             .ctx = ctx,
+                             .optim = train_options_optim(options),
+                             .scaler = DDP_SCALER_INIT,
+                             .norm = NAN };
+    if (options->precision != PRECISION_FP16)
+        o->scaler.scale = 1;
+    o->slots = 1 + ddp_optim_states(&o->optim);
+    ddp_status status = make_lists(o, err);
+    if (status == DDP_OK)
+        status = open_ranks(o, err);
+    if (status == DDP_OK && !options->zero1)
+        status = make_slots(o, err);
+    if (status != DDP_OK || !is_rounded(o))
+        return status;
+    if (o->zero1 == NULL)
+        memcpy(o->slot[0], model->params.values, model->params.count * sizeof(float));
+    return round_model(o, model->params.values, err);
+}
+
+ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
+{
+    ddp_status status = library(ddp_reducer_free(o->reducer), err);
+    if (status == DDP_OK)
+        status = library(ddp_zero1_free(o->zero1), err);
+    free(o->grad);
+    free(o->count);
+    free(o->memory);
+    free(o->rounded);
+    *o = (struct optimizer){ 0 };
+    return status;
+}
+
+/* --- one step ---------------------------------------------------------------------------------------- */
+
+/* Gradients live in memory of the reducer, and may have moved there. ZeRO-1 knows no buffers. */
+ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
+{
+    const struct model_tensors *buffers = &o->model->buffers;
+    ddp_status status = DDP_OK;
+    if (o->zero1 == NULL)
+        status = ddp_reducer_forward(o->reducer);
+    else if (buffers->count > 0)
+        status = ddp_broadcast(ddp_world(o->ctx), buffers->values, buffers->count, DDP_F32, 0, NULL, NULL);
+    for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)
+        o->grad[i] = o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
+    return library(status, err);
+}
+
+ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err)
+{
+    return o->zero1 != NULL ? DDP_OK : library(ddp_reducer_ready(o->reducer, i), err);
+}
+
+ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
+{
+    return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
+}
+
+/* All ranks have the same averages, so all find the same. */
+static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
+{
+    const struct model_tensors *params = &o->model->params;
+    int found = 0;
+    if (o->zero1 != NULL)
+        return library(ddp_zero1_unscale(o->zero1, &o->scaler), err);
+    for (size_t i = 0; i < params->n; i++)
+        found |= ddp_unscale(o->grad[i], DDP_F32, o->scaler.scale, o->grad[i], params->each[i].count);
+    return ddp_scaler_unscaled(&o->scaler, found, err);
+}
+
+static void norm_and_clip(struct optimizer *o, bool clips)
+{
+    size_t n = o->model->params.n;
+    o->norm = clips ? ddp_clip_grad_norm(o->grad, o->count, n, o->options->clip)
+                    : ddp_grad_norm((const float *const *)o->grad, o->count, n);
+}
+
+/* A limit that no norm reaches clips nothing. */
+static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
+{
+    bool clips = o->options->clip > 0;
+    o->norm = NAN;
+    if (!clips && !wants_norm)
+        return DDP_OK;
+    if (o->zero1 != NULL)
+        return library(ddp_zero1_clip(o->zero1, clips ? o->options->clip : INFINITY, &o->norm), err);
+    norm_and_clip(o, clips);
+    return DDP_OK;
+}
+
+/* The same gradients, the same state, the same order of operations on every rank: nothing need be sent. */
+static void update_all(struct optimizer *o)
+{
+    const struct model_tensors *params = &o->model->params;
+    ddp_optim_begin(&o->optim);
+    for (size_t i = 0; i < params->n; i++) {
+        size_t at = (size_t)(params->each[i].value - params->values);
+        ddp_optim_update(&o->optim, o->slot[0] + at, o->grad[i], o->slot[1] != NULL ? o->slot[1] + at : NULL,
+                         o->slot[2] != NULL ? o->slot[2] + at : NULL, params->each[i].count);
+    }
+}
+
+/* ZeRO-1 has gathered all bits of the parameters into the model; its own copies keep them. */
+static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (o->zero1 != NULL)
+        status = library(ddp_zero1_step(o->zero1), err);
+    else
+        update_all(o);
+    if (status != DDP_OK || !is_rounded(o))
+        return status;
+    return round_model(o, o->zero1 != NULL ? o->model->params.values : o->slot[0], err);
+}
+
+/* With a scaled loss: is this step to be made? */
+static ddp_status look_at_scale(struct optimizer *o, bool wants_norm, int *go, struct ddp_err *err)
+{
+    bool scales = o->options->precision == PRECISION_FP16;
+    ddp_status status = scales ? unscale(o, err) : DDP_OK;
+    if (status == DDP_OK)
+        status = limit_norm(o, wants_norm, err);
+    if (status == DDP_OK && scales)
+        status = ddp_scaler_step(&o->scaler, go, err);
+    return status;
+}
+
+ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err)
+{
+    int go = 1;
+    ddp_status status = look_at_scale(o, wants_norm, &go, err);
+    optimizer_rule(o)->lr = lr;
+    if (status == DDP_OK && go)
+        status = make_step(o, err);
+    o->skipped += !go;
+    if (status == DDP_OK && o->options->precision == PRECISION_FP16)
+        status = ddp_scaler_update(&o->scaler, err);
+    if (o->zero1 != NULL)
+        ddp_zero1_zero_grad(o->zero1);
+    return status;
+}
+
+ddp_optim *optimizer_rule(struct optimizer *o)
+{
+    return o->zero1 != NULL ? ddp_zero1_optim(o->zero1) : &o->optim;
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------------- */
+
+ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
+{
+    return make_slots(o, err);
+}
+
+/* Where each parameter begins in slot `slot`; all in one piece of memory, to be freed. */
+static float **views_of(struct optimizer *o, int slot)
+{
+    float **view = calloc(o->model->params.n, sizeof(*view));
+    if (view != NULL)
+        model_views(&o->model->params, o->slot[slot], view);
+    return view;
+}
+
+static ddp_status export_slot(struct optimizer *o, int slot, bool first, struct ddp_err *err)
+{
+    float **view = first ? views_of(o, slot) : NULL;
+    if (first && view == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a checkpoint");
+    ddp_status status = library(ddp_zero1_export(o->zero1, slot, view), err);
+    free(view);
+    return status;
+}
+
+ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err)
+{
+    bool first = ddp_rank(o->ctx) == 0;
+    ddp_status status = first ? make_slots(o, err) : DDP_OK;
+    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
+        status = export_slot(o, slot, first, err);
+    return status;
+}
+
+static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err)
+{
+    float **view = views_of(o, slot);
+    if (view == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to read a checkpoint");
+    ddp_status status = library(ddp_zero1_import(o->zero1, slot, (const float *const *)view), err);
+    free(view);
+    return status;
+}
+
+/* Whole arrays are what ZeRO-1 is there to avoid. */
+void optimizer_forget(struct optimizer *o)
+{
+    if (o->zero1 == NULL)
+        return;
+    free(o->memory);
+    o->memory = NULL;
+    memset(o->slot, 0, sizeof(o->slot));
+}
+
+ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err)
+{
+    struct model_tensors *params = &o->model->params;
+    ddp_status status = DDP_OK;
+    for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
+        status = import_slot(o, slot, err);
+    if (status == DDP_OK && is_rounded(o))
+        status = round_model(o, o->slot[0], err);
+    else if (status == DDP_OK && o->slot[0] != params->values)
+        memcpy(params->values, o->slot[0], params->count * sizeof(float));
+    optimizer_forget(o);
+    return status;
+}

@@ -1,0 +1,107 @@
+/* profile.c -- see profile.h.
+ *
+ * Ranks send their pieces to rank 0 after each step, when they have met anyway: one file shows who waits for whom, and what
+ * was written before a crash can be looked at. */
+#include "profile.h"
+
+#include "library.h"
+#include "trace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int64_t us_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static ddp_status bad(const struct profile *p, const char *what, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_IO, "--profile %s: %s: %s", p->path, what, strerror(errno));
+}
+
+static ddp_status begin_file(struct profile *p, struct ddp_err *err)
+{
+    char line[TRACE_LINE];
+    p->file = fopen(p->path, "we");
+    if (p->file == NULL)
+        return bad(p, "open", err);
+    fputs(trace_begin, p->file);
+    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++) {
+        trace_rank(line, rank);
+        fputs(line, p->file);
+    }
+    return DDP_OK;
+}
+
+ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struct ddp_err *err)
+{
+    size_t world = (size_t)ddp_world_size(ctx);
+    *p = (struct profile){ .path = path, .ctx = ctx };
+    if (path == NULL)
+        return DDP_OK;
+    p->shift_us = us_of(CLOCK_REALTIME) - us_of(CLOCK_MONOTONIC);
+    if (ddp_rank(ctx) != 0)
+        return DDP_OK;
+    p->all = calloc(world * PHASES_PIECES, sizeof(*p->all));
+    p->count = calloc(world, sizeof(*p->count));
+    if (p->all == NULL || p->count == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the trace of %zu ranks", world);
+    return begin_file(p, err);
+}
+
+static void write_rank(struct profile *p, int rank, uint64_t step)
+{
+    char line[TRACE_LINE];
+    uint64_t count = p->count[rank] < PHASES_PIECES ? p->count[rank] : PHASES_PIECES;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct phases_piece *piece = &p->all[(size_t)rank * PHASES_PIECES + i];
+        trace_piece(line, rank, phase_words[piece->phase < PHASES ? piece->phase : 0], piece->begin_us,
+                    piece->end_us - piece->begin_us, step);
+        fputs(line, p->file);
+    }
+}
+
+/* As bytes: the layout is the same in all copies of one program. */
+static ddp_status gather(struct profile *p, const void *mine, void *all, size_t bytes, struct ddp_err *err)
+{
+    return library(ddp_gather(ddp_world(p->ctx), mine, all, bytes, DDP_U8, 0, NULL, NULL), err);
+}
+
+ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t step, struct ddp_err *err)
+{
+    struct phases_piece mine[PHASES_PIECES] = { 0 };
+    if (p->path == NULL)
+        return DDP_OK;
+    for (uint64_t i = 0; i < phases->count; i++) {
+        mine[i] = phases->piece[i];
+        mine[i].begin_us += (uint64_t)p->shift_us;
+        mine[i].end_us += (uint64_t)p->shift_us;
+    }
+    ddp_status status = gather(p, &phases->count, p->count, sizeof(phases->count), err);
+    if (status == DDP_OK)
+        status = gather(p, mine, p->all, sizeof(mine), err);
+    if (status != DDP_OK || p->file == NULL)
+        return status;
+    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++)
+        write_rank(p, rank, step);
+    return fflush(p->file) == 0 ? DDP_OK : bad(p, "write", err);
+}
+
+ddp_status profile_close(struct profile *p, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (p->file != NULL) {
+        fputs(trace_end, p->file);
+        if (fclose(p->file) != 0)
+            status = bad(p, "write", err);
+    }
+    free(p->all);
+    free(p->count);
+    *p = (struct profile){ 0 };
+    return status;
+}

@@ -40,6 +40,8 @@ static const struct {
     { "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "Connection refused", "nobody listens at the address that it tried; MASTER_ADDR and MASTER_PORT of ddprun point to its store" },
+    { "terminate called without an active exception",
+      "the process ended while a C++ thread of it still ran; PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before its end" },
     { "Stale file handle", "a file server has lost the file: mount the file system again" },
     { "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
 };

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -110,8 +111,12 @@ def monitored():
         except RuntimeError as error:
             said = "1" if "1" in str(error).split("\n")[0] else str(error)
         print("missing in the barrier:", said)
+    # Those whom rank 0 waits for in vain must not have gone: it would see that they left.
+    store = c10d._get_default_store()
+    store.set("monitored", "1") if rank == 0 else store.wait(["monitored"])
 
 
 for part in (tensors, rarer, objects, messages, groups, monitored):
     part()
     print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)
+dist.destroy_process_group()

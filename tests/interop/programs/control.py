@@ -56,3 +56,4 @@ for part in (environment, synchronized, sampler, timers):
     part()
     print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)
 dist.barrier()
+dist.destroy_process_group()

@@ -1,5 +1,6 @@
-"""Rank 1 fails with a message, which @record writes to the error file."""
+"""Rank 1 fails with a message, which @record writes to the error file. Nobody has a group by then, so that nothing else can happen first."""
 import os
+import signal
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -8,9 +9,11 @@ from torch.distributed.elastic.multiprocessing.errors import record
 @record
 def main():
     dist.init_process_group("gloo")
+    dist.barrier()
+    dist.destroy_process_group()
     if os.environ["RANK"] == "1":
         raise ValueError("the data of rank 1 are broken")
-    dist.barrier()
+    signal.pause()
 
 
 if __name__ == "__main__":

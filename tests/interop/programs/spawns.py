@@ -15,6 +15,8 @@ def child(index, port, outer):
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d" % port, rank=index, world_size=CHILDREN)
     t = torch.ones(1) * (index + 1)
     dist.all_reduce(t)
+    dist.barrier()
+    dist.destroy_process_group()
     os.write(1, b"rank %d, child %d: sum %d\n" % (outer, index, t.item()))
 
 
@@ -26,3 +28,4 @@ if __name__ == "__main__":
     mp.spawn(child, args=(free, dist.get_rank()), nprocs=CHILDREN)
     dist.barrier()
     print("rank %d: children are done" % dist.get_rank(), flush=True)
+    dist.destroy_process_group()

@@ -140,3 +140,5 @@ def checkpoint():
 for part in (plain, unused, no_sync, static_graph, comm_hook, sync_batch_norm, sampler, sharded_optimizer, checkpoint):
     part()
     print("rank %d of %d: %s" % (rank, world, part.__name__), flush=True)
+dist.barrier()
+dist.destroy_process_group()

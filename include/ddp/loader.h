@@ -21,6 +21,7 @@
 
 #include "ddp/error.h"
 #include "ddp/random.h"
+#include "ddp/sampler.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -10,6 +10,7 @@
 
 static char dir[] = "/tmp/ddp-idx-XXXXXX", path[64];
 static struct ddp_err err;
+static const struct dataset_wish pictures = { .input = MODEL_PICTURES };
 
 static void make_dir(void)
 {
@@ -182,7 +183,7 @@ static void put(enum dataset_kind kind, const void *data, size_t len, const char
 static void expect_set_refused(const char *says)
 {
     struct dataset set;
-    cr_expect_neq(dataset_load(&set, dir, DATASET_TRAIN, &err), DDP_OK);
+    cr_expect_neq(dataset_load(&set, dir, DATASET_TRAIN, &pictures, &err), DDP_OK);
     cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
 }
 
@@ -190,13 +191,15 @@ Test(dataset, pictures_and_labels_belong_together)
 {
     struct dataset set;
     float pixels[PICTURE_PIXELS];
+    int32_t label;
     images[16 + 2 * PICTURE_PIXELS + 5] = 255;
     put(DATASET_IMAGES, images, sizeof(images), "");
     put(DATASET_LABELS, labels, sizeof(labels), ".gz");
-    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &pictures, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(set.n, 3);
-    cr_expect_eq(dataset_sample(&set, 0, pixels), 9);
-    cr_expect_eq(dataset_sample(&set, 2, pixels), 4);
+    cr_expect(set.length == 1 && set.classes == CLASSES && dataset_row_bytes(&set) == sizeof(pixels));
+    cr_expect(dataset_read(&set, 0, NULL, pixels, &label, &err) == DDP_OK && label == 9);
+    cr_expect(dataset_read(&set, 2, NULL, pixels, &label, &err) == DDP_OK && label == 4);
     cr_expect(pixels[5] == 1.0f && pixels[6] == 0.0f);
     dataset_free(&set);
 }

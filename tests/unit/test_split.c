@@ -3,6 +3,7 @@
 #include "train/models.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +97,39 @@ Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
 enum { SAMPLES = 45, BATCH = 16, STEPS = 3 };
 
 static struct dataset set;
+static const struct feed_options options = { .seed = 3, .threads = 1 };
 static uint8_t image_bytes[SAMPLES * PICTURE_PIXELS], label_bytes[SAMPLES];
+
+static void write_file(const char *dir, enum dataset_kind kind, int dims, const uint8_t *values, size_t n)
+{
+    char path[128];
+    uint8_t head[16];
+    const uint32_t dim[] = { SAMPLES, PICTURE_SIDE, PICTURE_SIDE };
+    snprintf(path, sizeof(path), "%s/%s", dir, dataset_file_name(DATASET_TRAIN, kind));
+    FILE *f = fopen(path, "wb");
+    cr_assert_not_null(f);
+    size_t len = idx_make_header(head, dims, dim);
+    cr_assert(fwrite(head, 1, len, f) == len && fwrite(values, 1, n, f) == n);
+    fclose(f);
+}
+
+/* As files, and read again; then they are in memory. */
+static void load_set(void)
+{
+    char dir[] = "/tmp/ddp-split-XXXXXX", command[64];
+    const struct dataset_wish wish = { .input = MODEL_PICTURES };
+    cr_assert_not_null(mkdtemp(dir));
+    write_file(dir, DATASET_IMAGES, 3, image_bytes, sizeof(image_bytes));
+    write_file(dir, DATASET_LABELS, 1, label_bytes, sizeof(label_bytes));
+    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &wish, &err), DDP_OK, "%s", err.msg);
+    snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_assert_eq(system(command), 0);
+}
+
+static void free_set(void)
+{
+    dataset_free(&set);
+}
 
 static void make_set(void)
 {
@@ -105,11 +138,11 @@ static void make_set(void)
         image_bytes[i] = (uint8_t)rand();
     for (int i = 0; i < SAMPLES; i++)
         label_bytes[i] = (uint8_t)(i % CLASSES);
-    set = (struct dataset){ .images.values = image_bytes, .labels.values = label_bytes, .n = SAMPLES };
+    load_set();
 }
 
 /* Over all workers and shards of a step, weights add up to the number of workers, padding has none. */
-Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
+Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = free_set)
 {
     for (int world = 1; world <= 8; world++) {
         struct split split[8] = { 0 };
@@ -117,8 +150,8 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
         uint64_t batch = (uint64_t)(world * 2);
         for (int r = 0; r < world; r++) {
             split[r] = split_for(SAMPLES, 0, batch, world, r);
-            cr_assert_eq(feed_init(&feed[r], &set, &split[r], 3, &err), DDP_OK);
-            feed_start_epoch(&feed[r], 1, 0);
+            cr_assert_eq(feed_init(&feed[r], &set, &split[r], &options, &err), DDP_OK);
+            cr_assert_eq(feed_start_epoch(&feed[r], 1, 0, &err), DDP_OK);
         }
         for (uint64_t step = 0; step < split[0].steps; step++) {
             double weights = 0;
@@ -126,7 +159,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set)
             for (int r = 0; r < world; r++) {
                 for (int shard = 0; shard < split[r].shards_here; shard++) {
                     struct model_batch rows;
-                    feed_take(&feed[r], step, shard, &rows);
+                    cr_assert_eq(feed_take(&feed[r], step, shard, &rows, &err), DDP_OK);
                     cr_expect_eq(rows.rows, split_rows(&split[r], step));
                     for (size_t i = 0; i < rows.rows; i++) {
                         weights += rows.weight[i];
@@ -159,7 +192,7 @@ static double gradients_of(int world, int rank, float *out)
     struct model *model;
     struct gradient gradient;
     double loss = 0;
-    cr_assert_eq(feed_init(&feed, &set, &split, 3, &err), DDP_OK);
+    cr_assert_eq(feed_init(&feed, &set, &split, &options, &err), DDP_OK);
     const struct model_spec spec = { .rows = split_rows(&split, 0),
                                      .channels = 1,
                                      .height = PICTURE_SIDE,
@@ -169,7 +202,7 @@ static double gradients_of(int world, int rank, float *out)
     cr_assert_eq(model_create(&models[0], &spec, &model, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model->params.count, PARAMS);
     cr_assert(gradient_init(&gradient, model, &feed));
-    feed_start_epoch(&feed, 0, 0);
+    cr_assert_eq(feed_start_epoch(&feed, 0, 0, &err), DDP_OK);
     cr_assert_eq(split.steps, STEPS);
     for (uint64_t step = 0; step < STEPS; step++) {
         float *views[TENSORS];
@@ -200,7 +233,7 @@ static void average(float (*rank)[STEPS * PARAMS], int world)
 }
 
 /* Partial batches and padding included (45 samples, batch 16). */
-Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set)
+Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set, .fini = free_set)
 {
     static float one[STEPS * PARAMS];
     float(*many)[STEPS * PARAMS] = malloc(4 * sizeof(*many));

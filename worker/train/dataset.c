@@ -1,14 +1,28 @@
-/* dataset.c -- see dataset.h.
+/* dataset.c -- see dataset.h: a table of formats.
  *
- * Both files are checked here once and completely (sizes, that they belong together, every label), so that nothing
- * later needs to: a label of 10 would otherwise be an index behind the end of an array in every step. Every rank
- * reads the whole set. At 47 MB that is cheaper than handing parts around, and any rank may need any sample. */
+ * Every rank opens the whole set: any may need any sample. Pictures are read into memory (CIFAR-10 is 180 MB), as that is
+ * cheaper than handing parts around; tokens stay in their files. */
 #include "dataset.h"
+
+#include "data/augment.h"
+#include "data/whole_file.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
-#include <unistd.h>
+
+struct dataset_format {
+    const char *name;
+    enum model_input input;
+    bool (*is_there)(const char *where); /* the last row of an input takes what no other has taken */
+    ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
+                       const struct dataset_wish *wish, struct ddp_err *err);
+    ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                       int32_t *target, struct ddp_err *err);
+    void (*free)(struct dataset *set);
+};
+
+/* --- IDX --------------------------------------------------------------------------------------------------- */
 
 /* From the rows of DATASET_FILES. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
@@ -21,29 +35,17 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* The plain file, else the packed one: that is how the set is published and how people unpack it. `path` has
- * room for PATH_MAX bytes. */
-static ddp_status find(char *path, const char *dir, const char *name, struct ddp_err *err)
-{
-    static const char *const ending[] = { "", ".gz" };
-    for (int i = 0; i < 2; i++) {
-        int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
-        if (len < 0 || len >= PATH_MAX)
-            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", dir);
-        if (access(path, F_OK) == 0)
-            return DDP_OK;
-    }
-    return ddp_fail(err, DDP_ERR_IO,
-                    "%s/%s: not found, nor %s.gz; name the directory of the data with --data, or make a set: "
-                    "build/make-data --out %s",
-                    dir, name, name, dir);
-}
-
 /* Leaves the name of the file in `path`, for the messages of the checks that follow. */
-static ddp_status load(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
-                       char *path, struct ddp_err *err)
+static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
+                            char *path, struct ddp_err *err)
 {
-    ddp_status status = find(path, dir, dataset_file_name(part, kind), err);
+    ddp_status status = whole_file_find(path, dir, dataset_file_name(part, kind), err);
+    if (status == DDP_ERR_IO)
+        return ddp_fail(
+            err, status,
+            "%s/%s: not found, nor its .gz; name the directory of the data with --data, or make a set: "
+            "build/make-data --out %s",
+            dir, dataset_file_name(part, kind), dir);
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
@@ -71,37 +73,174 @@ static ddp_status check_labels(const struct idx *labels, uint32_t pictures, cons
     return DDP_OK;
 }
 
+static void idx_set_free(struct dataset *set)
+{
+    idx_free(&set->idx.images);
+    idx_free(&set->idx.labels);
+}
+
 /* Images first: they are what a user most likely has, or has not. */
-ddp_status dataset_load(struct dataset *set, const char *dir, enum dataset_part part, struct ddp_err *err)
+static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
+                               const struct dataset_wish *wish, struct ddp_err *err)
 {
     char path[PATH_MAX];
-    *set = (struct dataset){ 0 };
-    ddp_status status = load(&set->images, dir, part, DATASET_IMAGES, path, err);
+    struct idx *images = &set->idx.images, *labels = &set->idx.labels;
+    (void)wish;
+    ddp_status status = load_file(images, dir, part, DATASET_IMAGES, path, err);
     if (status == DDP_OK)
-        status = check_images(&set->images, path, err);
+        status = check_images(images, path, err);
     if (status == DDP_OK)
-        status = load(&set->labels, dir, part, DATASET_LABELS, path, err);
+        status = load_file(labels, dir, part, DATASET_LABELS, path, err);
     if (status == DDP_OK)
-        status = check_labels(&set->labels, set->images.dim[0], path, err);
-    if (status == DDP_OK)
-        set->n = set->images.dim[0];
-    else
+        status = check_labels(labels, images->dim[0], path, err);
+    set->n = images->dim[0];
+    set->length = set->channels = 1;
+    set->height = set->width = PICTURE_SIDE;
+    set->classes = CLASSES;
+    return status;
+}
+
+/* Scaled as torchvision's ToTensor does it, by a division and not by a product with 1/255: other bits. */
+static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                               int32_t *target, struct ddp_err *err)
+{
+    const uint8_t *from = set->idx.images.values + index * PICTURE_PIXELS;
+    float *pixels = values;
+    (void)luck;
+    (void)err;
+    for (int i = 0; i < PICTURE_PIXELS; i++)
+        pixels[i] = (float)from[i] / 255.0f;
+    *target = set->idx.labels.values[index];
+    return DDP_OK;
+}
+
+/* --- CIFAR-10 ---------------------------------------------------------------------------------------------- */
+
+static bool cifar_is_there(const char *where)
+{
+    char found[PATH_MAX];
+    return cifar_find(found, where);
+}
+
+static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum dataset_part part,
+                                 const struct dataset_wish *wish, struct ddp_err *err)
+{
+    char found[PATH_MAX];
+    (void)wish;
+    cifar_find(found, dir);
+    ddp_status status = cifar_load(&set->cifar, found, part == DATASET_TRAIN, err);
+    set->n = set->cifar.n;
+    set->length = 1;
+    set->channels = CIFAR_CHANNELS;
+    set->height = set->width = CIFAR_SIDE;
+    set->classes = CIFAR_CLASSES;
+    return status;
+}
+
+/* Mean and deviation of each colour over the 50,000 training pictures, as everybody's programs have them. */
+static void normalise(const uint8_t *from, float *to)
+{
+    static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };
+    enum { PLANE = CIFAR_SIDE * CIFAR_SIDE };
+    for (int c = 0; c < CIFAR_CHANNELS; c++) {
+        for (int i = 0; i < PLANE; i++)
+            to[c * PLANE + i] = ((float)from[c * PLANE + i] / 255.0f - mean[c]) / deviation[c];
+    }
+}
+
+/* Moved and mirrored before it is scaled, so what comes in over the edge is black, as with torchvision. */
+static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                                 int32_t *target, struct ddp_err *err)
+{
+    const uint8_t *record = cifar_record(&set->cifar, index), *pixels = record + 1;
+    uint8_t moved[CIFAR_PIXELS];
+    (void)err;
+    if (luck != NULL) {
+        const struct augment a = augment_draw(luck);
+        augment_apply(&a, pixels, moved, CIFAR_CHANNELS, CIFAR_SIDE);
+        pixels = moved;
+    }
+    normalise(pixels, values);
+    *target = record[0];
+    return DDP_OK;
+}
+
+static void cifar_set_free(struct dataset *set)
+{
+    cifar_free(&set->cifar);
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------ */
+
+static ddp_status tokens_set_load(struct dataset *set, const char *where, enum dataset_part part,
+                                  const struct dataset_wish *wish, struct ddp_err *err)
+{
+    tokens_init(&set->tokens, wish->length, wish->vocabulary);
+    ddp_status status = tokens_load(&set->tokens, where, part == DATASET_TRAIN, err);
+    set->n = (size_t)set->tokens.n;
+    set->length = wish->length;
+    set->classes = wish->vocabulary;
+    return status;
+}
+
+static ddp_status tokens_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                                  int32_t *target, struct ddp_err *err)
+{
+    (void)luck;
+    return tokens_read(&set->tokens, index, values, target, err);
+}
+
+static void tokens_set_free(struct dataset *set)
+{
+    tokens_free(&set->tokens);
+}
+
+/* --- the table --------------------------------------------------------------------------------------------- */
+
+static const struct dataset_format formats[] = {
+    { "cifar10", MODEL_PICTURES, cifar_is_there, cifar_set_load, cifar_set_read, cifar_set_free },
+    { "idx", MODEL_PICTURES, NULL, idx_set_load, idx_set_read, idx_set_free },
+    { "tokens", MODEL_TOKENS, NULL, tokens_set_load, tokens_set_read, tokens_set_free },
+};
+
+static const struct dataset_format *format_of(const char *where, enum model_input input)
+{
+    const struct dataset_format *f = formats;
+    while (f->input != input || (f->is_there != NULL && !f->is_there(where)))
+        f++;
+    return f;
+}
+
+ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
+                        const struct dataset_wish *wish, struct ddp_err *err)
+{
+    *set = (struct dataset){ .format = format_of(where, wish->input) };
+    ddp_status status = set->format->load(set, where, part, wish, err);
+    if (status != DDP_OK)
         dataset_free(set);
     return status;
 }
 
 void dataset_free(struct dataset *set)
 {
-    idx_free(&set->images);
-    idx_free(&set->labels);
-    set->n = 0;
+    if (set->format != NULL)
+        set->format->free(set);
+    *set = (struct dataset){ 0 };
 }
 
-/* Scaled as torchvision's ToTensor does it, by a division and not by a product with 1/255: other bits. */
-uint8_t dataset_sample(const struct dataset *set, size_t index, float *pixels)
+const char *dataset_format_name(const struct dataset *set)
 {
-    const uint8_t *from = set->images.values + index * PICTURE_PIXELS;
-    for (int i = 0; i < PICTURE_PIXELS; i++)
-        pixels[i] = (float)from[i] / 255.0f;
-    return set->labels.values[index];
+    return set->format->name;
+}
+
+size_t dataset_row_bytes(const struct dataset *set)
+{
+    return set->format->input == MODEL_TOKENS ? set->length * sizeof(int32_t)
+                                              : set->channels * set->height * set->width * sizeof(float);
+}
+
+ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                        int32_t *target, struct ddp_err *err)
+{
+    return set->format->read(set, index, luck, values, target, err);
 }

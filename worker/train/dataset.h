@@ -1,14 +1,25 @@
-/* dataset.h -- labelled 28x28 pictures under Fashion-MNIST's file names. */
+/* dataset.h -- samples to learn from, whatever format their files have.
+ *
+ *     dataset_load(&set, "data", DATASET_TRAIN, &wish, &err)      looks what is there
+ *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
+ *     dataset_free(&set)
+ *
+ * A picture is channels x height x width floats, a sample of tokens `length` int32. What is read into memory is checked
+ * completely when it is loaded; errors name file, offset and value. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
-#include "idx.h"
+#include "data/cifar.h"
+#include "data/idx.h"
+#include "data/tokens.h"
+#include "ddp/random.h"
+#include "model.h"
 
 #include <stdbool.h>
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* The four files: set (as in enum dataset_part), what, name. */
+/* The four files of Fashion-MNIST: set (as in enum dataset_part), what, name. */
 #define DATASET_FILES(X)                        \
     X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
     X(TRAIN, LABELS, "train-labels-idx1-ubyte") \
@@ -18,19 +29,44 @@ enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES 
 enum dataset_part { DATASET_TRAIN, DATASET_TEST };
 enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
-struct dataset {
-    struct idx images, labels;
-    size_t n;
-};
-
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
-/* Read images and labels from `dir`, plain or .gz. Errors name file and offset, and for a missing file the
- * program that makes a set. On an error nothing is to be freed. */
-ddp_status dataset_load(struct dataset *set, const char *dir, enum dataset_part part, struct ddp_err *err);
+/* What the model can use. */
+struct dataset_wish {
+    enum model_input input;
+    size_t length, vocabulary; /* of tokens: a sample's, and what they are below */
+};
+
+struct dataset {
+    const struct dataset_format *format;
+    size_t n;                       /* samples */
+    size_t length;                  /* targets of a sample: 1 for a picture */
+    size_t classes;                 /* targets are below */
+    size_t channels, height, width; /* of a picture; 0 for tokens */
+    union {
+        struct {
+            struct idx images, labels;
+        } idx;
+        struct cifar cifar;
+        struct tokens tokens;
+    };
+};
+
+/* One part of what is at `where`, a directory (for tokens also a pattern). Pictures: CIFAR-10's binary files where there are
+ * some, else IDX. For a missing file the error names the program that makes a set. On an error nothing is to be freed. */
+ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
+                        const struct dataset_wish *wish, struct ddp_err *err);
 void dataset_free(struct dataset *set);
 
-/* Copy sample `index` (< n): pixels as 0..1, PICTURE_PIXELS of them; returns its label. */
-uint8_t dataset_sample(const struct dataset *set, size_t index, float *pixels);
+/* "idx", "cifar10", "tokens" */
+const char *dataset_format_name(const struct dataset *set);
+
+/* Bytes of one sample's values. */
+size_t dataset_row_bytes(const struct dataset *set);
+
+/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (augment.h, for
+ * pictures in colour); NULL: as it is. Several threads may read at once. */
+ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
+                        int32_t *target, struct ddp_err *err);
 
 #endif

@@ -11,29 +11,55 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Up to EVALUATE_ROWS samples at once; adds to counts[0] the right ones, to counts[1] all, to *losses theirs. *more is
- * false at the end. */
-static ddp_status count_batch(struct model *model, const struct dataset *set, ddp_sampler *sampler, float *x,
-                              int64_t counts[2], double *losses, bool *more, struct ddp_err *err)
+enum { EVALUATE_TARGETS = 256 };
+
+size_t evaluate_rows(const struct dataset *set)
 {
-    int32_t label[EVALUATE_ROWS];
-    float weight[EVALUATE_ROWS];
-    struct model_batch batch = { .length = 1, .picture = x, .target = label, .weight = weight };
-    double loss;
+    return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
+}
+
+/* Memory for one batch, and what was found. */
+struct examiner {
+    struct model *model;
+    const struct dataset *set;
+    ddp_sampler *sampler;
+    char *values;
+    int32_t *target;
+    float *weight;     /* 1 for each row */
+    int64_t counts[2]; /* right ones, all */
+    double losses;
+};
+
+static ddp_status read_batch(struct examiner *x, struct model_batch *batch, struct ddp_err *err)
+{
     uint64_t index;
-    for (; batch.rows < EVALUATE_ROWS && ddp_sampler_next(sampler, &index, NULL); batch.rows++)
-        label[batch.rows] = dataset_sample(set, index, x + batch.rows * PICTURE_PIXELS);
-    for (size_t i = 0; i < batch.rows; i++)
-        weight[i] = 1;
+    const size_t bytes = dataset_row_bytes(x->set), most = evaluate_rows(x->set);
+    ddp_status status = DDP_OK;
+    *batch = (struct model_batch){ .length = x->set->length, .target = x->target, .weight = x->weight };
+    batch->picture = (float *)(void *)x->values;
+    batch->token = (int32_t *)(void *)x->values;
+    for (; batch->rows < most && status == DDP_OK && ddp_sampler_next(x->sampler, &index, NULL);
+         batch->rows++)
+        status = dataset_read(x->set, index, NULL, x->values + batch->rows * bytes,
+                              x->target + batch->rows * batch->length, err);
+    return status;
+}
+
+/* *more is false at the end. */
+static ddp_status count_batch(struct examiner *x, bool *more, struct ddp_err *err)
+{
+    struct model_batch batch;
+    double loss;
+    ddp_status status = read_batch(x, &batch, err);
     *more = batch.rows > 0;
-    if (!*more)
-        return DDP_OK;
-    ddp_status status = model_forward(model, &batch, MODEL_TEST, &loss, err);
+    if (status != DDP_OK || !*more)
+        return status;
+    status = model_forward(x->model, &batch, MODEL_TEST, &loss, err);
     if (status != DDP_OK)
         return status;
-    *losses += loss;
-    counts[0] += (int64_t)model_correct(model, &batch);
-    counts[1] += (int64_t)batch.rows;
+    x->losses += loss;
+    x->counts[0] += (int64_t)model_correct(x->model, &batch);
+    x->counts[1] += (int64_t)(batch.rows * batch.length);
     return DDP_OK;
 }
 
@@ -47,30 +73,60 @@ static ddp_status add_up(ddp_ctx *ctx, int64_t counts[2], double *losses, const 
         status = ddp_all_reduce(ddp_world(ctx), losses, losses, 1, DDP_F64, DDP_SUM, NULL, NULL);
     if (status != DDP_OK)
         return library(status, err);
-    if (counts[1] != (int64_t)set->n)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks have tested %" PRId64 " samples, the set has %zu",
-                        counts[1], set->n);
+    if (counts[1] != (int64_t)(set->n * set->length))
+        return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks have tested %" PRId64 " targets, the set has %zu",
+                        counts[1], set->n * set->length);
     return DDP_OK;
+}
+
+static ddp_status allocate(struct examiner *x, struct ddp_err *err)
+{
+    const size_t rows = evaluate_rows(x->set);
+    x->values = malloc(rows * dataset_row_bytes(x->set));
+    x->target = malloc(rows * x->set->length * sizeof(int32_t));
+    x->weight = malloc(rows * sizeof(float));
+    if (x->values == NULL || x->target == NULL || x->weight == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu test samples", rows);
+    for (size_t i = 0; i < rows; i++)
+        x->weight[i] = 1;
+    return DDP_OK;
+}
+
+static void release(struct examiner *x)
+{
+    ddp_sampler_free(x->sampler);
+    free(x->values);
+    free(x->target);
+    free(x->weight);
+}
+
+/* Running numbers are rank 0's, as in a step: there they are sent before it, and here the last step is over. */
+static ddp_status share_buffers(struct model *model, ddp_ctx *ctx, struct ddp_err *err)
+{
+    const struct model_tensors *b = &model->buffers;
+    if (b->count == 0)
+        return DDP_OK;
+    return library(ddp_broadcast(ddp_world(ctx), b->values, b->count, DDP_F32, 0, NULL, NULL), err);
 }
 
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
-    int64_t counts[2] = { 0, 0 };
-    double losses = 0;
+    struct examiner x = { .model = model, .set = set };
     bool more = true;
-    ddp_sampler *sampler;
-    float *x = malloc(sizeof(float) * EVALUATE_ROWS * PICTURE_PIXELS);
-    if (x == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d test samples", EVALUATE_ROWS);
-    ddp_status status =
-        ddp_sampler_create(set->n, ddp_world_size(ctx), ddp_rank(ctx), 0, DDP_SAMPLER_NO_PAD, &sampler, err);
-    while (status == DDP_OK && more)
-        status = count_batch(model, set, sampler, x, counts, &losses, &more, err);
+    ddp_status status = allocate(&x, err);
     if (status == DDP_OK)
-        status = add_up(ctx, counts, &losses, set, err);
-    ddp_sampler_free(sampler);
-    free(x);
-    *out = (struct accuracy){ .correct = counts[0], .samples = counts[1], .loss = losses / (double)set->n };
+        status = share_buffers(model, ctx, err);
+    if (status == DDP_OK)
+        status = ddp_sampler_create(set->n, ddp_world_size(ctx), ddp_rank(ctx), 0, DDP_SAMPLER_NO_PAD,
+                                    &x.sampler, err);
+    while (status == DDP_OK && more)
+        status = count_batch(&x, &more, err);
+    if (status == DDP_OK)
+        status = add_up(ctx, x.counts, &x.losses, set, err);
+    release(&x);
+    *out = (struct accuracy){ .correct = x.counts[0],
+                              .samples = x.counts[1],
+                              .loss = x.losses / (double)(set->n * set->length) };
     return status;
 }

@@ -6,12 +6,13 @@
 #include "ddp/group.h"
 #include "model.h"
 
-enum { EVALUATE_ROWS = 256 }; /* tested at once; the model must have room for as many */
-
 struct accuracy {
-    int64_t correct, samples;
-    double loss; /* their mean */
+    int64_t correct, samples; /* of tokens: how many of them */
+    double loss;              /* their mean */
 };
+
+/* Samples tested at once; the model must have room for as many. */
+size_t evaluate_rows(const struct dataset *set);
 
 /* Collective. Fails when the ranks together have not seen each sample once. */
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,

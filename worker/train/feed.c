@@ -1,70 +1,94 @@
 /* feed.c -- see feed.h.
  *
- * One sampler per shard, each with an order of its own (4 bytes a sample), rather than one that is told to
- * skip: what shard s gets is then, by construction, what torch gives to rank s. */
+ * One stream of the loader per shard, each with a sampler and an order of its own (4 bytes a sample), rather than one that is
+ * told to skip: what shard s gets is then, by construction, what torch gives to rank s. */
 #include "feed.h"
+
+#include "library.h"
 
 #include <stdlib.h>
 
-/* Rows of one shard at a time: that is all the model ever sees at once. */
-static bool allocate(struct feed *feed, size_t rows)
+enum { VALUES, TARGETS, ARRAYS };
+
+/* On any thread. */
+static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
-    feed->x = calloc(rows * PICTURE_PIXELS, sizeof(float));
-    feed->weight = calloc(rows, sizeof(float));
-    feed->label = calloc(rows, sizeof(int32_t));
-    feed->sampler = calloc((size_t)feed->split->shards_here, sizeof(*feed->sampler));
-    return feed->x != NULL && feed->weight != NULL && feed->label != NULL && feed->sampler != NULL;
+    const struct feed *feed = user;
+    return dataset_read(feed->set, row->index, feed->augment ? &row->luck : NULL, row->to[VALUES],
+                        row->to[TARGETS], err);
 }
 
-ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split, uint64_t seed,
-                     struct ddp_err *err)
+/* A shard cannot hold more than its share of the set, however large a batch the user names. */
+static ddp_status open_loader(struct feed *feed, const struct feed_options *options, struct ddp_err *err)
 {
-    ddp_status status = DDP_OK;
-    *feed = (struct feed){ .set = set, .split = split, .sum = (float)split->world_size };
-    /* A shard cannot hold more than its share of the set, however large a batch the user names. */
+    ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
+    o.samples = feed->set->n;
+    o.world_size = feed->split->shards;
+    o.rank = feed->split->first_shard;
+    o.streams = feed->split->shards_here;
+    o.seed = options->seed;
+    o.sampler_flags = DDP_SAMPLER_SHUFFLE;
+    o.batch = split_rows(feed->split, 0);
+    o.arrays = ARRAYS;
+    o.row_bytes[VALUES] = dataset_row_bytes(feed->set);
+    o.row_bytes[TARGETS] = feed->set->length * sizeof(int32_t);
+    o.fill = read_row;
+    o.user = feed;
+    o.threads = options->threads;
+    return library(ddp_loader_create(&o, &feed->loader), err);
+}
+
+ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
+                     const struct feed_options *options, struct ddp_err *err)
+{
     size_t rows = split_rows(split, 0);
-    if (!allocate(feed, rows))
-        status = ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows of %d pixels", rows, PICTURE_PIXELS);
-    for (int i = 0; i < split->shards_here && status == DDP_OK; i++)
-        status = ddp_sampler_create(set->n, split->shards, split->first_shard + i, seed, DDP_SAMPLER_SHUFFLE,
-                                    &feed->sampler[i], err);
+    *feed = (struct feed){
+        .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
+    };
+    feed->weight = calloc(rows, sizeof(float));
+    if (feed->weight == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows", rows);
+    ddp_status status = open_loader(feed, options, err);
     if (status != DDP_OK)
         feed_free(feed);
     return status;
 }
 
+/* A thread that does not come back from a disk keeps its loader; the program ends anyway. */
 void feed_free(struct feed *feed)
 {
-    for (int i = 0; feed->sampler != NULL && i < feed->split->shards_here; i++)
-        ddp_sampler_free(feed->sampler[i]);
-    free(feed->sampler);
-    free(feed->x);
+    ddp_loader_free(feed->loader);
     free(feed->weight);
-    free(feed->label);
     *feed = (struct feed){ 0 };
 }
 
 /* The epoch is part of the shuffle's seed; a loop that forgets it sees the same order for ever. */
-void feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step)
+ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
 {
-    for (int i = 0; i < feed->split->shards_here; i++)
-        ddp_sampler_resume(feed->sampler[i], epoch, step * feed->split->global_batch);
+    return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
 }
 
-/* sum / samples: the reducer divides the sum of all ranks by world, which leaves 1 / samples for each. For
+/* sum / targets: the reducer divides the sum of all ranks by world, which leaves 1 / targets for each. For
  * a world that is a power of two both steps are exact, so the weights do not bring the number of workers into
  * the result. */
-void feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch)
+ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
+                     struct ddp_err *err)
 {
-    size_t rows = split_rows(feed->split, step), row = 0;
-    float weight = feed->sum / (float)split_samples(feed->split, step);
-    uint64_t index;
-    int is_pad;
-    for (; row < rows && ddp_sampler_next(feed->sampler[shard], &index, &is_pad); row++) {
-        feed->label[row] = dataset_sample(feed->set, index, feed->x + row * PICTURE_PIXELS);
-        feed->weight[row] = is_pad ? 0 : weight;
-    }
-    *batch = (struct model_batch){
-        .rows = row, .length = 1, .picture = feed->x, .target = feed->label, .weight = feed->weight
-    };
+    const ddp_batch *b;
+    const float weight = feed->sum / (float)(split_samples(feed->split, step) * feed->set->length);
+    ddp_status status = library(ddp_loader_next(feed->loader, &b), err);
+    if (status == DDP_OK && (b == NULL || b->stream != shard))
+        status = ddp_fail(err, DDP_ERR_ARG, "shard %d was taken out of order", shard);
+    if (status != DDP_OK)
+        return status;
+    for (size_t row = 0; row < b->rows; row++)
+        feed->weight[row] = b->is_pad[row] ? 0 : weight;
+    *batch = (struct model_batch){ .rows = b->rows,
+                                   .length = feed->set->length,
+                                   .picture = b->array[VALUES],
+                                   .token = b->array[VALUES],
+                                   .target = b->array[TARGETS],
+                                   .weight = feed->weight,
+                                   .still = feed->split->first_shard + shard > 0 };
+    return DDP_OK;
 }

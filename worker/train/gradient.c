@@ -75,9 +75,10 @@ static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *e
     double *loss = &g->loss[g->part.buffer];
     struct model_batch batch;
     begin(g, PHASE_DATA);
-    feed_take(g->feed, step, g->shard, &batch);
+    ddp_status status = feed_take(g->feed, step, g->shard, &batch, err);
     begin(g, PHASE_FORWARD);
-    ddp_status status = model_forward(g->model, &batch, MODEL_TRAIN, loss, err);
+    if (status == DDP_OK)
+        status = model_forward(g->model, &batch, MODEL_TRAIN, loss, err);
     begin(g, PHASE_BACKWARD);
     if (status == DDP_OK)
         status = model_backward(g->model, &batch, g->sum[g->part.buffer], &done, err);

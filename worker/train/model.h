@@ -55,6 +55,7 @@ struct model_batch {
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class, or the token that follows */
     const float *weight;   /* of each row: the loss of every target in it counts so much */
+    bool still; /* leave buffers (running numbers) as they are: another part of this batch moves them */
 };
 
 /* Called by model_backward as soon as it has written the gradient of a parameter for the last time; what it returns other

@@ -3,10 +3,10 @@
 
 #include "mlp.h"
 
-/* name, input, create, config, about */
-#define MODEL_LIST(X)                                                       \
-    X("mlp", MODEL_PICTURES, mlp_create, &mlp_relu, "784-200-200-10, ReLU") \
-    X("seqnet", MODEL_PICTURES, mlp_create, &mlp_seqnet, "the same, sigmoid, log_softmax")
+/* name, input, create, config, about, length, vocabulary */
+#define MODEL_LIST(X)                                                             \
+    X("mlp", MODEL_PICTURES, mlp_create, &mlp_relu, "784-200-200-10, ReLU", 0, 0) \
+    X("seqnet", MODEL_PICTURES, mlp_create, &mlp_seqnet, "the same, sigmoid, log_softmax", 0, 0)
 
 const struct model_kind models[] = {
 #define X(...) { __VA_ARGS__ },

@@ -12,6 +12,8 @@ struct model_kind {
                          struct ddp_err *err);
     const void *config; /* for create: what makes this row another than its neighbours */
     const char *about;
+    size_t length,
+        vocabulary; /* of tokens: a sample's, if nothing is said, and what they are below; 0 for pictures */
 };
 
 /* Ends with a row without a name. Checkpoints know a model by its number: add at the end. */

@@ -58,7 +58,8 @@ static ddp_status count_shards(const struct split_wish *wish, uint64_t global_ba
                         " cannot be shared evenly by %d workers%s; the nearest that can is %" PRIu64,
                         global_batch, world_size, accumulate > 1 ? " with --accumulate" : "",
                         divided_up(global_batch, world * accumulate) * world * accumulate);
-    *shards = accumulate > 1 ? (int)(world * accumulate) : shards_of(global_batch, world_size);
+    *shards =
+        accumulate > 1 || wish->together ? (int)(world * accumulate) : shards_of(global_batch, world_size);
     return DDP_OK;
 }
 

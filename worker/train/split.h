@@ -14,7 +14,8 @@
  *
  * Three workers, or more than four, get one shard each: right, but equal to other numbers of workers only up
  * to rounding. Eight shards would include eight workers, but cost a single worker a fifth of its speed; who wants that has
- * --determinism world. With --accumulate K a shard is cut into K parts, so that a worker holds fewer samples at a time. */
+ * --determinism world. Batch normalisation over all workers (--sync_bn) needs a worker's samples at once, so there is one shard
+ * each; without it, it is over the samples of a shard. With --accumulate K a shard is cut into K parts, so that a worker holds fewer samples at a time. */
 #ifndef TRAIN_SPLIT_H
 #define TRAIN_SPLIT_H
 
@@ -32,6 +33,7 @@ struct split_wish {
     uint64_t batch, global_batch; /* per worker and part, or of all together; the other is 0 */
     uint64_t accumulate;          /* parts that a worker goes through in a step, at least; 0 = 1 */
     bool any_world;               /* the same bits for 1, 2, 4 and 8 workers */
+    bool together;                /* one shard for each worker (and part): samples look at each other */
 };
 
 struct split {

@@ -27,7 +27,15 @@ static const char *const determinism_names[] = { "run", "world", NULL };
 static const char *const device_names[] = { "auto", "cpu", "cuda", NULL };
 
 static const struct arg_row rows[] = {
-    { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL, "Fashion-MNIST's four files, plain or .gz" },
+    { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL,
+      "Fashion-MNIST's four files or CIFAR-10's binary ones, plain or .gz; llm.c's tokens, also as a "
+      "pattern" },
+    { "loader_threads", "N", ARG_COUNT, AT(loader_threads), "0", 0, 64, NULL,
+      "threads that read batches ahead; 0 = each is read when it is needed" },
+    { "augment", NULL, ARG_FLAG, AT(augment), NULL, 0, 0, NULL,
+      "move and mirror CIFAR-10's training pictures, each time anew" },
+    { "length", "N", ARG_COUNT, AT(length), NULL, 1, 1 << 20, NULL,
+      "tokens of a sample (if nothing is said: the model's)" },
     { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
       "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax)" },
     { "batch", "N", ARG_COUNT, AT(batch), NULL, 1, MOST, NULL,

@@ -54,8 +54,7 @@ static bool is_save_due(const struct trainer *t)
 /* All steps of an epoch that are left, or fewer when the limit comes first. Sets t->loss. */
 static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
 {
-    ddp_status status = DDP_OK;
-    feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step);
+    ddp_status status = feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step, err);
     while (t->epoch_step < t->split.steps && !limit_reached(t) && status == DDP_OK) {
         status = trainer_step(t, t->epoch_step, err);
         t->epoch_step++;
@@ -65,7 +64,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     }
     if (status == DDP_OK)
         status = trainer_sum_loss(t, err);
-    t->loss = t->epoch_loss / (double)trainer_epoch_samples(t);
+    t->loss = t->epoch_loss / (double)(trainer_epoch_samples(t) * t->train_set.length);
     return status;
 }
 

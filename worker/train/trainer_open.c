@@ -64,29 +64,36 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
-    ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, err);
+    const struct model_kind *kind = &models[o->model];
+    const struct feed_options how = { o->seed, (int)o->loader_threads, o->augment };
+    const struct dataset_wish what = { kind->input, o->length != 0 ? o->length : kind->length,
+                                       kind->vocabulary };
+    ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, &what, err);
     if (status == DDP_OK)
-        status = dataset_load(&t->test_set, o->data, DATASET_TEST, err);
+        status = dataset_load(&t->test_set, o->data, DATASET_TEST, &what, err);
     const struct split_wish wish = { .samples = t->train_set.n,
                                      .batch = o->batch,
                                      .global_batch = o->global_batch,
                                      .accumulate = o->accumulate,
-                                     .any_world = o->determinism == DETERMINISM_WORLD };
+                                     .any_world = o->determinism == DETERMINISM_WORLD,
+                                     .together = o->sync_bn };
     if (status == DDP_OK)
         status = split_make(&t->split, &wish, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
-    return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, o->seed, err) : status;
+    return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
 }
 
 /* All ranks begin with the same parameters, from the same seed; optimizer_open makes sure. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
+    const struct dataset *set = &t->train_set;
     const struct model_spec spec = {
-        .rows = rows > EVALUATE_ROWS ? rows : EVALUATE_ROWS,
-        .channels = 1,
-        .height = PICTURE_SIDE,
-        .width = PICTURE_SIDE,
-        .classes = CLASSES,
+        .rows = rows > evaluate_rows(set) ? rows : evaluate_rows(set),
+        .length = models[t->options->model].input == MODEL_TOKENS ? set->length : 0,
+        .channels = set->channels,
+        .height = set->height,
+        .width = set->width,
+        .classes = set->classes,
         .seed = t->options->seed,
         .group = t->options->sync_bn ? ddp_world(t->ctx) : NULL,
     };

@@ -82,7 +82,7 @@ static ddp_status write_metrics(struct trainer *t, uint64_t step, double loss, d
     struct journal_step line = {
         .step = t->steps_done,
         .epoch = t->epochs_done + 1,
-        .loss = loss / samples,
+        .loss = loss / (samples * (double)t->train_set.length),
         .lr = lr,
         .grad_norm = t->optimizer.norm,
         .samples_per_s = samples * 1e6 / (double)(us + 1),

@@ -6,18 +6,15 @@
  *     offset 12  00 00 00 1c       28 columns
  *     offset 16  the values, one byte each; then the file ends
  *
- * The header is checked before anything behind it is read, and memory grows with bytes that have really
- * arrived: a header that promises gigabytes, or a gzip stream that unpacks to them, costs nothing. zlib's gz
- * functions pass plain files through, so there is one path for both. */
+ * The header is checked before anything behind it is read. */
 #include "idx.h"
 
-#include <errno.h>
+#include "whole_file.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <zlib.h>
 
-enum { TYPE_U8 = 0x08, CHUNK = 1 << 20 }; /* the format's code for bytes; how much is read at once */
+enum { TYPE_U8 = 0x08 }; /* the format's code for bytes */
 
 static uint32_t get_be32(const uint8_t *from)
 {
@@ -79,93 +76,61 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Room for one more chunk behind what has been read; doubles, so that growing stays cheap. */
-static uint8_t *reserve(struct idx *idx, size_t *capacity, size_t chunk)
-{
-    if (*capacity - idx->len < chunk) {
-        size_t grown = *capacity + (*capacity > chunk ? *capacity : chunk);
-        uint8_t *file = realloc(idx->file, grown);
-        if (file == NULL)
-            return NULL;
-        idx->file = file;
-        *capacity = grown;
-    }
-    return idx->file + idx->len;
-}
-
-/* Read until `want` bytes are there or the file ends. */
-static ddp_status fill(struct idx *idx, size_t *capacity, gzFile file, size_t want, struct ddp_err *err)
-{
-    while (idx->len < want) {
-        int code;
-        size_t chunk = want - idx->len < CHUNK ? want - idx->len : CHUNK;
-        uint8_t *to = reserve(idx, capacity, chunk);
-        if (to == NULL)
-            return ddp_fail(err, DDP_ERR_NOMEM, "no memory for more than %zu bytes", idx->len);
-        int n = gzread(file, to, (unsigned)chunk);
-        const char *why = gzerror(file, &code);
-        if (code == Z_ERRNO)
-            return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", idx->len, strerror(errno));
-        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the packed stream stops short */
-            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or cut: %s",
-                            idx->len, why);
-        if (n == 0)
-            break;
-        idx->len += (size_t)n;
-    }
-    return DDP_OK;
-}
-
 /* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
-static ddp_status check_length(const struct idx *idx, size_t total, struct ddp_err *err)
+static ddp_status check_length(size_t len, size_t total, struct ddp_err *err)
 {
-    if (idx->len < total)
+    if (len < total)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends here, its header asks for %zu bytes",
-                        idx->len, total);
-    if (idx->len > total)
+                        len, total);
+    if (len > total)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "offset %zu: the data ends here by its header, but the file goes on", total);
     return DDP_OK;
 }
 
-/* Header, then what it promises, then the end. */
-static ddp_status read_all(struct idx *idx, gzFile file, int dims, struct ddp_err *err)
+/* The header's bytes, and what they promise. A foreign file that is short is foreign first of all. */
+static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
+                              struct ddp_err *err)
 {
-    size_t head = idx_header_bytes(dims), total = 0, capacity = 0;
-    ddp_status status = fill(idx, &capacity, file, head, err);
-    if (status != DDP_OK)
-        return status;
-    if (idx->len < head && idx->len >= 4)
-        status = check_magic(idx->file, dims, err); /* a foreign file that is short is foreign first of all */
-    if (status != DDP_OK)
-        return status;
-    if (idx->len < head)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %zu bytes",
-                        idx->len, head);
-    status = check_header(idx->file, dims, idx->dim, &total, err);
+    size_t head = idx_header_bytes(dims);
+    ddp_status status = whole_file_fill(f, head, err);
+    if (status == DDP_OK && f->len < head && f->len >= 4)
+        status = check_magic(f->bytes, dims, err);
+    if (status == DDP_OK && f->len < head)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %zu bytes",
+                          f->len, head);
+    return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
+}
+
+/* Header, then what it promises, then the end: one byte more is asked for, to see it. */
+static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], struct ddp_err *err)
+{
+    size_t total = 0;
+    ddp_status status = read_header(f, dims, dim, &total, err);
     if (status == DDP_OK)
-        status = fill(idx, &capacity, file, total + 1, err); /* one more, to see the end */
-    if (status == DDP_OK)
-        status = check_length(idx, total, err);
-    if (status == DDP_OK)
-        idx->values = idx->file + head;
-    return status;
+        status = whole_file_fill(f, total + 1, err);
+    return status == DDP_OK ? check_length(f->len, total, err) : status;
 }
 
 /* The path stands in front of every message; the offsets behind it count unpacked bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
+    struct whole_file f;
     *idx = (struct idx){ 0 };
-    gzFile file = gzopen(path, "rb");
-    if (file == NULL)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
-    ddp_status status = read_all(idx, file, dims, err);
-    gzclose_r(file);
+    ddp_status status = whole_file_open(&f, path, err);
+    if (status != DDP_OK)
+        return status;
+    status = read_all(&f, dims, idx->dim, err);
+    whole_file_close(&f);
+    idx->file = f.bytes;
+    idx->len = f.len;
     if (status != DDP_OK) {
         ddp_wrap(err, "%s", path);
         idx_free(idx);
+        return status;
     }
-    return status;
+    idx->values = idx->file + idx_header_bytes(dims);
+    return DDP_OK;
 }
 
 void idx_free(struct idx *idx)

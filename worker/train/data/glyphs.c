@@ -7,6 +7,7 @@
 #include "glyphs.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_STROKES = 7 };
 
@@ -114,11 +115,10 @@ static float speck(ddp_random *luck)
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
 }
 
-/* Draw one sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
-static void draw(ddp_random *luck, int label, uint8_t *pixels)
+void glyph_draw(ddp_random *luck, int label, float *paper)
 {
-    float paper[PICTURE_PIXELS] = { 0 };
     struct hand hand = take_hand(luck);
+    memset(paper, 0, PICTURE_PIXELS * sizeof(*paper));
     for (int i = 0; i < MAX_STROKES; i++) {
         struct stroke s = digit[label][i];
         if (s.x0 == s.x1 && s.y0 == s.y1)
@@ -127,9 +127,28 @@ static void draw(ddp_random *luck, int label, uint8_t *pixels)
         draw_stroke(paper, &s, hand.pen, hand.ink);
     }
     scratch(luck, paper);
+}
+
+/* One sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
+static void draw(ddp_random *luck, int label, uint8_t *pixels)
+{
+    float paper[PICTURE_PIXELS];
+    glyph_draw(luck, label, paper);
     for (int i = 0; i < PICTURE_PIXELS; i++) {
         float value = paper[i] + speck(luck);
         pixels[i] = (uint8_t)(255 * (value < 0 ? 0 : value > 1 ? 1 : value) + 0.5f);
+    }
+}
+
+void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apart)
+{
+    for (size_t i = 0; i < n; i++)
+        labels[i * apart] = (uint8_t)(i % CLASSES);
+    for (size_t i = n; i > 1; i--) { /* Fisher and Yates */
+        size_t other = ddp_random_next(luck) % i;
+        uint8_t held = labels[(i - 1) * apart];
+        labels[(i - 1) * apart] = labels[other * apart];
+        labels[other * apart] = held;
     }
 }
 
@@ -137,14 +156,7 @@ static void draw(ddp_random *luck, int label, uint8_t *pixels)
  * number. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
-    for (size_t i = 0; i < n; i++)
-        labels[i] = (uint8_t)(i % CLASSES);
-    for (size_t i = n; i > 1; i--) { /* Fisher and Yates */
-        size_t other = ddp_random_next(luck) % i;
-        uint8_t held = labels[i - 1];
-        labels[i - 1] = labels[other];
-        labels[other] = held;
-    }
+    glyph_labels(luck, n, labels, 1);
     for (size_t i = 0; i < n; i++)
         draw(luck, labels[i], pixels + i * PICTURE_PIXELS);
 }

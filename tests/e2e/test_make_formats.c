@@ -1,0 +1,140 @@
+/* The program make-data: what it writes in each format is what `train` reads. */
+#include "run.h"
+#include "train/dataset.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/ddp-e2e-formats-XXXXXX";
+static struct ddp_err err;
+
+static void make_dir(void)
+{
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void remove_dir(void)
+{
+    const char *argv[] = { "rm", "-r", dir, NULL };
+    struct run_result r = run_command(argv, NULL);
+    run_free(&r);
+}
+
+TestSuite(make_formats, .init = make_dir, .fini = remove_dir, .timeout = 120);
+
+/* Words between spaces; '@' stands for the test's directory. */
+static struct run_result make_data(const char *line)
+{
+    static char text[512];
+    const char *argv[24] = { bin("make-data"), NULL };
+    char *save = NULL;
+    size_t used = 0;
+    int argc = 1;
+    for (const char *c = line; *c != '\0'; c++)
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s", *c == '@' ? dir : (char[]){ *c, '\0' });
+    for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    return run_command(argv, NULL);
+}
+
+static void make(const char *line)
+{
+    struct run_result r = make_data(line);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+static void make_fails(const char *line, const char *says)
+{
+    struct run_result r = make_data(line);
+    cr_expect_eq(r.exit_code, 2, "%s: %s", line, r.err);
+    cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
+    run_free(&r);
+}
+
+static bool are_equal(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof(command), "diff -rq %s/%s %s/%s >/dev/null", dir, a, dir, b);
+    return system(command) == 0;
+}
+
+static void load(struct dataset *set, const char *name, enum dataset_part part, enum model_input input)
+{
+    char where[128];
+    const struct dataset_wish wish = { .input = input, .length = 16, .vocabulary = 128 };
+    snprintf(where, sizeof(where), "%s/%s", dir, name);
+    cr_assert_eq(dataset_load(set, where, part, &wish, &err), DDP_OK, "%s", err.msg);
+}
+
+Test(make_formats, equal_seeds_give_equal_files_and_others_do_not)
+{
+    make("--format cifar10 --samples 20 --test_samples 5 --out @/a");
+    make("--format cifar10 --samples 20 --test_samples 5 --out @/b");
+    make("--format cifar10 --samples 20 --test_samples 5 --out @/c --seed 2");
+    cr_expect(are_equal("a", "b"));
+    cr_expect_not(are_equal("a", "c"));
+    make("--format tokens --samples 5000 --files 3 --out @/d");
+    make("--format tokens --samples 5000 --files 3 --out @/e");
+    make("--format tokens --samples 5000 --files 3 --out @/f --seed 2");
+    cr_expect(are_equal("d", "e"));
+    cr_expect_not(are_equal("d", "f"));
+}
+
+Test(make_formats, coloured_digits_come_in_five_files_with_each_class_equally_often)
+{
+    static float pixels[CIFAR_PIXELS];
+    struct dataset set;
+    int32_t label, of[10] = { 0 };
+    make("--format cifar10 --samples 103 --test_samples 30 --out @/d --gzip");
+    load(&set, "d", DATASET_TRAIN, MODEL_PICTURES);
+    cr_expect_eq(set.n, 103);
+    cr_expect_eq(set.cifar.files, 5);
+    dataset_free(&set);
+    load(&set, "d", DATASET_TEST, MODEL_PICTURES);
+    cr_expect_eq(set.n, 30);
+    for (size_t i = 0; i < 30; i++) {
+        cr_assert_eq(dataset_read(&set, i, NULL, pixels, &label, &err), DDP_OK);
+        of[label]++;
+    }
+    for (int i = 0; i < 10; i++)
+        cr_expect_eq(of[i], 3);
+    dataset_free(&set);
+}
+
+/* The same text, however many files it is cut into; words and sentences of ASCII. */
+Test(make_formats, a_text_goes_on_from_file_to_file)
+{
+    struct dataset one, many;
+    int32_t a[16], b[16], target[16];
+    make("--format tokens --samples 3200 --test_samples 100 --out @/one");
+    make("--format tokens --samples 3200 --test_samples 100 --files 4 --out @/many");
+    load(&one, "one", DATASET_TRAIN, MODEL_TOKENS);
+    load(&many, "many", DATASET_TRAIN, MODEL_TOKENS);
+    cr_expect(one.n == 199 && many.n == 4 * 49, "%zu and %zu", one.n, many.n);
+    for (size_t i = 0; i < 49; i++) {
+        cr_assert_eq(dataset_read(&one, i + 50, NULL, a, target, &err), DDP_OK);
+        cr_assert_eq(dataset_read(&many, i + 49, NULL, b, target, &err), DDP_OK, "%s", err.msg);
+        cr_assert_eq(memcmp(a, b, sizeof(a)), 0);
+        for (int k = 0; k < 16; k++)
+            cr_assert(strchr("abcdefghijklmnopqrstuvwxyz. \n", a[k]) && a[k] != 0, "%d", a[k]);
+    }
+    dataset_free(&one);
+    dataset_free(&many);
+}
+
+Test(make_formats, what_cannot_be_made_is_refused)
+{
+    make_fails("--format mp3 --out @/a", "--format 'mp3': expected idx or cifar10 or tokens");
+    make_fails("--format tokens --gzip --out @/a", "--gzip: tokens are read from where they lie");
+    make_fails("--format cifar10 --samples 4 --out @/a", "--samples 4: cifar10 has 5 files");
+    make_fails("--samples 1000001 --out @/a", "idx has 1000000 samples at most");
+    make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: more than the 3 tokens");
+    make("--format tokens --samples 100 --files 2 --out @/b");
+    make_fails("--format tokens --samples 100 --out @/b",
+               "text_train_000001.bin is left from a set of more files");
+}

@@ -1,0 +1,32 @@
+/* Any bytes as a file of CIFAR-10, plain or gzip: refused with words, or every record of it can be read. */
+#include "train/data/cifar.h"
+
+#include "memory_file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+/* Twice, as there are several files. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    struct cifar c = { .n = 0 };
+    struct ddp_err err = { .msg = "" };
+    unsigned sum = 0;
+    const char *path = memory_file(data, len);
+    if (cifar_add(&c, path, &err) == DDP_OK && cifar_add(&c, path, &err) == DDP_OK) {
+        if (c.files != 2 || c.n != 2 * c.file[0].n || c.n == 0)
+            abort();
+        for (size_t i = 0; i < c.n; i++) {
+            const uint8_t *record = cifar_record(&c, i);
+            if (record[0] >= CIFAR_CLASSES)
+                abort();
+            for (int k = 1; k < CIFAR_RECORD; k++)
+                sum += record[k];
+        }
+        if (sum == UINT32_MAX)
+            abort(); /* so that the bytes are read */
+    } else if (err.msg[0] == '\0') {
+        abort();
+    }
+    cifar_free(&c);
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* memory_file.h -- a file without a place on the disk, for programs that try out many contents. */
+#ifndef TESTS_MEMORY_FILE_H
+#define TESTS_MEMORY_FILE_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* The path of the file, always the same one, which now holds these bytes. */
+static inline const char *memory_file(const uint8_t *data, size_t len)
+{
+    static char path[32];
+    static int fd = -1;
+    if (fd < 0) {
+        fd = memfd_create("input", MFD_CLOEXEC);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    }
+    if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, len, 0) != (ssize_t)len)
+        abort();
+    return path;
+}
+
+#endif

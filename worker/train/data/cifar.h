@@ -1,0 +1,53 @@
+/* cifar.h -- CIFAR-10's binary files: records of a label and a picture, nothing else.
+ *
+ *     offset 3073 k       the label of record k, 0 to 9
+ *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
+ *
+ * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (five of 10,000 records each as published), test pictures
+ * in test_batch.bin; each may be packed with gzip. */
+#ifndef TRAIN_DATA_CIFAR_H
+#define TRAIN_DATA_CIFAR_H
+
+#include "ddp/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CIFAR_SIDE = 32,
+    CIFAR_CHANNELS = 3,
+    CIFAR_PIXELS = CIFAR_CHANNELS * CIFAR_SIDE * CIFAR_SIDE,
+    CIFAR_RECORD = 1 + CIFAR_PIXELS,
+    CIFAR_CLASSES = 10,
+    CIFAR_MAX_FILES = 99,
+    CIFAR_MAX_BYTES = 1 << 30 /* of a file */
+};
+
+struct cifar {
+    struct cifar_file {
+        uint8_t *bytes; /* ours */
+        size_t n;       /* records */
+    } file[CIFAR_MAX_FILES];
+    size_t files, n;
+};
+
+/* One file, behind those that are loaded already. The message begins with the path; DDP_ERR_CORRUPT names offset and value.
+ * Whatever happens, cifar_free frees what there is. */
+ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
+
+/* The directory where the files are, DIR itself or the one of the published archive in it, into `found` with room for PATH_MAX
+ * bytes; false when there are none. */
+bool cifar_find(char *found, const char *dir);
+
+/* All training files of `dir`, or the test file. Nothing is to be freed on an error. */
+ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
+void cifar_free(struct cifar *c);
+
+/* Record `index` (< n): its label, behind it the picture. */
+const uint8_t *cifar_record(const struct cifar *c, size_t index);
+
+/* "data_batch_3.bin" for the third training file, "test_batch.bin" for number 0. `to` has room for 32 bytes. */
+void cifar_file_name(char *to, int number);
+
+#endif

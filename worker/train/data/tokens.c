@@ -1,0 +1,296 @@
+/* tokens.c -- see tokens.h. */
+#include "tokens.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { AT_MAGIC = 0, AT_VERSION = 4, AT_COUNT = 8, LLAMA_MAGIC = 20240801, READ_AT_ONCE = 2048 };
+
+static int32_t get_i32(const uint8_t *from)
+{
+    return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                     (uint32_t)from[3] << 24);
+}
+
+static void put_i32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> 8 * i);
+}
+
+void tokens_make_header(uint8_t *head, uint32_t count)
+{
+    memset(head, 0, TOKENS_HEADER);
+    put_i32(head + AT_MAGIC, TOKENS_MAGIC);
+    put_i32(head + AT_VERSION, TOKENS_VERSION);
+    put_i32(head + AT_COUNT, count);
+}
+
+void tokens_put(uint8_t *to, uint16_t token)
+{
+    to[0] = (uint8_t)token;
+    to[1] = (uint8_t)(token >> 8);
+}
+
+void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
+{
+    *t = (struct tokens){ .length = length, .vocabulary = vocabulary };
+}
+
+/* --- one shard --------------------------------------------------------------------------------------------- */
+
+/* All of `len` bytes, unless the file ends before: *got tells. */
+static ddp_status read_at(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err)
+{
+    for (*got = 0; *got < len;) {
+        ssize_t n = pread(fd, to + *got, len - *got, (off_t)(offset + *got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": read: %s", offset + *got, strerror(errno));
+        if (n == 0)
+            break;
+        *got += (size_t)n;
+    }
+    return DDP_OK;
+}
+
+/* `got` bytes of it are there. What says most comes first: another file is told by its first four bytes, even when it is short. */
+static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
+{
+    if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "offset 0: magic %d: these are tokens of 32 bits (llm.c's Llama 3), expected %d",
+                        LLAMA_MAGIC, TOKENS_MAGIC);
+    if (got >= 4 && get_i32(head) != TOKENS_MAGIC)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: magic 0x%08x, expected 0x%08x (tokens as of llm.c)",
+                        (uint32_t)get_i32(head), TOKENS_MAGIC);
+    if (got < TOKENS_HEADER)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %d bytes", got,
+                        TOKENS_HEADER);
+    if (get_i32(head + AT_VERSION) != TOKENS_VERSION)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: version %d, expected %d", AT_VERSION,
+                        get_i32(head + AT_VERSION), TOKENS_VERSION);
+    return DDP_OK;
+}
+
+/* The count against what is there, both ways, and against what a sample needs. */
+static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t file_bytes, struct ddp_err *err)
+{
+    const uint64_t total = TOKENS_HEADER + 2 * (uint64_t)(count > 0 ? count : 0);
+    if (count < 1)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens, expected 1 or more", AT_COUNT, count);
+    if (file_bytes < total)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
+                        file_bytes, total);
+    if (file_bytes > total)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %" PRIu64 ": the data ends here by its header, but the file goes on", total);
+    if ((uint64_t)count < t->length + 1)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "offset %d: %d tokens are too few for one sample, which takes %zu and the one behind",
+                        AT_COUNT, count, t->length);
+    return DDP_OK;
+}
+
+/* A pipe has no size and cannot be read twice. */
+static ddp_status size_of(int fd, uint64_t *bytes, struct ddp_err *err)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "stat: %s", strerror(errno));
+    if (!S_ISREG(s.st_mode))
+        return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
+    *bytes = (uint64_t)s.st_size;
+    return DDP_OK;
+}
+
+static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struct ddp_err *err)
+{
+    uint8_t head[TOKENS_HEADER];
+    uint64_t bytes = 0;
+    size_t got = 0;
+    ddp_status status = size_of(fd, &bytes, err);
+    if (status == DDP_OK)
+        status = read_at(fd, head, sizeof(head), 0, &got, err);
+    if (status == DDP_OK)
+        status = check_header(head, got, err);
+    if (status == DDP_OK)
+        status = check_count(t, get_i32(head + AT_COUNT), bytes, err);
+    if (status == DDP_OK)
+        *count = (uint64_t)get_i32(head + AT_COUNT);
+    return status;
+}
+
+/* Room for one more; false when there is none. */
+static bool reserve(struct tokens *t)
+{
+    if (t->shards < t->room)
+        return true;
+    size_t room = t->room == 0 ? 8 : 2 * t->room;
+    struct tokens_shard *grown = realloc(t->shard, room * sizeof(*grown));
+    if (grown == NULL)
+        return false;
+    t->shard = grown;
+    t->room = room;
+    return true;
+}
+
+/* Descriptors stay open, so that a sample costs one read; thousands of shards may need a higher `ulimit -n`. */
+ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
+{
+    uint64_t count = 0;
+    if (t->shards == TOKENS_MAX_SHARDS)
+        return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    if (fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s%s", path, strerror(errno),
+                        errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");
+    ddp_status status = examine(t, fd, &count, err);
+    char *name = strdup(path);
+    if (status == DDP_OK && (name == NULL || !reserve(t)))
+        status = ddp_fail(err, DDP_ERR_NOMEM, "no memory for file %zu", t->shards + 1);
+    if (status != DDP_OK) {
+        free(name);
+        close(fd);
+        return ddp_wrap(err, "%s", path);
+    }
+    t->shard[t->shards++] = (struct tokens_shard){ name, fd, count, t->n };
+    t->n += (count - 1) / t->length;
+    return DDP_OK;
+}
+
+void tokens_free(struct tokens *t)
+{
+    for (size_t i = 0; i < t->shards; i++) {
+        close(t->shard[i].fd);
+        free(t->shard[i].path);
+    }
+    free(t->shard);
+    *t = (struct tokens){ 0 };
+}
+
+/* --- all of them ------------------------------------------------------------------------------------------- */
+
+/* By the last part of the name: a directory may be called anything. */
+static bool belongs(const char *path, bool training)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    if (training)
+        return strstr(name, "train") != NULL;
+    return strstr(name, "train") == NULL && (strstr(name, "val") != NULL || strstr(name, "test") != NULL);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The same order on every rank, whatever its locale. */
+static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    qsort(found->gl_pathv, found->gl_pathc, sizeof(char *), by_name);
+    for (size_t i = 0; i < found->gl_pathc && status == DDP_OK; i++) {
+        if (belongs(found->gl_pathv[i], training))
+            status = tokens_add(t, found->gl_pathv[i], err);
+    }
+    return status;
+}
+
+/* A directory's name may hold characters that mean something in a pattern; then the pattern has to be spelled out. */
+ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
+{
+    char pattern[PATH_MAX];
+    struct stat s;
+    glob_t found = { 0 };
+    bool is_dir = stat(where, &s) == 0 && S_ISDIR(s.st_mode);
+    int len = snprintf(pattern, sizeof(pattern), "%s%s", where, is_dir ? "/*.bin" : "");
+    if (len < 0 || (size_t)len >= sizeof(pattern))
+        return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", where);
+    int code = glob(pattern, 0, NULL, &found);
+    ddp_status status = code == 0 ? add_all(t, &found, training, err) : DDP_OK;
+    if (code == GLOB_NOSPACE)
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for the names", pattern);
+    else if (status == DDP_OK && t->shards == 0)
+        status = ddp_fail(err, DDP_ERR_IO,
+                          "%s: no file of tokens with \"%s\" in its name; name a directory or a pattern with "
+                          "--data, or make a set: build/make-data --format tokens --out DIR",
+                          pattern, training ? "train" : "val\" or \"test");
+    globfree(&found);
+    if (status != DDP_OK)
+        tokens_free(t);
+    return status;
+}
+
+/* --- samples ----------------------------------------------------------------------------------------------- */
+
+/* The last shard that begins at or before it. */
+static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t index)
+{
+    size_t low = 0, high = t->shards;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (t->shard[middle].first <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &t->shard[low];
+}
+
+/* Some tokens of a sample: number i is the token at place i and the target of the place before. */
+static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i, uint64_t offset,
+                       int32_t *token, int32_t *target, struct ddp_err *err)
+{
+    for (size_t k = 0; k < n; k++, i++) {
+        const unsigned value = bytes[2 * k] | (unsigned)bytes[2 * k + 1] << 8;
+        if (value >= t->vocabulary)
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": token %u, expected 0 to %zu",
+                            offset + 2 * k, value, t->vocabulary - 1);
+        if (i < t->length)
+            token[i] = (int32_t)value;
+        if (i > 0)
+            target[i - 1] = (int32_t)value;
+    }
+    return DDP_OK;
+}
+
+/* In pieces that fit on the stack of any thread. */
+static ddp_status read_sample(const struct tokens *t, const struct tokens_shard *s, uint64_t sample,
+                              int32_t *token, int32_t *target, struct ddp_err *err)
+{
+    uint8_t bytes[2 * READ_AT_ONCE];
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i <= t->length && status == DDP_OK; i += READ_AT_ONCE) {
+        const uint64_t offset = TOKENS_HEADER + 2 * (sample * t->length + i);
+        const size_t n = t->length + 1 - i < READ_AT_ONCE ? t->length + 1 - i : READ_AT_ONCE;
+        size_t got;
+        status = read_at(s->fd, bytes, 2 * n, offset, &got, err);
+        if (status == DDP_OK && got < 2 * n)
+            status = ddp_fail(err, DDP_ERR_CORRUPT,
+                              "offset %" PRIu64 ": the file ends here, it has become shorter", offset + got);
+        if (status == DDP_OK)
+            status = take(t, bytes, n, i, offset, token, target, err);
+    }
+    return status;
+}
+
+ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
+                       struct ddp_err *err)
+{
+    const struct tokens_shard *s = shard_of(t, index);
+    ddp_status status = read_sample(t, s, index - s->first, token, target, err);
+    if (status != DDP_OK)
+        ddp_wrap(err, "%s", s->path);
+    return status;
+}

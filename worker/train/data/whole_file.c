@@ -1,0 +1,73 @@
+/* whole_file.c -- see whole_file.h. zlib's gz functions pass plain files through, so there is one path for both. */
+#include "whole_file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20 }; /* how much is read at once */
+
+ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
+{
+    *f = (struct whole_file){ .file = gzopen(path, "rb") };
+    return f->file != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+}
+
+/* Room for one more chunk behind what has been read; doubles, so that growing stays cheap. */
+static uint8_t *reserve(struct whole_file *f, size_t chunk)
+{
+    if (f->capacity - f->len < chunk) {
+        size_t grown = f->capacity + (f->capacity > chunk ? f->capacity : chunk);
+        uint8_t *bytes = realloc(f->bytes, grown);
+        if (bytes == NULL)
+            return NULL;
+        f->bytes = bytes;
+        f->capacity = grown;
+    }
+    return f->bytes + f->len;
+}
+
+ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *err)
+{
+    while (f->len < want) {
+        int code;
+        size_t chunk = want - f->len < CHUNK ? want - f->len : CHUNK;
+        uint8_t *to = reserve(f, chunk);
+        if (to == NULL)
+            return ddp_fail(err, DDP_ERR_NOMEM, "no memory for more than %zu bytes", f->len);
+        int n = gzread(f->file, to, (unsigned)chunk);
+        const char *why = gzerror(f->file, &code);
+        if (code == Z_ERRNO)
+            return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
+        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the packed stream stops short */
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or cut: %s", f->len,
+                            why);
+        if (n == 0)
+            break;
+        f->len += (size_t)n;
+    }
+    return DDP_OK;
+}
+
+void whole_file_close(struct whole_file *f)
+{
+    gzclose_r(f->file);
+    f->file = NULL;
+}
+
+/* The plain file first: data sets are published packed, and people unpack them beside. */
+ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
+{
+    static const char *const ending[] = { "", ".gz" };
+    for (int i = 0; i < 2; i++) {
+        int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
+        if (len < 0 || len >= PATH_MAX)
+            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", dir);
+        if (access(path, F_OK) == 0)
+            return DDP_OK;
+    }
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: not found, nor %s.gz", dir, name, name);
+}

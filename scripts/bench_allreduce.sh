@@ -12,13 +12,8 @@ rounds=${ROUNDS:-10}
 times=$(mktemp)
 trap 'rm -f "$times"' EXIT
 
-mpi=$BUILD/mpi_allreduce
-why=
-if ! command -v mpicc.openmpi >/dev/null || ! command -v mpirun.openmpi >/dev/null; then
-    why="skipped, because Open MPI is not installed"
-elif ! mpicc.openmpi -O3 -o "$mpi" tests/bench/mpi/allreduce.c; then
-    why="skipped, because mpicc failed"
-fi
+# shellcheck source=scripts/bench_mpi.sh
+. scripts/bench_mpi.sh
 
 # Root may run it, more ranks than cores may run, and it asks no network.
 run_mpi() {

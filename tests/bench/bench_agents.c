@@ -8,6 +8,7 @@
  *
  * Prints a markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "farm.h"
+#include "limits.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -282,25 +282,12 @@ static double let_workers_meet(const struct bench_server *store, uint32_t size, 
     return timed_now() - start;
 }
 
-/* As many as the system lets us have, for the store that is started from here as well; only a privileged process may
- * go beyond its hard limit. */
-static uint32_t descriptors(void)
-{
-    struct rlimit limit = { 0 }, most = { ENOUGH, ENOUGH };
-    getrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max < ENOUGH && setrlimit(RLIMIT_NOFILE, &most) == 0)
-        return ENOUGH;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    return limit.rlim_cur < UINT32_MAX ? (uint32_t)limit.rlim_cur : UINT32_MAX;
-}
-
 static void measure_direct_once(uint32_t size, const char *note)
 {
     struct bench_server store;
     char what[200], text[160], aim[64];
     need(bench_start_store(store_path, &store), "cannot start ddp-rendezvous");
-    const double ms = let_workers_meet(&store, size, descriptors() - RESERVE);
+    const double ms = let_workers_meet(&store, size, limits_raise_descriptors(ENOUGH) - RESERVE);
     const double mib = (double)bench_peak_kib(&store) / 1024;
     bench_stop(&store);
     const double aim_ms = 20000.0 * size / 98304;
@@ -314,7 +301,8 @@ static void measure_direct_once(uint32_t size, const char *note)
 static void measure_alone(void)
 {
     enum { MOST = 16384, TURNS = 11 };
-    const uint32_t limit = descriptors(), n = limit > MOST + RESERVE ? MOST : limit - RESERVE;
+    const uint32_t limit = limits_raise_descriptors(ENOUGH),
+                   n = limit > MOST + RESERVE ? MOST : limit - RESERVE;
     struct bench_server store;
     struct farm f;
     struct world world = { .size = n };
@@ -337,7 +325,7 @@ static void measure_alone(void)
 /* The store is one process, and its descriptors are the limit. */
 static void measure_direct(void)
 {
-    const uint32_t limit = descriptors(), most = limit >= ENOUGH ? ALL : limit - RESERVE;
+    const uint32_t limit = limits_raise_descriptors(ENOUGH), most = limit >= ENOUGH ? ALL : limit - RESERVE;
     char note[120] = "";
     if (most < ALL)
         snprintf(note, sizeof(note),
@@ -416,7 +404,7 @@ int main(int argc, char *argv[])
     }
     json = results_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    descriptors();
+    limits_raise_descriptors(ENOUGH);
     printf("| agents and ranks of one machine | measured | aim | met |\n|---|---|---|---|\n");
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (only == NULL || strcmp(only, parts[i].name) == 0)

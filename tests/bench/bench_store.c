@@ -12,6 +12,7 @@
  * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
  * stdout. */
 #include "crowd.h"
+#include "limits.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ROUNDS = 21, TRIPS = 2000, WARM_UP = 500, SPAN_MS = 500, SPANS = 3 };
@@ -201,15 +201,6 @@ static void memory(const char *path)
     bench_stop(&store);
 }
 
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 int main(int argc, char *argv[])
 {
     struct bench_server store;
@@ -222,7 +213,7 @@ int main(int argc, char *argv[])
     }
     json = !tables ? stdout : results_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    raise_descriptor_limit();
+    limits_raise_descriptors(0);
     round_trips(path);
     need(bench_start_store(path, &store), "cannot start ddp-rendezvous");
     loads(&store);

@@ -11,6 +11,7 @@
  * scripts/bench_torch.sh runs it, and what is measured with PyTorch's Python client. Prints markdown tables, and JSON lines on
  * descriptor 3 when it is open. */
 #include "crowd.h"
+#include "limits.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { ROUNDS = 5, SPAN_MS = 200, TURNS = 11, LAUNCHES = 5, LAUNCH_LIMIT_MS = 60000 };
@@ -309,16 +309,6 @@ static bool run_part(const char *name)
     return false;
 }
 
-/* Of this program and of the servers that it starts. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 int main(int argc, char *argv[])
 {
     if (argc < 4) {
@@ -329,7 +319,7 @@ int main(int argc, char *argv[])
     ddprun = argv[2];
     json = results_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    raise_descriptor_limit();
+    limits_raise_descriptors(0);
     for (int i = 3; i < argc; i++)
         need(run_part(argv[i]), "no such part");
     if (json != NULL)

@@ -15,23 +15,12 @@ TestSuite(ddprun_events, .timeout = 120);
 
 static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
 
-static cJSON *read_schema(void)
-{
-    char text[32768];
-    FILE *file = fopen("launcher/events.schema.json", "r");
-    if (file == NULL)
-        cr_skip_test("skipped, because the test does not run in the top folder of the sources");
-    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-    fclose(file);
-    return cJSON_Parse(text);
-}
-
 /* How many lines of that kind there are; each line must fit the schema. */
 static int count(const char *log, const char *kind)
 {
     int n = 0;
     char why[256];
-    cJSON *schema = read_schema();
+    cJSON *schema = schema_of_events();
     for (const char *line = log; *line != '\0'; line += strcspn(line, "\n") + 1) {
         cJSON *o = cJSON_ParseWithLength(line, strcspn(line, "\n"));
         cr_assert(schema_fits(schema, o, why, sizeof(why)), "%s: %.*s", why, (int)strcspn(line, "\n"), line);

@@ -106,6 +106,15 @@ static void expect_met(const struct run_result *r, int attempt)
     }
 }
 
+/* Its workers are told the launcher's. */
+static void expect_launchers_store(const char *option)
+{
+    struct run_result r = RUN("ANY_STORE=1", option);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "rank 0: the launcher's store"), 1, "%s", r.out);
+    run_free(&r);
+}
+
 Test(rank0_store, is_chosen_for_a_torch_without_libuv)
 {
     install_without_libuv();
@@ -141,20 +150,14 @@ Test(rank0_store, is_not_for_a_torch_that_has_libuv)
 Test(rank0_store, is_not_for_an_older_torch)
 {
     install_library_of("2.3.1", (void *)cJSON_Parse);
-    struct run_result r = RUN("ANY_STORE=1", "--max_restarts=0");
-    EXPECT(r, 0);
-    cr_expect_eq(job_count(r.out, "rank 0: the launcher's store"), 1, "%s", r.out);
-    run_free(&r);
+    expect_launchers_store("--max_restarts=0");
 }
 
 Test(rank0_store, is_the_users_choice)
 {
     install_without_libuv();
-    struct run_result r = RUN("ANY_STORE=1", "--torch_store=launcher");
-    EXPECT(r, 0);
-    cr_expect_eq(job_count(r.out, "rank 0: the launcher's store"), 1, "%s", r.out);
-    run_free(&r);
-    r = RUN(NULL, "--torch_store=rank0", "--quiet");
+    expect_launchers_store("--torch_store=launcher");
+    struct run_result r = RUN(NULL, "--torch_store=rank0", "--quiet");
     EXPECT(r, 0);
     expect_met(&r, 0);
     run_free(&r);

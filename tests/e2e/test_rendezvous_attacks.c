@@ -2,6 +2,7 @@
  * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
 #include "base/clock.h"
 #include "daemon.h"
+#include "limits.h"
 #include "core/encode.h"
 #include "patience.h"
 #include "peer.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -334,12 +334,9 @@ Test(rendezvous_attacks, idle_clients_are_cheap)
 {
     enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 512 };
     static int idle[IDLE];
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_max < IDLE + 200)
-        cr_skip_test("skipped, because only %lu descriptors are allowed here", (unsigned long)limit.rlim_max);
+    const uint32_t descriptors = limits_raise_descriptors(0);
+    if (descriptors < IDLE + 200)
+        cr_skip_test("skipped, because only %u descriptors are allowed here", descriptors);
     for (int i = 0; i < IDLE; i++)
         idle[i] = peer_connect(server.port);
     peer_expect_service(server.port);

@@ -106,6 +106,13 @@ void ranks_expect_ok(const struct ranks *ranks)
     }
 }
 
+void ranks_all_well(int n, rank_main main, unsigned flags, const void *user)
+{
+    struct ranks ranks = ranks_run(n, main, flags, user);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[])
 {
     const struct rank *r = &ranks->rank[rank];

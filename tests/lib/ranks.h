@@ -7,7 +7,7 @@
  *         rank_expect(me, x == 3, "x is %d", x);
  *         rank_expect_ok(me, ddp_finalize(ctx));
  *     }
- *     Test(x, y) { struct ranks r = ranks_run(4, sum, RANKS_PLAIN_STORE); ranks_expect_ok(&r); ranks_free(&r); }
+ *     Test(x, y) { ranks_all_well(4, sum, RANKS_PLAIN_STORE, NULL); }
  *
  * Each rank is a forked process with RANK, WORLD_SIZE ... set as a launcher would. It reports through
  * memory that it shares with the test, because a Criterion assertion in a forked process would be lost. */
@@ -55,6 +55,9 @@ void ranks_free(struct ranks *ranks);
 
 /* Every rank has exited with 0 and without a failed expectation. */
 void ranks_expect_ok(const struct ranks *ranks);
+
+/* All of it for ranks of which nothing else is asked. */
+void ranks_all_well(int n, rank_main main, unsigned flags, const void *user);
 
 /* Rank `rank` got `status`, and all of `parts` (ending with NULL) occur in its words. */
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[]);

@@ -44,9 +44,7 @@ ddp_ctx *toy_join(struct rank *me)
 
 void model_run_on(const char *hosts, rank_main main)
 {
-    struct ranks run = ranks_run((int)strlen(hosts), main, RANKS_PLAIN_STORE, hosts);
-    ranks_expect_ok(&run);
-    ranks_free(&run);
+    ranks_all_well((int)strlen(hosts), main, RANKS_PLAIN_STORE, hosts);
 }
 
 ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options)

@@ -1,5 +1,5 @@
 /* Networks that are not one of IPv4 addresses which all see each other: IPv6 alone, and a router that translates. */
-#include "scene.h"
+#include "scene_train.h"
 
 TestSuite(networks, .timeout = 120);
 
@@ -8,7 +8,6 @@ TestSuite(networks, .timeout = 120);
 #define V6     .net = HOSTS_V6
 #define V6_10D V6, .elastic = true, .options = "--nnodes=2:2 --rdzv_id=v6 --rdzv_backend=c10d "
 #define V6_JOB "[fd00::1]:29500"
-#define DATA   "/tmp/ddprun-test-networks"
 
 SCENE(networks, v6_addresses_reach_the_workers_as_they_are, V6, .program = "worker env",
       .node = { { .prints = "[0] RANK=0|[0] WORLD_SIZE=4|[0] MASTER_ADDR=fd00::1" },
@@ -73,34 +72,9 @@ static void ask_who_is_missing(struct play *play)
 SCENE(networks, v6_ddpctl, V6, .program = "member say:up only:3 stop all barrier:epoch-1", .until = "up",
       .after = ask_who_is_missing, .node = { { .exit = 143 }, { .exit = 143 } })
 
-static void make_data(struct play *play)
-{
-    (void)play;
-    cr_assert(host_sh(NULL, "rm -rf %s; %s --out %s --samples 2000 --test_samples 100 >%s.log", DATA,
-                      bin("make-data"), DATA, DATA));
-}
-
-static void compare_with_one_host(struct play *play)
-{
-    for (int i = 0; i < 2; i++) {
-        struct run_result r = run_wait(play->node[i]);
-        play->node[i] = NULL;
-        cr_expect_eq(r.exit_code, 0, "node %d ends with %d: %s", i, r.exit_code, r.err);
-        run_free(&r);
-    }
-    cr_expect(
-        host_sh(NULL,
-                "%s --nproc_per_node=2 %s --data %s --batch=50 --limit_steps=10 --quiet --dump_gradients "
-                "%s.one 2>&1 && cmp %s.bits %s.one",
-                bin("ddprun"), bin("train"), DATA, DATA, DATA, DATA),
-        "the gradients differ");
-    host_sh(NULL, "rm -rf %s %s.bits %s.one %s.log", DATA, DATA, DATA, DATA);
-}
-
 SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_per_node=1",
-      .before = make_data,
-      .program = "train --data " DATA " --batch=50 --limit_steps=10 --quiet --dump_gradients " DATA ".bits",
-      .after = compare_with_one_host, .node = { { .exit = 0 }, { .exit = 0 } })
+      .before = train_make_data, .program = TRAIN_TEN_STEPS(v6_training_gives_the_bits_of_one_host),
+      .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })
 
 /* --- a router that translates ------------------------------------------------------------------------------ */
 

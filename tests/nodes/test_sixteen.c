@@ -1,6 +1,6 @@
 /* Sixteen hosts that train: the bits of one host with sixteen ranks, and of one with fifteen when a host is lost. */
 #include "patience.h"
-#include "scene.h"
+#include "scene_train.h"
 
 #include "base/clock.h"
 
@@ -14,22 +14,9 @@ enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 
 /* Each test has a place of its own on the disk that all hosts see. 240 samples in a step are shared out evenly among
  * sixteen and among fifteen. */
-#define PLACE       "/tmp/ddprun-test-sixteen-"
-#define TRAIN(test) "train --data " PLACE #test " --global_batch=240 "
+#define TRAIN(test) TRAIN_DATA(test) "--global_batch=240 "
 #define BITS        "parameters "
 #define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
-
-static void make_data(struct play *play)
-{
-    const char *name = play->scene->name;
-    cr_assert(host_sh(NULL, "rm -rf " PLACE "%s; %s --out " PLACE "%s --samples 10000 --test_samples 100",
-                      name, bin("make-data"), name));
-}
-
-static void remove_data(struct play *play)
-{
-    host_sh(NULL, "rm -rf " PLACE "%s", play->scene->name);
-}
 
 /* "parameters 1bcc2d4d349e9ea1 after 50 steps" from what rank 0 has printed. */
 static void bits_in(const char *text, char bits[BITS_MAX])
@@ -44,7 +31,7 @@ static void bits_of_one_host(struct play *play, int ranks, const char *options, 
 {
     char command[1024];
     snprintf(command, sizeof(command),
-             "cd " PLACE
+             "cd " TRAIN_PLACE
              "%s; OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= %s --quiet --nproc_per_node=%d %s --data . "
              "--global_batch=240 %s",
              play->scene->name, bin("ddprun"), ranks, bin("train"), options);
@@ -62,7 +49,7 @@ static void expect_bits(struct play *play, const char *expected)
         bits_in(run_output(play->node[0]), bits);
     cr_expect_str_eq(bits, expected, "'%s' and not '%s' at the end of: %s", bits, expected,
                      run_output(play->node[0]));
-    remove_data(play);
+    train_remove_data(play);
 }
 
 static void compare_with_16(struct play *play)
@@ -72,18 +59,18 @@ static void compare_with_16(struct play *play)
     expect_bits(play, expected);
 }
 
-SCENE(sixteen, as_a_static_job, .hosts = 16, .options = "--nproc_per_node=1", .before = make_data,
+SCENE(sixteen, as_a_static_job, .hosts = 16, .options = "--nproc_per_node=1", .before = train_make_data,
       .program = TRAIN(as_a_static_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
 
 SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
-      .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = make_data,
+      .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = train_make_data,
       .program = TRAIN(as_an_elastic_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
 
 /* Once there is the first epoch's checkpoint; the fifteen others do the second. */
 static void lose_one_of_16(struct play *play)
 {
     char path[128];
-    snprintf(path, sizeof(path), PLACE "%s/all/step-00000042", play->scene->name);
+    snprintf(path, sizeof(path), TRAIN_PLACE "%s/all/step-00000042", play->scene->name);
     for (struct patience p = { 0 }; access(path, R_OK) != 0 && patience_left(&p);)
         continue;
     play->fault_ms = clock_ms();
@@ -99,7 +86,7 @@ static void compare_with_15(struct play *play)
 }
 
 SCENE(sixteen, and_one_is_lost, .hosts = 16, .elastic = true,
-      .options = ELASTIC "--rdzv_conf=last_call_timeout=2 --restart_backoff=200ms", .before = make_data,
-      .program = TRAIN(and_one_is_lost) "--epochs=2 --checkpoint " PLACE "and_one_is_lost/all --resume",
+      .options = ELASTIC "--rdzv_conf=last_call_timeout=2 --restart_backoff=200ms", .before = train_make_data,
+      .program = TRAIN(and_one_is_lost) "--epochs=2 --checkpoint " TRAIN_PLACE "and_one_is_lost/all --resume",
       .fault = lose_one_of_16, .victim = 7, .says = "node 7 (node7) is lost", .within_ms = EXITS,
       .after = compare_with_15, .node = { [7] = { .exit = KILLED } })

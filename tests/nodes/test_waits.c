@@ -1,6 +1,6 @@
 /* A barrier or a key that one rank of another host never reaches: who is missing and why is found out at once, by
  * `ddpctl why` on every host, long before a time-out; and in the time-out's words. */
-#include "scene.h"
+#include "scene_train.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 TestSuite(waits, .timeout = 120);
 
 #define STORE "10.9.0.1:29500"
-#define DATA  "/tmp/ddprun-test-two-hosts"
 
 static void stop_after(struct play *play, const char *texts)
 {
@@ -108,34 +107,9 @@ SCENE(waits, a_stranger_at_the_port, .cases = "F58", .until = "up", .fault = kno
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
 /* Two hosts with a rank each come to the same bits as one host with two ranks. */
-static void make_data(struct play *play)
-{
-    (void)play;
-    cr_assert(host_sh(NULL, "rm -rf %s; %s --out %s --samples 2000 --test_samples 100 >%s.log", DATA,
-                      bin("make-data"), DATA, DATA));
-}
-
-static void compare_with_one_host(struct play *play)
-{
-    for (int i = 0; i < 2; i++) {
-        struct run_result r = run_wait(play->node[i]);
-        play->node[i] = NULL;
-        cr_expect_eq(r.exit_code, 0, "node %d ends with %d: %s", i, r.exit_code, r.err);
-        run_free(&r);
-    }
-    cr_expect(
-        host_sh(NULL,
-                "mv %s.bits %s.two; %s --nproc_per_node=2 %s --data %s --batch=50 --limit_steps=10 --quiet "
-                "--dump_gradients %s.bits 2>&1 && cmp %s.bits %s.two",
-                DATA, DATA, bin("ddprun"), bin("train"), DATA, DATA, DATA, DATA),
-        "the gradients differ");
-    host_sh(NULL, "rm -rf %s %s.bits %s.two %s.log", DATA, DATA, DATA, DATA);
-}
-
 SCENE(waits, training_on_two_hosts_gives_the_bits_of_one, .options = "--nproc_per_node=1",
-      .before = make_data,
-      .program = "train --data " DATA " --batch=50 --limit_steps=10 --quiet --dump_gradients " DATA ".bits",
-      .after = compare_with_one_host, .node = { { .exit = 0 }, { .exit = 0 } })
+      .before = train_make_data, .program = TRAIN_TEN_STEPS(training_on_two_hosts_gives_the_bits_of_one),
+      .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })
 
 /* A sidecar's address. */
 static void knock_as_proxy(struct play *play)

@@ -11,47 +11,40 @@ static void all_types(struct rank *me)
     trials_of_all_types(me, 1);
 }
 
-static void expect_all_well(int world, rank_main main, unsigned flags)
-{
-    struct ranks ranks = ranks_run(world, main, flags, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
-}
-
 Test(collectives, two_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
-    expect_all_well(2, all_types, RANKS_PLAIN_STORE);
+    ranks_all_well(2, all_types, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, three_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
-    expect_all_well(3, all_types, RANKS_PLAIN_STORE);
+    ranks_all_well(3, all_types, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, four_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
-    expect_all_well(4, all_types, RANKS_PLAIN_STORE);
+    ranks_all_well(4, all_types, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, seven_ranks_agree_on_every_type_and_operation, .timeout = 180)
 {
-    expect_all_well(7, all_types, RANKS_PLAIN_STORE);
+    ranks_all_well(7, all_types, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, a_world_of_one_needs_no_one, .timeout = 180)
 {
-    expect_all_well(1, all_types, RANKS_PLAIN_STORE);
-    expect_all_well(1, trials_of_large_counts, RANKS_PLAIN_STORE);
+    ranks_all_well(1, all_types, RANKS_PLAIN_STORE, NULL);
+    ranks_all_well(1, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, three_ranks_move_large_counts, .timeout = 180)
 {
-    expect_all_well(3, trials_of_large_counts, RANKS_PLAIN_STORE);
+    ranks_all_well(3, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
 Test(collectives, four_ranks_move_large_counts, .timeout = 180)
 {
-    expect_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE);
+    ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
 /* --- the same bits every time --------------------------------------------------------------------------- */
@@ -121,7 +114,7 @@ static void wrong_arguments(struct rank *me)
 
 Test(collectives, wrong_arguments_are_refused_and_harm_nobody, .timeout = 180)
 {
-    expect_all_well(2, wrong_arguments, RANKS_PLAIN_STORE);
+    ranks_all_well(2, wrong_arguments, RANKS_PLAIN_STORE, NULL);
 }
 
 static void work_handles(struct rank *me)
@@ -139,5 +132,5 @@ static void work_handles(struct rank *me)
 
 Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
 {
-    expect_all_well(3, work_handles, RANKS_PLAIN_STORE);
+    ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }

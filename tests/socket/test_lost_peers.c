@@ -139,9 +139,7 @@ static void finalize_at_once(struct rank *me)
 
 Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
 {
-    struct ranks run = ranks_run(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&run);
-    ranks_free(&run);
+    ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
 /* --- hanging -------------------------------------------------------------------------------------------- */
@@ -334,9 +332,7 @@ static void meet_by_name(struct rank *me)
 
 Test(lost_peers, a_named_barrier_is_counted_where_the_store_knows_no_names, .timeout = 120)
 {
-    struct ranks run = ranks_run(3, meet_by_name, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&run);
-    ranks_free(&run);
+    ranks_all_well(3, meet_by_name, RANKS_PLAIN_STORE, NULL);
 }
 
 static void die_before_the_named_barrier(struct rank *me)

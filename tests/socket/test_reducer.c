@@ -95,9 +95,7 @@ static void train_three_steps(struct rank *me)
 Test(reducer, averages_gradients_in_any_order_of_readiness, .timeout = 30)
 {
     for (int world = 1; world <= 4; world++) {
-        struct ranks run = ranks_run(world, train_three_steps, RANKS_PLAIN_STORE, NULL);
-        ranks_expect_ok(&run);
-        ranks_free(&run);
+        ranks_all_well(world, train_three_steps, RANKS_PLAIN_STORE, NULL);
     }
 }
 
@@ -132,9 +130,7 @@ static void misuse(struct rank *me)
 
 Test(reducer, mistakes_are_named_and_can_be_repaired, .timeout = 30)
 {
-    struct ranks run = ranks_run(2, misuse, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&run);
-    ranks_free(&run);
+    ranks_all_well(2, misuse, RANKS_PLAIN_STORE, NULL);
 }
 
 /* `user` says how rank 2's model differs. */

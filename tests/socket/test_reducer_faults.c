@@ -1,14 +1,13 @@
 /* Hooks, and what goes wrong: other options on a rank, steps that are not ended, a rank that dies. */
+#include "limits.h"
 #include "reducer_model.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* --- what the machine refuses -------------------------------------------------------------------------------------- */
@@ -68,16 +67,6 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* Memory files, too, may not be larger. */
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-    getrlimit(RLIMIT_FSIZE, &limit);
-    limit.rlim_cur = bytes;
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &limit);
-}
-
 /* In rank 0's order parameters 3 and 5 share a bucket that is larger than any before. */
 static void no_memory_for_rebuild(struct rank *me)
 {
@@ -91,9 +80,9 @@ static void no_memory_for_rebuild(struct rank *me)
     for (size_t k = 0; k < PARAMS; k++)
         rank_expect_ok(me, ddp_reducer_ready(reducer, order[k]));
     rank_expect_ok(me, ddp_reducer_finish(reducer));
-    limit_files(0);
+    limits_cut_files(0);
     rank_expect(me, ddp_reducer_forward(reducer) == DDP_ERR_NOMEM, "%s", ddp_last_error());
-    limit_files(RLIM_INFINITY);
+    limits_cut_files(RLIM_INFINITY);
     rank_expect(me, ddp_reducer_forward(reducer) == DDP_ERR_NOMEM, "forward again: %s", ddp_last_error());
     for (size_t k = 0; k < PARAMS; k++)
         ddp_reducer_ready(reducer, order[k]);
@@ -134,12 +123,12 @@ static void no_memory_for_buffers(struct rank *me)
     options.buffer_count = 1;
     toy_params(params);
     const int before = mapped_blocks();
-    limit_files(1 << 20);
+    limits_cut_files(1 << 20);
     ddp_status status = ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer);
     rank_expect(me, status == DDP_ERR_NOMEM && strstr(ddp_last_error(), "shared memory") != NULL, "%s: %s",
                 ddp_status_name(status), ddp_last_error());
     rank_expect(me, mapped_blocks() == before, "%d blocks mapped, %d before", mapped_blocks(), before);
-    limit_files(RLIM_INFINITY);
+    limits_cut_files(RLIM_INFINITY);
     rank_expect_ok(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
     rank_expect_ok(me, ddp_reducer_free(reducer));
     rank_expect_ok(me, ddp_finalize(ctx));

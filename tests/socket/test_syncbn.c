@@ -122,9 +122,7 @@ static void run_case(int number, int world, const size_t *parts)
     const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "cases"), number);
     const struct scene scene = { row, (size_t)numbers_get(row, "channels", 0),
                                  (size_t)numbers_get(row, "spatial", 0), parts };
-    struct ranks ranks = ranks_run(world, follow, RANKS_PLAIN_STORE, &scene);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(world, follow, RANKS_PLAIN_STORE, &scene);
     cJSON_Delete(json);
 }
 
@@ -169,9 +167,7 @@ static void nothing_at_all(struct rank *me)
 
 Test(syncbn, a_batch_that_is_empty_everywhere_moves_nothing)
 {
-    struct ranks ranks = ranks_run(2, nothing_at_all, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(2, nothing_at_all, RANKS_PLAIN_STORE, NULL);
 }
 
 static void a_single_value(struct rank *me)

@@ -109,9 +109,7 @@ static void all_rules(struct rank *me)
 Test(zero1, has_the_bits_of_a_whole_update_for_each_rule_and_world)
 {
     for (int world = 1; world <= 4; world++) {
-        struct ranks ranks = ranks_run(world, all_rules, RANKS_PLAIN_STORE, NULL);
-        ranks_expect_ok(&ranks);
-        ranks_free(&ranks);
+        ranks_all_well(world, all_rules, RANKS_PLAIN_STORE, NULL);
     }
 }
 
@@ -174,9 +172,7 @@ static void half_rank(struct rank *me)
 
 Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
 {
-    struct ranks ranks = ranks_run(3, half_rank, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
 /* --- checkpoints ---------------------------------------------------------------------------------------- */
@@ -255,9 +251,7 @@ static void wrong_order(struct rank *me)
 
 Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
 {
-    struct ranks ranks = ranks_run(2, wrong_order, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
 /* Divided twice, gradients would be too small by the scale, and nobody would see it. */
@@ -282,9 +276,7 @@ static void unscaled_twice(struct rank *me)
 
 Test(zero1, gradients_are_not_unscaled_twice)
 {
-    struct ranks ranks = ranks_run(2, unscaled_twice, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(2, unscaled_twice, RANKS_PLAIN_STORE, NULL);
 }
 
 static void late_momentum(struct rank *me)
@@ -303,9 +295,7 @@ static void late_momentum(struct rank *me)
 
 Test(zero1, a_momentum_that_comes_later_has_no_array)
 {
-    struct ranks ranks = ranks_run(2, late_momentum, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
 /* The momentum, which AdamW does not look at, may differ. */
@@ -362,7 +352,5 @@ static void wrong_parameters(struct rank *me)
 
 Test(zero1, unusable_parameters_are_named)
 {
-    struct ranks ranks = ranks_run(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
-    ranks_expect_ok(&ranks);
-    ranks_free(&ranks);
+    ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }

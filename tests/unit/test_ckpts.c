@@ -2,6 +2,8 @@
  * nothing that happens to a writer harms those before. */
 #include "ddp/ckpt.h"
 
+#include "limits.h"
+
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <sched.h>
@@ -10,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -377,21 +378,11 @@ Test(ckpts, other_names_sizes_and_counts_are_a_mismatch_and_not_damage)
 
 /* --- a writer in trouble -------------------------------------------------------------------------------- */
 
-/* Files may not grow beyond 20 bytes: EFBIG comes the same way as ENOSPC. */
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-    getrlimit(RLIMIT_FSIZE, &limit);
-    limit.rlim_cur = bytes;
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &limit);
-}
-
 Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
 {
     ddp_ckpts *c = open_plain();
     save_all(c, (uint64_t[]){ 1 }, 1);
-    limit_files(20);
+    limits_cut_files(20);
     cr_assert_eq(save(c, 2), DDP_OK);
     cr_expect_eq(save(c, 3), DDP_ERR_IO);
     cr_expect(strstr(err.msg, "step 2 not written") && strstr(err.msg, "tensors.bin: write: File too large"),
@@ -400,7 +391,7 @@ Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
     cr_expect_str_eq(list(), "step-00000001");
     cr_assert_eq(save(c, 4), DDP_OK);
     cr_expect_eq(ddp_ckpts_close(c, &err), DDP_ERR_IO);
-    limit_files(RLIM_INFINITY);
+    limits_cut_files(RLIM_INFINITY);
     c = open_plain();
     cr_expect_eq(load(c, 1), DDP_OK, "%s", err.msg);
     close_well(c);

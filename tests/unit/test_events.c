@@ -1,6 +1,8 @@
 /* Lines of an event log, and that the schema knows every kind of them. */
 #include "base/events.h"
 
+#include "schema.h"
+
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -62,13 +64,7 @@ Test(events, the_schema_knows_every_kind_of_a_log)
         EVENTS_OF_LOG(X)
 #undef X
     };
-    char text[32768];
-    FILE *file = fopen("launcher/events.schema.json", "r");
-    if (file == NULL)
-        cr_skip_test("skipped, because the test does not run in the top folder of the sources");
-    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
-    fclose(file);
-    cJSON *schema = cJSON_Parse(text);
+    cJSON *schema = schema_of_events();
     const cJSON *kinds =
         cJSON_GetObjectItem(cJSON_GetObjectItem(cJSON_GetObjectItem(schema, "properties"), "event"), "enum");
     const int n = sizeof(words) / sizeof(words[0]);

@@ -1,0 +1,10 @@
+# bench_mpi.sh -- builds Open MPI's all-reduce for who measures beside it. Sourced, with BUILD set; sets mpi, the program, and why,
+# the reason when it cannot be had.
+# shellcheck shell=bash disable=SC2034
+mpi=$BUILD/mpi_allreduce
+why=
+if ! command -v mpicc.openmpi >/dev/null || ! command -v mpirun.openmpi >/dev/null; then
+    why="skipped, because Open MPI is not installed"
+elif ! mpicc.openmpi -O3 -o "$mpi" tests/bench/mpi/allreduce.c; then
+    why="skipped, because mpicc failed"
+fi

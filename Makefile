@@ -98,12 +98,12 @@ TEST_FLAGS := -Itests/lib
 # The loops over gradients are written for the vectoriser, which works at -O3 and must be free to compare both ways. A call of
 # memcpy in place of a loop over 256 bytes takes twice the time; clang knows no such flag and makes no such call.
 REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
-# Optimisers and their like: no square root looks at errno.
+# Optimisers, layers and their like: no square root looks at errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 # Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(BUILD)/obj/worker/reduce.o $(BUILD)/obj/worker/values.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
-$(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))

@@ -1,8 +1,13 @@
 /* Each layer of `train` in double precision, its gradients against central differences. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/activation.c"
+#include "train/layers/attention.c"
 #include "train/layers/cross_entropy.c"
+#include "train/layers/embedding.c"
+#include "train/layers/gelu.c"
+#include "train/layers/layer_norm.c"
 #include "train/layers/linear.c"
+#include "train/layers/softmax.c"
 
 #include "grad_check.h"
 
@@ -138,4 +143,180 @@ Test(layers, the_gradient_of_cross_entropy_may_take_the_place_of_the_logits)
     double in_place = cross_entropy(z, z, target, weight, ROWS, LENGTH, OUT);
     cr_expect_eq(apart, in_place);
     cr_expect_eq(memcmp(z, dz, sizeof(z)), 0);
+}
+
+static void wide_back(void)
+{
+    memcpy(dz, z, sizeof(z));
+    cross_entropy_wide(dz, target, weight, ROWS, LENGTH, OUT);
+}
+
+Test(layers, cross_entropy_of_many_classes)
+{
+    const struct grad_check c = { .in = { { "z", z, dz, TARGETS * OUT } },
+                                  .out = loss_out,
+                                  .mix = one,
+                                  .n = 1,
+                                  .forward = entropy_there,
+                                  .backward = wide_back };
+    grad_check_random(z, TARGETS * OUT, 5);
+    grad_check_random(weight, ROWS, 6);
+    weight[1] = 0;
+    one[0] = 1;
+    for (int i = 0; i < TARGETS; i++)
+        target[i] = i % OUT;
+    grad_check_here(&c);
+    memcpy(dz, z, sizeof(z));
+    cr_expect_float_eq(cross_entropy_wide(dz, target, weight, ROWS, LENGTH, OUT),
+                       cross_entropy(NULL, z, target, weight, ROWS, LENGTH, OUT), 1e-12);
+}
+
+/* --- GELU -------------------------------------------------------------------------------------------- */
+
+static void gelu_there(void)
+{
+    gelu_forward(y, a, ROWS * OUT);
+}
+
+static void gelu_back(void)
+{
+    memcpy(da, mix, sizeof(da));
+    gelu_backward(da, a, ROWS * OUT);
+}
+
+Test(layers, gelu)
+{
+    const struct grad_check c = { .in = { { "a", a, da, ROWS * OUT } },
+                                  .out = y,
+                                  .mix = mix,
+                                  .n = ROWS * OUT,
+                                  .forward = gelu_there,
+                                  .backward = gelu_back };
+    grad_check(&c);
+    a[0] = 1;
+    gelu_there();
+    cr_expect_float_eq(y[0], 0.841191990, 1e-9); /* torch's, approximate="tanh" */
+}
+
+/* --- layer norm: more elements than LANES, and not a multiple of them ---------------------------------- */
+
+enum { WIDE = 37 };
+static double n_x[ROWS * WIDE], n_dx[ROWS * WIDE], n_w[WIDE], n_dw[WIDE], n_b[WIDE], n_db[WIDE],
+    n_y[ROWS * WIDE], n_mix[ROWS * WIDE], mean[ROWS], scale[ROWS];
+
+static void norm_there(void)
+{
+    layer_norm_forward(n_y, mean, scale, n_x, n_w, n_b, ROWS, WIDE);
+}
+
+static void norm_back(void)
+{
+    memset(n_dx, 0, sizeof(n_dx));
+    layer_norm_backward(n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
+}
+
+static const struct grad_check norm = {
+    .in = { { "x", n_x, n_dx, ROWS *WIDE }, { "weight", n_w, n_dw, WIDE }, { "bias", n_b, n_db, WIDE } },
+    .out = n_y,
+    .mix = n_mix,
+    .n = ROWS * WIDE,
+    .forward = norm_there,
+    .backward = norm_back
+};
+
+Test(layers, layer_norm)
+{
+    grad_check(&norm);
+}
+
+Test(layers, layer_norm_adds_to_the_gradient_that_goes_past_it)
+{
+    grad_check(&norm);
+    norm_back();
+    double once = n_dx[5];
+    layer_norm_backward(n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
+    cr_expect_float_eq(n_dx[5], 2 * once, 1e-12);
+}
+
+/* --- embedding: tokens that come twice ------------------------------------------------------------------- */
+
+enum { SEQUENCES = 2, PLACES = 4, MOST_PLACES = 6, TOKENS = 5, NUMBERS = 3 };
+static const int32_t token[SEQUENCES * PLACES] = { 0, 3, 3, 1, 4, 3, 0, 0 };
+static double e_tokens[TOKENS * NUMBERS], de_tokens[TOKENS * NUMBERS], e_places[MOST_PLACES * NUMBERS],
+    de_places[MOST_PLACES * NUMBERS], e_y[SEQUENCES * PLACES * NUMBERS], e_mix[SEQUENCES * PLACES * NUMBERS];
+
+static void embedding_there(void)
+{
+    embedding_forward(e_y, token, e_tokens, e_places, SEQUENCES, PLACES, NUMBERS);
+}
+
+static void embedding_back(void)
+{
+    memset(de_tokens, 0, sizeof(de_tokens));
+    embedding_backward(de_tokens, de_places, e_mix, token, SEQUENCES, PLACES, MOST_PLACES, NUMBERS);
+}
+
+Test(layers, embedding)
+{
+    const struct grad_check c = { .in = { { "tokens", e_tokens, de_tokens, TOKENS * NUMBERS },
+                                          { "places", e_places, de_places, MOST_PLACES * NUMBERS } },
+                                  .out = e_y,
+                                  .mix = e_mix,
+                                  .n = SEQUENCES * PLACES * NUMBERS,
+                                  .forward = embedding_there,
+                                  .backward = embedding_back };
+    grad_check(&c);
+}
+
+/* --- attention --------------------------------------------------------------------------------------- */
+
+enum { HEADS = 2, WIDTH = 6, LONG = BLOCK + 9 };
+static double qkv[2 * LONG * 3 * WIDTH], dqkv[2 * LONG * 3 * WIDTH], t_y[2 * LONG * WIDTH],
+    t_mix[2 * LONG * WIDTH], log_sum[2 * LONG * HEADS], scratch[2 * BLOCK * LONG];
+static struct attention attention;
+
+static void attention_there(void)
+{
+    attention_forward(t_y, log_sum, qkv, scratch, &attention);
+}
+
+static void attention_back(void)
+{
+    attention_backward(dqkv, t_mix, qkv, log_sum, scratch, &attention);
+}
+
+static void check_attention(size_t rows, size_t length)
+{
+    const struct grad_check c = { .in = { { "qkv", qkv, dqkv, rows * length * 3 * WIDTH } },
+                                  .out = t_y,
+                                  .mix = t_mix,
+                                  .n = rows * length * WIDTH,
+                                  .forward = attention_there,
+                                  .backward = attention_back };
+    attention = (struct attention){ rows, length, HEADS, WIDTH };
+    memset(dqkv, 0x55, sizeof(dqkv)); /* it overwrites */
+    grad_check(&c);
+}
+
+Test(layers, attention_of_two_sequences)
+{
+    check_attention(2, 7);
+}
+
+Test(layers, attention_in_more_blocks_than_one)
+{
+    check_attention(1, LONG);
+}
+
+Test(layers, attention_does_not_look_ahead)
+{
+    double before[WIDTH];
+    attention = (struct attention){ 1, LONG, HEADS, WIDTH };
+    grad_check_random(qkv, LONG * 3 * WIDTH, 1);
+    attention_there();
+    memcpy(before, t_y + 5 * WIDTH, sizeof(before));
+    for (int i = 6 * 3 * WIDTH; i < LONG * 3 * WIDTH; i++)
+        qkv[i] = 1e300;
+    attention_there();
+    cr_expect_eq(memcmp(before, t_y + 5 * WIDTH, sizeof(before)), 0);
 }

@@ -60,7 +60,7 @@ static ddp_status parse_real(const struct arg_row *row, const char *text, double
 /* One of a few names; the error lists them all, so that nobody has to look them up. */
 static ddp_status parse_choice(const struct arg_row *row, const char *text, int *to, struct ddp_err *err)
 {
-    char all[128] = "";
+    char all[256] = "";
     for (int i = 0; row->choices[i] != NULL; i++) {
         if (strcmp(text, row->choices[i]) == 0) {
             *to = i;

@@ -112,8 +112,10 @@ static void draw(struct mlp *mlp, uint64_t seed)
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                       struct ddp_err *err)
 {
-    struct mlp *mlp = calloc(1, sizeof(*mlp));
     *out = NULL;
+    if (spec->channels == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "takes pictures, the data are tokens");
+    struct mlp *mlp = calloc(1, sizeof(*mlp));
     if (mlp == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
     *mlp = (struct mlp){

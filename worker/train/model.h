@@ -39,15 +39,15 @@ struct model_tensors {
 
 /* What a model is made for. */
 struct model_spec {
-    size_t rows;                    /* pictures or sequences; no batch has more */
-    size_t length;                  /* tokens of a sequence; no batch has longer ones */
+    size_t rows;   /* pictures or sequences; no batch has more */
+    size_t length; /* tokens of a sequence; no batch has longer ones. 0 = the kind's longest */
     size_t channels, height, width; /* of a picture */
-    size_t classes;                 /* of pictures, or tokens of the vocabulary */
+    size_t classes;                 /* of pictures; the vocabulary of tokens is the kind's */
     uint64_t seed;                  /* of the first parameters */
     ddp_group *group;               /* for layers that meet those of other ranks; NULL = there are none */
 };
 
-/* Borrowed. Nothing is checked again: labels and tokens are below the spec's classes. */
+/* Borrowed. Nothing is checked again: classes and tokens are below the model's `classes`. */
 struct model_batch {
     size_t rows;
     size_t length;         /* targets of a row: 1 for pictures, the tokens of a sequence */

@@ -1,23 +1,25 @@
 /* models.c -- see models.h. */
 #include "models.h"
 
+#include "gpt2.h"
 #include "mlp.h"
 
-/* name, input, create, config, about, length, vocabulary */
-#define MODEL_LIST(X)                                                             \
-    X("mlp", MODEL_PICTURES, mlp_create, &mlp_relu, "784-200-200-10, ReLU", 0, 0) \
-    X("seqnet", MODEL_PICTURES, mlp_create, &mlp_seqnet, "the same, sigmoid, log_softmax", 0, 0)
+/* name, create, config */
+#define PICTURE_MODELS(X)           \
+    X("mlp", mlp_create, &mlp_relu) \
+    X("seqnet", mlp_create, &mlp_seqnet)
 
-const struct model_kind models[] = {
-#define X(...) { __VA_ARGS__ },
-    MODEL_LIST(X)
-#undef X
-        { 0 }
-};
+#define GPT2_CONFIG(size, blocks, heads, width, length, vocabulary) \
+    static const struct gpt2_config gpt2_##size = { blocks, heads, width };
+GPT2_SIZES(GPT2_CONFIG)
 
-const char *const model_names[] = {
-#define X(name, ...) name,
-    MODEL_LIST(X)
-#undef X
-        NULL
-};
+#define PICTURE_ROW(name, create, config) { name, MODEL_PICTURES, create, config, 0, 0 },
+#define GPT2_ROW(size, blocks, heads, width, length, vocabulary) \
+    { "gpt2:" #size, MODEL_TOKENS, gpt2_create, &gpt2_##size, length, vocabulary },
+
+const struct model_kind models[] = { PICTURE_MODELS(PICTURE_ROW) GPT2_SIZES(GPT2_ROW){ 0 } };
+
+#define PICTURE_NAME(name, create, config) name,
+#define GPT2_NAME(size, ...)               "gpt2:" #size,
+
+const char *const model_names[] = { PICTURE_MODELS(PICTURE_NAME) GPT2_SIZES(GPT2_NAME) NULL };

@@ -10,10 +10,8 @@ struct model_kind {
     enum model_input input;
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
-    const void *config; /* for create: what makes this row another than its neighbours */
-    const char *about;
-    size_t length,
-        vocabulary; /* of tokens: a sample's, if nothing is said, and what they are below; 0 for pictures */
+    const void *config;        /* for create: what makes this row another than its neighbours */
+    size_t length, vocabulary; /* of MODEL_TOKENS: the longest sequence, how many tokens there are */
 };
 
 /* Ends with a row without a name. Checkpoints know a model by its number: add at the end. */

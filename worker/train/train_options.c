@@ -37,7 +37,8 @@ static const struct arg_row rows[] = {
     { "length", "N", ARG_COUNT, AT(length), NULL, 1, 1 << 20, NULL,
       "tokens of a sample (if nothing is said: the model's)" },
     { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
-      "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax)" },
+      "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); GPT-2 as gpt2:SIZE, tiny or 10M (bytes "
+      "as tokens), 124M, 355M, 774M, 1558M" },
     { "batch", "N", ARG_COUNT, AT(batch), NULL, 1, MOST, NULL,
       "samples per worker and step (100 if nothing is said)" },
     { "global_batch", "N", ARG_COUNT, AT(global_batch), NULL, 1, MOST, NULL,

@@ -1,6 +1,8 @@
 /* cross_entropy.c -- see cross_entropy.h. */
 #include "cross_entropy.h"
 
+#include "softmax.h"
+
 real log_sum_exp(const real *z, size_t n)
 {
     real top = z[0], sum = 0;
@@ -29,6 +31,23 @@ double cross_entropy(real *d, const real *z, const int32_t *target, const real *
             loss += (double)(lse - z[target[i]]);
         if (d != NULL)
             gradient(d + i * n, z, lse, (size_t)target[i], weight[i / length], n);
+    }
+    return loss;
+}
+
+double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
+                          size_t n)
+{
+    double loss = 0;
+    for (size_t i = 0; i < rows * length; i++, z += n) {
+        const real at_target = z[target[i]], w = weight[i / length];
+        real log_sum;
+        softmax(z, 1, n, &log_sum);
+        if (w != 0)
+            loss += (double)(log_sum - at_target);
+        for (size_t k = 0; k < n; k++)
+            z[k] *= w;
+        z[target[i]] -= w;
     }
     return loss;
 }

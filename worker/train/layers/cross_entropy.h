@@ -13,4 +13,8 @@ real log_sum_exp(const real *z, size_t n);
 double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
                      size_t length, size_t n);
 
+/* The same for many classes, with d in place of z. Its exp is that of lanes.h, so the bits are others. */
+double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
+                          size_t n);
+
 #endif

@@ -13,6 +13,17 @@ void linear_forward(real *y, const real *x, const real *weight, const real *bias
               (int)in, bias != NULL, y, (int)out);
 }
 
+void linear_forward_add(real *y, const real *before, const real *x, const real *weight, const real *bias,
+                        size_t rows, size_t in, size_t out)
+{
+    for (size_t row = 0; row < rows; row++) {
+        for (size_t i = 0; i < out; i++)
+            y[row * out + i] = before[row * out + i] + bias[i];
+    }
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)in, weight,
+              (int)in, 1, y, (int)out);
+}
+
 /* Row after row, the order of the memory; it also fixes the order of the additions. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {

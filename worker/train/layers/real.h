@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef LAYERS_IN_DOUBLE
 typedef double real;
@@ -17,14 +18,43 @@ typedef double real;
 #define real_exp  exp
 #define real_log  log
 #define real_sqrt sqrt
-#define real_tanh tanh
 #else
 typedef float real;
 #define real_gemm cblas_sgemm
 #define real_exp  expf
 #define real_log  logf
 #define real_sqrt sqrtf
-#define real_tanh tanhf
 #endif
+
+/* A loop over many elements, compiled twice: for any processor and for one with AVX2. There is no fused arithmetic in either,
+ * and both add in the order of the source, so they give the same bits.
+ *
+ *     static inline void scale_body(real *x, size_t n) { ... }
+ *     REAL_WIDE(scale, (real *x, size_t n), (x, n))           defines scale() with these parameters */
+#ifdef __x86_64__
+#define REAL_WIDE(name, params, args)                              \
+    __attribute__((target("avx2"))) static void name##_avx2 params \
+    {                                                              \
+        name##_body args;                                          \
+    }                                                              \
+    static void name##_plain params                                \
+    {                                                              \
+        name##_body args;                                          \
+    }                                                              \
+    void name params                                               \
+    {                                                              \
+        if (__builtin_cpu_supports("avx2"))                        \
+            name##_avx2 args;                                      \
+        else                                                       \
+            name##_plain args;                                     \
+    }
+#else
+#define REAL_WIDE(name, params, args) \
+    void name params                  \
+    {                                 \
+        name##_body args;             \
+    }
+#endif
+#define REAL_BODY static inline __attribute__((always_inline))
 
 #endif

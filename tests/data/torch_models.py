@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""The losses of the models of `train`, as PyTorch computes them, for tests/unit/test_torch_models.c to compare with.
+
+    /usr/bin/python3 tests/data/torch_models.py           rewrites tests/data/torch_models.json beside this file
+
+First parameters, pictures and tokens come from formulas that both sides know, here and in tests/lib/known_model.c. Written by
+Debian's torch 1.13.1 on a CPU.
+"""
+import json
+import math
+import os
+
+import torch
+from torch.nn import functional as F
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+STEPS = 50
+MASK = 0xFFFFFFFF
+
+
+def noise(stream, n):
+    """n numbers of 32 bits, the k-th from `stream` and k alone."""
+    h = (torch.arange(n, dtype=torch.int64) * 2654435761 + stream * 40503 + 1) & MASK
+    h = ((h ^ (h >> 15)) * 73244475) & MASK
+    h = ((h ^ (h >> 13)) * 295559667) & MASK
+    return h ^ (h >> 16)
+
+
+def first_values(tensors):
+    """Of parameter i: uniform, weights +-1/sqrt(inputs) / 2, numbers of one dimension +-0.05, and 1 more for a norm's weight."""
+    for i, (name, shape) in enumerate(tensors.items()):
+        values = noise(i, math.prod(shape)).double() / 2**32 - 0.5
+        if len(shape) == 2:
+            values /= math.sqrt(shape[1])
+        else:
+            values *= 0.1
+            values += name.endswith("weight")
+        yield torch.nn.Parameter(values.float().reshape(shape))
+
+
+# --- mlp and seqnet --------------------------------------------------------------------------------
+
+PICTURES, ROWS, HIDDEN, INPUT, CLASSES = 64, 20, 200, 784, 10
+
+
+def mlp_tensors():
+    widths = [INPUT, HIDDEN, HIDDEN, CLASSES]
+    tensors = {}
+    for i in range(3):
+        tensors[f"lin{i + 1}.weight"] = (widths[i + 1], widths[i])
+        tensors[f"lin{i + 1}.bias"] = (widths[i + 1],)
+    return tensors
+
+
+def mlp_losses(after):
+    params = list(first_values(mlp_tensors()))
+    optimizer = torch.optim.Adam(params, lr=1e-3)
+    pictures = ((noise(1000, PICTURES * INPUT) >> 24).float() / 255).reshape(PICTURES, INPUT)
+    for step in range(STEPS):
+        index = torch.arange(step * ROWS, (step + 1) * ROWS) % PICTURES
+        x = pictures[index]
+        for i in range(3):
+            x = after[i](F.linear(x, params[2 * i], params[2 * i + 1]))
+        loss = F.cross_entropy(x, index % CLASSES)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def nothing(x):
+    return x
+
+
+# --- gpt2:tiny -------------------------------------------------------------------------------------
+
+BLOCKS, HEADS, WIDTH, LENGTH, VOCABULARY, SEQUENCES = 2, 2, 64, 64, 256, 3
+
+
+def gpt2_tensors():
+    tensors = {"wte.weight": (VOCABULARY, WIDTH), "wpe.weight": (LENGTH, WIDTH)}
+    for block in range(BLOCKS):
+        for name, shape in [
+            ("ln_1", (WIDTH,)),
+            ("attn.c_attn", (3 * WIDTH, WIDTH)),
+            ("attn.c_proj", (WIDTH, WIDTH)),
+            ("ln_2", (WIDTH,)),
+            ("mlp.c_fc", (4 * WIDTH, WIDTH)),
+            ("mlp.c_proj", (WIDTH, 4 * WIDTH)),
+        ]:
+            tensors[f"h.{block}.{name}.weight"] = shape
+            tensors[f"h.{block}.{name}.bias"] = shape[:1]
+    tensors["ln_f.weight"] = tensors["ln_f.bias"] = (WIDTH,)
+    return tensors
+
+
+def attention(qkv):
+    rows, length, _ = qkv.shape
+    q, k, v = (part.reshape(rows, length, HEADS, -1).transpose(1, 2) for part in qkv.split(WIDTH, dim=2))
+    scores = q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+    ahead = torch.ones(length, length).triu(1).bool()
+    return (scores.masked_fill(ahead, -math.inf).softmax(3) @ v).transpose(1, 2).reshape(rows, length, WIDTH)
+
+
+def gpt2_logits(p, tokens):
+    def norm(x, name):
+        return F.layer_norm(x, (WIDTH,), p[f"{name}.weight"], p[f"{name}.bias"])
+
+    def linear(x, name):
+        return F.linear(x, p[f"{name}.weight"], p[f"{name}.bias"])
+
+    x = p["wte.weight"][tokens] + p["wpe.weight"][: tokens.shape[1]]
+    for h in (f"h.{block}" for block in range(BLOCKS)):
+        x = x + linear(attention(linear(norm(x, f"{h}.ln_1"), f"{h}.attn.c_attn")), f"{h}.attn.c_proj")
+        x = x + linear(
+            F.gelu(linear(norm(x, f"{h}.ln_2"), f"{h}.mlp.c_fc"), approximate="tanh"), f"{h}.mlp.c_proj"
+        )
+    return norm(x, "ln_f") @ p["wte.weight"].T
+
+
+def gpt2_losses():
+    p = dict(zip(gpt2_tensors(), first_values(gpt2_tensors())))
+    weights, others = [v for v in p.values() if v.dim() == 2], [v for v in p.values() if v.dim() == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": weights, "weight_decay": 0.1}, {"params": others, "weight_decay": 0}],
+        lr=1e-3,
+        betas=(0.9, 0.95),
+    )
+    for step in range(STEPS):
+        byte = noise(2000 + step, SEQUENCES * (LENGTH + 1)) >> 24
+        tokens = (byte * byte * byte >> 16).reshape(SEQUENCES, LENGTH + 1)  # small ones are frequent
+        loss = F.cross_entropy(gpt2_logits(p, tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def main():
+    torch.set_num_threads(1)
+    losses = {
+        "mlp": mlp_losses([F.relu, F.relu, nothing]),
+        "seqnet": mlp_losses([torch.sigmoid, lambda x: F.log_softmax(x, 1), nothing]),
+        "gpt2:tiny": gpt2_losses(),
+    }
+    with open(f"{FOLDER}/torch_models.json", "w") as file:
+        file.write(f'{{"torch": "{torch.__version__}"')
+        for name, values in losses.items():
+            file.write(f',\n"{name}": {json.dumps([float(f"{v:.9g}") for v in values])}')
+        file.write("}\n")
+
+
+main()

@@ -1,0 +1,23 @@
+/* known_model.h -- models, pictures and tokens from formulas, the same as those of tests/data/torch_models.py. */
+#ifndef TESTS_KNOWN_MODEL_H
+#define TESTS_KNOWN_MODEL_H
+
+#include "train/models.h"
+
+enum {
+    KNOWN_ROWS = 20, /* pictures, 28x28, of 64 that come again and again */
+    KNOWN_SEQUENCES = 3,
+    KNOWN_LENGTH = 64,
+};
+
+/* The row of models.h; NULL = there is none. */
+const struct model_kind *known_kind(const char *name);
+
+/* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
+struct model *known_model(const char *name);
+
+/* What model `m` of input `input` is trained with in step `step`; every target weighs the same, 1 together. Valid until the
+ * next call. */
+struct model_batch known_batch(enum model_input input, int step);
+
+#endif

@@ -1,0 +1,150 @@
+/* attention.c -- see attention.h.
+ *
+ * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) with what lies ahead left out, Y = P V. Queries are
+ * taken BLOCK at a time, with the keys up to the last of them, so half of the square is never computed and the scratch is
+ * BLOCK x length, not length^2. Backward makes P again from Q, K and the kept log-sums, for a product more and a square of
+ * memory per head less:
+ *
+ *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
+ *
+ * Keys and values get gradients from several blocks. The last block reaches all of them; it goes first and overwrites. */
+#include "attention.h"
+
+#include "softmax.h"
+
+#include <stdbool.h>
+
+enum { BLOCK = 64 };
+
+/* One head of one sequence, and a block of its queries. */
+struct head {
+    const real *q, *k, *v;
+    size_t stride; /* from a token to the next, in qkv */
+    size_t width;  /* of a head */
+    real scale;
+};
+
+struct block {
+    size_t first, n; /* queries */
+    size_t keys;     /* that the last of them may see; also the stride of P */
+};
+
+size_t attention_scratch(size_t length)
+{
+    return (size_t)2 * BLOCK * length;
+}
+
+static struct head head_of(const real *qkv, const struct attention *a, size_t row, size_t head)
+{
+    const size_t width = a->width / a->heads;
+    const real *q = qkv + row * a->length * 3 * a->width + head * width;
+    return (
+        struct head){ q, q + a->width, q + 2 * a->width, 3 * a->width, width, 1 / real_sqrt((real)width) };
+}
+
+static struct block block_of(size_t number, size_t length)
+{
+    struct block b = { .first = number * BLOCK, .n = BLOCK };
+    if (b.first + b.n > length)
+        b.n = length - b.first;
+    b.keys = b.first + b.n;
+    return b;
+}
+
+static size_t blocks(size_t length)
+{
+    return (length + BLOCK - 1) / BLOCK;
+}
+
+/* S of a block: n x keys. */
+static void scores(real *s, const struct head *h, const struct block *b)
+{
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1,
+              h->q + b->first * h->stride, (int)h->stride, h->k, (int)h->stride, 0, s, (int)b->keys);
+}
+
+/* What query i of the block may not see. */
+static void hide(real *row, const struct block *b, size_t i)
+{
+    const size_t seen = b->first + i + 1;
+    memset(row + seen, 0, (b->keys - seen) * sizeof(real));
+}
+
+static void head_forward(real *y, size_t y_stride, real *log_sum, const struct head *h, real *p,
+                         const struct block *b)
+{
+    scores(p, h, b);
+    for (size_t i = 0; i < b->n; i++) {
+        softmax(p + i * b->keys, h->scale, b->first + i + 1, &log_sum[b->first + i]);
+        hide(p + i * b->keys, b, i);
+    }
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)b->n, (int)h->width, (int)b->keys, 1, p,
+              (int)b->keys, h->v, (int)h->stride, 0, y + b->first * y_stride, (int)y_stride);
+}
+
+void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, const struct attention *a)
+{
+    for (size_t row = 0; row < a->rows; row++) {
+        for (size_t i = 0; i < a->heads; i++, log_sum += a->length) {
+            const struct head h = head_of(qkv, a, row, i);
+            for (size_t n = 0; n < blocks(a->length); n++) {
+                const struct block b = block_of(n, a->length);
+                head_forward(y + row * a->length * a->width + i * h.width, a->width, log_sum, &h, scratch,
+                             &b);
+            }
+        }
+    }
+}
+
+/* P of a block again, and dS in `ds`. */
+static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride, const real *log_sum,
+                            const struct head *h, const struct block *b)
+{
+    scores(p, h, b);
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->n, (int)b->keys, (int)h->width, 1, dy,
+              (int)dy_stride, h->v, (int)h->stride, 0, ds, (int)b->keys);
+    for (size_t i = 0; i < b->n; i++) {
+        real *row = p + i * b->keys, *d = ds + i * b->keys;
+        softmax_again(row, h->scale, log_sum[b->first + i], b->first + i + 1);
+        softmax_backward(d, row, h->scale, b->first + i + 1);
+        hide(row, b, i);
+        hide(d, b, i);
+    }
+}
+
+/* to = or += left^T right, with left n x keys. */
+static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
+                    const struct block *b, bool overwrite)
+{
+    real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)b->keys, (int)h->width, (int)b->n, 1, left,
+              (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
+}
+
+/* dqkv of head h, which lies as qkv does. */
+static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
+                          const struct head *h, real *scratch, size_t length)
+{
+    real *p = scratch, *ds = scratch + BLOCK * length, *dk = dq + (h->k - h->q), *dv = dq + (h->v - h->q);
+    for (size_t n = blocks(length); n > 0; n--) {
+        const struct block b = block_of(n - 1, length);
+        const real *dy_block = dy + b.first * dy_stride;
+        bool first = n == blocks(length);
+        scores_backward(p, ds, dy_block, dy_stride, log_sum, h, &b);
+        to_keys(dv, p, dy_block, dy_stride, h, &b, first);
+        to_keys(dk, ds, h->q + b.first * h->stride, h->stride, h, &b, first);
+        real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)b.n, (int)h->width, (int)b.keys, 1, ds,
+                  (int)b.keys, h->k, (int)h->stride, 0, dq + b.first * h->stride, (int)h->stride);
+    }
+}
+
+void attention_backward(real *dqkv, const real *dy, const real *qkv, const real *log_sum, real *scratch,
+                        const struct attention *a)
+{
+    for (size_t row = 0; row < a->rows; row++) {
+        for (size_t i = 0; i < a->heads; i++, log_sum += a->length) {
+            const struct head h = head_of(qkv, a, row, i);
+            head_backward(dqkv + (h.q - qkv), dy + row * a->length * a->width + i * h.width, a->width,
+                          log_sum, &h, scratch, a->length);
+        }
+    }
+}

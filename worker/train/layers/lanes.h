@@ -1,0 +1,71 @@
+/* lanes.h -- arithmetic for loops that the compiler turns into vectors: exp, and sums in a fixed order.
+ *
+ * A sum of many numbers goes through LANES partial sums, element i into partial sum i mod LANES, which are added as a tree at the
+ * end. The order is the source's, so every processor comes to the same bits. */
+#ifndef TRAIN_LAYERS_LANES_H
+#define TRAIN_LAYERS_LANES_H
+
+#include "real.h"
+
+enum { LANES = 16 };
+
+/* tree over the partial sums */
+REAL_BODY real lanes_sum(const real lane[LANES])
+{
+    real sum[LANES];
+    memcpy(sum, lane, sizeof(sum));
+    for (int n = LANES / 2; n > 0; n /= 2) {
+        for (int i = 0; i < n; i++)
+            sum[i] += sum[i + n];
+    }
+    return sum[0];
+}
+
+/* Runs STATEMENT for i from 0 to n-1, with `lane` as the partial sum that element i belongs to. */
+#define LANES_LOOP(n, lanes, STATEMENT)                 \
+    do {                                                \
+        size_t i_ = 0;                                  \
+        for (; i_ + LANES <= (n); i_ += LANES) {        \
+            for (int j_ = 0; j_ < LANES; j_++) {        \
+                const size_t i = i_ + (size_t)j_;       \
+                real *const lane = &(lanes)[j_];        \
+                STATEMENT;                              \
+            }                                           \
+        }                                               \
+        for (int j_ = 0; i_ + (size_t)j_ < (n); j_++) { \
+            const size_t i = i_ + (size_t)j_;           \
+            real *const lane = &(lanes)[j_];            \
+            STATEMENT;                                  \
+        }                                               \
+    } while (0)
+
+#ifdef LAYERS_IN_DOUBLE
+#define lanes_exp exp
+#else
+/* exp to two units in the last place, without a branch or a call: x = n log 2 + r, a polynomial for exp(r) with |r| at most
+ * log(2) / 2 (Cephes' coefficients), times 2^n by its exponent bits. Beyond [-87, 88], where 2^n has no normal exponent, x is
+ * taken for the end of the range. */
+REAL_BODY float lanes_exp(float x)
+{
+    const float rounder = 12582912.0f; /* 1.5 x 2^23: the sum has no fraction left */
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float shifted = x * 1.44269504f + rounder, n = shifted - rounder;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits;
+    float power;
+    memcpy(&bits, &shifted, sizeof(bits));
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* what is above the exponent falls out at the top */
+    memcpy(&power, &bits, sizeof(power));
+    return p * power;
+}
+#endif
+
+#endif

@@ -130,7 +130,7 @@ LIBUV      ?= $(or $(UV_ARCHIVE),-luv)
 # (Not for the sanitizers: ThreadSanitizer writes a file of its own for each segment of code and constants.)
 $(BUILD)/ddprun: private ALL_LDFLAGS += $(if $(SANITIZE),,-Wl,-z,now -Wl,-z,noseparate-code)
 
-LINK = $(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o %.a,$^) -o $@
+LINK = $(Q)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
 
 $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
@@ -169,6 +169,10 @@ $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
+# The program train, but for what is done to it.
+$(BUILD)/tests/prog/train_dies: $(call obj,worker/train/main.c)
+$(BUILD)/tests/prog/train_dies: private ALL_LDFLAGS += -Wl,--wrap=ddp_reducer_forward,--wrap=ddp_reducer_ready \
+	-Wl,--wrap=ddp_reducer_finish,--wrap=ddp_ckpts_save,--wrap=fsync,--wrap=renameat
 $(BUILD)/libharness.a: $(call obj,$(HARNESS_LIB))
 $(BUILD)/tests/survivors/%: $(BUILD)/obj/tests/survivors/%.o $(BUILD)/libharness.a $(PRODUCT_LIBS)
 	@mkdir -p $(@D)

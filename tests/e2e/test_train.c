@@ -1,8 +1,4 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
-#include "job.h"
-#include "pace.h"
-#include "patience.h"
-#include "procstat.h"
 #include "run.h"
 #include "training.h"
 
@@ -10,7 +6,6 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,114 +180,7 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* --- checkpoints ------------------------------------------------------------------------------------------ */
-
-/* A checkpoint is written by a thread, while the run goes on; when it has its name it is whole. */
-static bool until_there(const char *name)
-{
-    struct patience p = { 0 };
-    while (access(in_dir(name), F_OK) != 0 && patience_left(&p))
-        continue;
-    return access(in_dir(name), F_OK) == 0;
-}
-
-Test(train, killed_and_resumed_it_ends_where_it_would_have_ended)
-{
-    char whole[32];
-    make_data("data", "2000", NULL);
-    train(1, "--data @/data --epochs 4 --summary @/summary.json");
-    strcpy(whole, summary().hash);
-
-    struct pace pace;
-    pace_open(&pace, training_dir);
-    const char *argv[] = { bin("train"),   "--data",       in_dir("data"), "--epochs", "4",
-                           "--checkpoint", in_dir("ckpt"), "--metrics",    pace.path,  NULL };
-    struct run_process *p = run_start(argv, NULL);
-    cr_assert(pace_until(&pace, "\"epoch\":2,"));
-    cr_assert(until_there("ckpt/step-00000020"));
-    run_signal(p, SIGKILL);
-    struct run_result r = run_wait(p);
-    cr_expect_eq(r.signal, SIGKILL, "it is over before it is killed: exit %d\n%s", r.exit_code, r.err);
-    run_free(&r);
-
-    struct run_result resumed = run_line(
-        4,
-        "--data @/data --global_batch 100 --epochs 4 --checkpoint @/ckpt --resume --summary @/summary.json");
-    cr_expect_eq(resumed.exit_code, 0, "%s", resumed.err);
-    cr_expect(strstr(resumed.out, "going on after epoch "), "%s", resumed.out);
-    run_free(&resumed);
-    cr_expect_str_eq(summary().hash, whole, "four workers went on from one worker's checkpoint");
-}
-
-Test(train, resume_without_a_checkpoint_starts_anew_and_says_so)
-{
-    make_data("data", "500", NULL);
-    struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting anew"), "%s", r.out);
-    run_free(&r);
-    r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
-    cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
-    run_free(&r);
-    train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
-                "holds step-00000005 of an earlier run");
-    train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
-}
-
-Test(train, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
-{
-    make_data("data", "500", NULL);
-    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
-    train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
-                "--model was mlp, now it is seqnet");
-    change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
-    train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
-                "/ckpt/step-00000005/tensors.bin: ");
-}
-
-/* The newest is damaged: the one before is taken, and the result is the same in the end. */
-Test(train, a_damaged_checkpoint_is_passed_over_with_a_warning)
-{
-    char whole[32];
-    make_data("data", "500", NULL);
-    train(1, "--data @/data --epochs 3 --summary @/summary.json");
-    strcpy(whole, summary().hash);
-    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt");
-    change_file("ckpt/step-00000010/tensors.bin", 5000, 'x');
-    struct run_result r =
-        run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "warning: checkpoint of step 10 passed over"), "%s", r.err);
-    cr_expect(strstr(r.out, "going on after epoch 1 of"), "%s", r.out);
-    cr_expect_str_eq(summary().hash, whole);
-    run_free(&r);
-}
-
-Test(train, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
-{
-    size_t len, len_after;
-    char command[512];
-    make_data("data", "500", NULL);
-    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    char *before = read_file("ckpt/step-00000005/tensors.bin", &len);
-    snprintf(command, sizeof(command),
-             "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt --resume",
-             bin("train"), training_dir, training_dir);
-    const char *argv[] = { "sh", "-c", command, NULL };
-    struct run_result r = run_command(argv, NULL);
-    cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
-    cr_expect(strstr(r.err, "train: rank 0: checkpoint of step 10 not written, those before are untouched") &&
-                  strstr(r.err, "File too large"),
-              "%s", r.err);
-    run_free(&r);
-    char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
-    cr_expect(len == len_after && memcmp(before, after, len) == 0);
-    cr_expect_neq(access(in_dir("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
-    cr_expect_neq(access(in_dir("ckpt/step-00000010"), F_OK), 0);
-    free(before);
-    free(after);
-}
+/* --- files ------------------------------------------------------------------------------------------------ */
 
 /* A rename onto a device would put a plain file in its place, for the whole machine. (So all names here are links
  * of our own: should this ever fail, only they are lost.) */
@@ -319,31 +207,60 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
-/* --- restarts -------------------------------------------------------------------------------------------- */
+/* --- what a step was -------------------------------------------------------------------------------------- */
 
-/* Killed in the middle, started again by ddprun, the job goes on from its checkpoint as if nothing had happened. */
-Test(train, a_restarted_job_ends_with_the_same_parameters)
+/* The n-th line of a file of JSON lines; delete it. */
+static cJSON *json_line(const char *name, int n)
 {
-    struct pace pace;
-    char data[64], checkpoint[64], file[64];
-    make_data("data", "2000", NULL);
-    train(2, "--data @/data --epochs 8 --summary @/summary.json");
-    struct summary undisturbed = summary();
-    pace_open(&pace, training_dir);
-    snprintf(data, sizeof(data), "%s", in_dir("data"));
-    snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
-    snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
-    struct run_process *p = JOB_START("--nproc_per_node=2", "--max_restarts=1", "--restart_backoff=0",
-                                      bin("train"), "--data", data, "--epochs", "8", "--checkpoint",
-                                      checkpoint, "--resume", "--metrics", pace.path, "--summary", file);
-    cr_assert(pace_until(&pace, "\"epoch\":3,"));
-    kill(procstat_child(procstat_child(run_pid(p), 0), 1), SIGKILL);
-    pace_go(&pace);
-    struct run_result r = run_wait(p);
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by someone else (SIGKILL)"), "%s", r.err);
-    cr_expect_str_eq(summary().hash, undisturbed.hash);
-    run_free(&r);
+    size_t len;
+    char *save = NULL, *text = read_file(name, &len), *line = strtok_r(text, "\n", &save);
+    while (n-- > 1 && line != NULL)
+        line = strtok_r(NULL, "\n", &save);
+    cr_assert_not_null(line);
+    cJSON *json = cJSON_Parse(line);
+    cr_assert_not_null(json, "%s", line);
+    free(text);
+    return json;
+}
+
+Test(train, metrics_tell_rate_norm_and_where_the_time_went)
+{
+    static const char *const phases[] = { "data", "fwd", "bwd", "exposed", "opt" };
+    make_data("data", "500", NULL);
+    train(2, "--data @/data --batch 50 --epochs 2 --warmup 4 --schedule linear --lr 0.004 --peak_tflops 1 "
+             "--metrics @/m");
+    cJSON *second = json_line("m", 2), *last = json_line("m", 11);
+    cr_expect_float_eq(number(second, "lr"), 0.002, 1e-9);
+    cr_expect_float_eq(number(last, "lr"), 0.004 / 6, 1e-9);
+    cr_expect(number(second, "grad_norm") > 0 && number(second, "mfu") > 0 &&
+              number(second, "samples_s") > 0);
+    cr_expect_not(cJSON_HasObjectItem(second, "tokens_s") || cJSON_HasObjectItem(second, "param_hash"));
+    for (int i = 0; i < 5; i++)
+        cr_expect_geq(number(cJSON_GetObjectItem(second, "ms"), phases[i]), 0);
+    cJSON_Delete(second);
+    cJSON_Delete(last);
+}
+
+Test(train, a_profile_shows_every_phase_of_every_rank)
+{
+    size_t len;
+    int seen[2] = { 0, 0 }, steps = 0;
+    make_data("data", "500", NULL);
+    train(2, "--data @/data --limit_steps 3 --quiet --profile @/trace.json");
+    char *text = read_file("trace.json", &len);
+    cJSON *json = cJSON_Parse(text), *piece;
+    cr_assert_not_null(json, "%s", text);
+    cJSON_ArrayForEach(piece, json)
+    {
+        const cJSON *name = cJSON_GetObjectItem(piece, "name");
+        if (name == NULL || strcmp(name->valuestring, "backward") != 0)
+            continue;
+        seen[(int)number(piece, "pid") % 2]++;
+        steps = (int)number(cJSON_GetObjectItem(piece, "args"), "step");
+    }
+    cr_expect(seen[0] == seen[1] && seen[0] >= 3 && steps == 3, "%d %d %d", seen[0], seen[1], steps);
+    cJSON_Delete(json);
+    free(text);
 }
 
 /* --- what is refused -------------------------------------------------------------------------------------- */

@@ -1,0 +1,163 @@
+/* train's checkpoints as a user meets them: resumed, refused, passed over, tested alone; a full disk, a restart. */
+#include "job.h"
+#include "pace.h"
+#include "patience.h"
+#include "procstat.h"
+#include "training.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(train_resume, .init = training_open, .fini = training_close, .timeout = 240);
+
+/* A checkpoint is written by a thread, while the run goes on; when it has its name it is whole. */
+static bool until_there(const char *name)
+{
+    struct patience p = { 0 };
+    while (access(in_dir(name), F_OK) != 0 && patience_left(&p))
+        continue;
+    return access(in_dir(name), F_OK) == 0;
+}
+
+Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
+{
+    char whole[32];
+    make_data("data", "2000", NULL);
+    train(1, "--data @/data --epochs 4 --summary @/summary.json");
+    strcpy(whole, summary().hash);
+
+    struct pace pace;
+    pace_open(&pace, training_dir);
+    const char *argv[] = { bin("train"),   "--data",       in_dir("data"), "--epochs", "4",
+                           "--checkpoint", in_dir("ckpt"), "--metrics",    pace.path,  NULL };
+    struct run_process *p = run_start(argv, NULL);
+    cr_assert(pace_until(&pace, "\"epoch\":2,"));
+    cr_assert(until_there("ckpt/step-00000020"));
+    run_signal(p, SIGKILL);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.signal, SIGKILL, "it is over before it is killed: exit %d\n%s", r.exit_code, r.err);
+    run_free(&r);
+
+    struct run_result resumed = run_line(
+        4,
+        "--data @/data --global_batch 100 --epochs 4 --checkpoint @/ckpt --resume --summary @/summary.json");
+    cr_expect_eq(resumed.exit_code, 0, "%s", resumed.err);
+    cr_expect(strstr(resumed.out, "going on after epoch "), "%s", resumed.out);
+    run_free(&resumed);
+    cr_expect_str_eq(summary().hash, whole, "four workers went on from one worker's checkpoint");
+}
+
+Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
+{
+    make_data("data", "500", NULL);
+    struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting anew"), "%s", r.out);
+    run_free(&r);
+    r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
+    cr_expect(strstr(r.out, "all 1 epochs are done"), "%s", r.out);
+    run_free(&r);
+    train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
+                "holds step-00000005 of an earlier run");
+    train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
+}
+
+Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
+{
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, now it is 7");
+    train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
+                "--model was mlp, now it is seqnet");
+    change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
+    train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
+                "/ckpt/step-00000005/tensors.bin: ");
+}
+
+/* The newest is damaged: the one before is taken, and the result is the same in the end. */
+Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
+{
+    char whole[32];
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 3 --summary @/summary.json");
+    strcpy(whole, summary().hash);
+    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt");
+    change_file("ckpt/step-00000010/tensors.bin", 5000, 'x');
+    struct run_result r =
+        run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.err, "warning: checkpoint of step 10 passed over"), "%s", r.err);
+    cr_expect(strstr(r.out, "going on after epoch 1 of"), "%s", r.out);
+    cr_expect_str_eq(summary().hash, whole);
+    run_free(&r);
+}
+
+Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
+{
+    size_t len, len_after;
+    char command[512];
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
+    char *before = read_file("ckpt/step-00000005/tensors.bin", &len);
+    snprintf(command, sizeof(command),
+             "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt --resume",
+             bin("train"), training_dir, training_dir);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
+    cr_expect(strstr(r.err, "train: rank 0: checkpoint of step 10 not written, those before are untouched") &&
+                  strstr(r.err, "File too large"),
+              "%s", r.err);
+    run_free(&r);
+    char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
+    cr_expect(len == len_after && memcmp(before, after, len) == 0);
+    cr_expect_neq(access(in_dir("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
+    cr_expect_neq(access(in_dir("ckpt/step-00000010"), F_OK), 0);
+    free(before);
+    free(after);
+}
+
+Test(train_resume, a_checkpoint_can_be_tested_alone)
+{
+    make_data("data", "500", NULL);
+    train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --summary @/summary.json");
+    struct summary trained = summary();
+    struct run_result r =
+        run_line(2, "--data @/data --batch 50 --checkpoint @/ckpt --eval --summary @/summary.json");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect_not_null(strstr(r.out, "test accuracy "), "%s", r.out);
+    run_free(&r);
+    cr_expect(summary().accuracy == trained.accuracy && strcmp(summary().hash, trained.hash) == 0 &&
+              summary().steps == 10);
+}
+
+/* --- restarts -------------------------------------------------------------------------------------------- */
+
+/* Killed in the middle, started again by ddprun, the job goes on from its checkpoint as if nothing had happened. */
+Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
+{
+    struct pace pace;
+    char data[64], checkpoint[64], file[64];
+    make_data("data", "2000", NULL);
+    train(2, "--data @/data --epochs 8 --summary @/summary.json");
+    struct summary undisturbed = summary();
+    pace_open(&pace, training_dir);
+    snprintf(data, sizeof(data), "%s", in_dir("data"));
+    snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
+    snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
+    struct run_process *p = JOB_START("--nproc_per_node=2", "--max_restarts=1", "--restart_backoff=0",
+                                      bin("train"), "--data", data, "--epochs", "8", "--checkpoint",
+                                      checkpoint, "--resume", "--metrics", pace.path, "--summary", file);
+    cr_assert(pace_until(&pace, "\"epoch\":3,"));
+    kill(procstat_child(procstat_child(run_pid(p), 0), 1), SIGKILL);
+    pace_go(&pace);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.err, "attempt 1 failed: rank 1: killed by someone else (SIGKILL)"), "%s", r.err);
+    cr_expect_str_eq(summary().hash, undisturbed.hash);
+    run_free(&r);
+}

@@ -1,0 +1,177 @@
+/* train_dies.c -- the program train, which is killed at a moment of the test's choice. For tests only: libddp's calls are
+ * wrapped (see the Makefile), train itself knows nothing of it.
+ *
+ *     DIE=WHERE:RANK:N     WHERE   before   rank RANK, before it meets others in step N
+ *                                  in       waiting in that step's all-reduce, which the last rank comes to only afterwards
+ *                                  after    behind it
+ *                                  saving   when the writer of the N-th checkpoint has its first file on the way to the disk
+ *                                  naming   when all is written and it is about to get its name
+ *     DIE_FILE=PATH        is made a moment before
+ *
+ * Only in the first attempt of a job. */
+#include "ddp/ckpt.h"
+#include "ddp/reducer.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+ddp_status __real_ddp_reducer_forward(ddp_reducer *reducer);
+ddp_status __real_ddp_reducer_ready(ddp_reducer *reducer, size_t i);
+ddp_status __real_ddp_reducer_finish(ddp_reducer *reducer);
+ddp_status __real_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
+                                 size_t n, struct ddp_err *err);
+int __real_fsync(int fd);
+int __real_renameat(int old_dir, const char *old, int new_dir, const char *new);
+
+ddp_status __wrap_ddp_reducer_forward(ddp_reducer *reducer);
+ddp_status __wrap_ddp_reducer_ready(ddp_reducer *reducer, size_t i);
+ddp_status __wrap_ddp_reducer_finish(ddp_reducer *reducer);
+ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
+                                 size_t n, struct ddp_err *err);
+int __wrap_fsync(int fd);
+int __wrap_renameat(int old_dir, const char *old, int new_dir, const char *new);
+
+static int steps, saves;
+static bool has_met; /* others, in this step */
+static atomic_bool is_saving;
+
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? atoi(text) : 0;
+}
+
+/* Is it `where`, in the N-th step or checkpoint? *rank: whose. */
+static bool is_now(const char *where, int n, int *rank)
+{
+    char what[16];
+    int when;
+    const char *die = getenv("DIE");
+    if (die == NULL || number_of("TORCHELASTIC_RESTART_COUNT") > 0 ||
+        sscanf(die, "%15[a-z]:%d:%d", what, rank, &when) != 3)
+        return false;
+    return strcmp(what, where) == 0 && when == n;
+}
+
+static void leave_file(void)
+{
+    close(open(getenv("DIE_FILE"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+}
+
+static void die(void)
+{
+    leave_file();
+    kill(getpid(), SIGKILL);
+    for (;;)
+        pause();
+}
+
+static void die_if(const char *where, int n)
+{
+    int rank;
+    if (is_now(where, n, &rank) && rank == number_of("RANK"))
+        die();
+}
+
+static void rest(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
+}
+
+/* --- in the middle of a collective ----------------------------------------------------------------------- */
+
+/* Does the first thread sleep? In this step there is nothing to sleep for but the last rank. */
+static bool sleeps(void)
+{
+    char text[512] = "";
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t len = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    const char *state = len > 0 ? strrchr(text, ')') : NULL;
+    return state != NULL && state[1] == ' ' && state[2] == 'S';
+}
+
+/* Several looks, as a futex may be passed by on the way. */
+static void *die_asleep(void *unused)
+{
+    for (int seen = 0; seen < 5; seen = sleeps() ? seen + 1 : 0)
+        rest();
+    die();
+    return unused;
+}
+
+static void come_late(void)
+{
+    while (access(getenv("DIE_FILE"), F_OK) != 0)
+        rest();
+}
+
+static void be_caught_inside(void)
+{
+    int rank;
+    pthread_t thread;
+    if (!is_now("in", steps, &rank))
+        return;
+    if (rank == number_of("RANK"))
+        pthread_create(&thread, NULL, die_asleep, NULL);
+    else if (number_of("RANK") == number_of("WORLD_SIZE") - 1)
+        come_late();
+}
+
+/* --- wrapped ----------------------------------------------------------------------------------------------- */
+
+ddp_status __wrap_ddp_reducer_forward(ddp_reducer *reducer)
+{
+    steps++;
+    has_met = false;
+    return __real_ddp_reducer_forward(reducer);
+}
+
+ddp_status __wrap_ddp_reducer_ready(ddp_reducer *reducer, size_t i)
+{
+    if (!has_met) {
+        die_if("before", steps);
+        be_caught_inside();
+    }
+    has_met = true;
+    return __real_ddp_reducer_ready(reducer, i);
+}
+
+ddp_status __wrap_ddp_reducer_finish(ddp_reducer *reducer)
+{
+    ddp_status status = __real_ddp_reducer_finish(reducer);
+    die_if("after", steps);
+    return status;
+}
+
+ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
+                                 size_t n, struct ddp_err *err)
+{
+    struct ddp_err ignored;
+    ddp_ckpts_wait(ckpts, &ignored); /* of the one before: what follows is of this one */
+    saves++;
+    is_saving = true;
+    return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);
+}
+
+int __wrap_fsync(int fd)
+{
+    if (is_saving)
+        die_if("saving", saves);
+    return __real_fsync(fd);
+}
+
+int __wrap_renameat(int old_dir, const char *old, int new_dir, const char *new)
+{
+    if (is_saving)
+        die_if("naming", saves);
+    return __real_renameat(old_dir, old, new_dir, new);
+}

@@ -26,6 +26,7 @@ ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
 # The version has one home, include/ddp/context.h.
 VERSION := $(shell sed -n 's/^.define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
 SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
+CUDA_SONAME := $(subst libddp,libddp_cuda,$(SONAME))
 
 # `make V=1` shows the commands, otherwise one short line for each.
 ifeq ($(V),)
@@ -42,9 +43,13 @@ RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
 RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard worker/*.c worker/cpu/*.c)
+WORKER_CUDA := $(wildcard worker/cuda/*.c)
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
+# libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
+LIBDDP_CUDA := $(WORKER_CUDA) worker/call.c rendezvous/base/error.c rendezvous/base/clock.c
+FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 # Jobs on several hosts of their own (network namespaces), which take minutes: `make nodes`.
@@ -57,7 +62,7 @@ HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) te
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
-ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC) $(PROG_SRC) $(BENCH_SRC) \
+ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(WORKER_CUDA) $(FAKE_GPU) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC) $(PROG_SRC) $(BENCH_SRC) \
               $(BENCH_LIB) $(HARNESS_MAIN) $(HARNESS_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -66,7 +71,8 @@ bin  = $(patsubst %.c,$(BUILD)/%,$(1))
 pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t:$(BUILD)/%=%)))),$(t))),$(1))
 
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
-LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so
+LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
+FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
 TEST_BIN := $(call bin,$(TEST_SRC))
 NODES_BIN := $(call bin,$(NODES_SRC))
 PROG_BIN := $(call bin,$(PROG_SRC) $(HARNESS_MAIN))
@@ -110,6 +116,7 @@ $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
 $(BUILD)/libtrain.a:      $(call obj,$(TRAIN))
 $(BUILD)/libddp.a:        $(call obj,$(LIBDDP))
+$(BUILD)/libddp_cuda.a:   $(call obj,$(WORKER_CUDA))
 $(BUILD)/libtest.a:       $(call obj,$(TEST_LIB))
 $(BUILD)/lib%.a: $(BUILD)/sources
 	$(call say,AR,$@)
@@ -117,8 +124,19 @@ $(BUILD)/lib%.a: $(BUILD)/sources
 
 $(BUILD)/libddp.so: $(call obj,$(LIBDDP)) $(BUILD)/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lcjson -lz -lm
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lcjson -lz -lm -ldl
 	$(Q)ln -sf libddp.so $(BUILD)/$(SONAME)
+
+# Nothing of NVIDIA's is linked: it is loaded by what is in worker/cuda/. One function is shown.
+$(BUILD)/libddp_cuda.so: $(call obj,$(LIBDDP_CUDA)) $(BUILD)/sources worker/cuda/exports.map
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,$(CUDA_SONAME) -Wl,--version-script=worker/cuda/exports.map $(ALL_LDFLAGS) \
+		$(filter %.o,$^) -o $@ -ldl
+	$(Q)ln -sf libddp_cuda.so $(BUILD)/$(CUDA_SONAME)
+$(FAKE_LIB): $(call obj,$(FAKE_GPU)) $(BUILD)/sources
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(ALL_LDFLAGS) $(filter %.o,$^) -o $@
 
 # ddprun is started more often than libuv is mended, and a library less to map and to bind is 0.2 ms of each start. So it is
 # linked in where the package has brought the archive; `make LIBUV=-luv` takes the shared library there, too.
@@ -143,13 +161,13 @@ $(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/librendezvous.a
 	$(LINK) -luv -lcjson
 $(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
 	$(call say,LD,$@)
-	$(LINK) -lopenblas -lcjson -lz -lm
+	$(LINK) -lopenblas -lcjson -lz -lm -ldl
 $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
 	$(call say,LD,$@)
-	$(LINK) -lopenblas -lcjson -lz -lm
+	$(LINK) -lopenblas -lcjson -lz -lm -ldl
 
 # --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME ------------------------------
-PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
+PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
 PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
@@ -184,7 +202,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(BUILD
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
 
-test-programs: all $(TEST_BIN) $(PROG_BIN)
+test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB)
 
 test: test-programs ## build and run all tests; `make test T="store cli"` for those with a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
@@ -311,6 +329,8 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)
 	$(Q)ln -sf libddp.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	$(Q)ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libddp.so
+	$(Q)install -m 755 $(BUILD)/libddp_cuda.so $(DESTDIR)$(LIBDIR)/libddp_cuda.so.$(VERSION)
+	$(Q)ln -sf libddp_cuda.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(CUDA_SONAME)
 	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' scripts/ddp.pc.in \
 		>$(DESTDIR)$(LIBDIR)/pkgconfig/ddp.pc
 	$(Q)install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1
@@ -329,7 +349,7 @@ install-torchrun-alias: ## torchrun as a second name of the installed ddprun, wi
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
 	$(Q)[ "$$(readlink $(D)/bin/torchrun)" != ddprun ] || rm $(D)/bin/torchrun
 	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl) \
-		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) pkgconfig/ddp.pc) \
+		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) $(CUDA_SONAME) libddp_cuda.so.$(VERSION) pkgconfig/ddp.pc) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man3/,$(notdir $(MAN3))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8)))

@@ -1,19 +1,27 @@
 /* comm.h -- what a backend has to be able to do: one table of functions.
  *
  * A backend joins the ranks (open), runs calls that call_check has passed (run), hands out memory that its
- * collectives like best (shared_alloc), and can be broken off from any thread (abort). It never keeps a
- * pointer of a call after run has returned, unless it says otherwise by a work handle (the cpu backend
- * never does). */
+ * collectives like best (shared_alloc), and can be broken off from any thread (give_up). One that blocks never keeps a
+ * pointer of a call after run has returned; another one has put the call on a stream, and gives it a ticket. */
 #ifndef WORKER_COMM_H
 #define WORKER_COMM_H
 
 #include "call.h"
 
 struct bootstrap;
+struct comm_host;
 
 /* Embedded first in every backend's own struct. */
 struct comm {
     const struct comm_ops *ops;
+    uint64_t
+        ticket; /* of the call that run() has taken last, 0 = it is done; used by backends that do not block */
+};
+
+/* Where libraries are that may be loaded, "" = the usual places. */
+struct comm_paths {
+    const char *cuda;          /* libddp_cuda */
+    const char *cudart, *nccl; /* of NVIDIA */
 };
 
 struct comm_setup {
@@ -22,6 +30,11 @@ struct comm_setup {
     const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
     const struct bootstrap
         *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
+    /* For backends of libddp_cuda. */
+    int device;     /* of the GPU */
+    bool share_gpu; /* several ranks have the same one */
+    struct comm_paths paths;
+    const struct comm_host *host;
 };
 
 struct comm_ops {
@@ -36,10 +49,20 @@ struct comm_ops {
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
     /* Has somebody died or given up? Never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Let every rank's current and later calls fail with DDP_ERR_ABORTED and `why` (copied). Any thread. */
-    void (*abort)(struct comm *comm, const char *why);
+    /* Let every rank's current and later calls fail with `err`, which gets the words of who was first. Any thread. */
+    void (*give_up)(struct comm *comm, struct ddp_err *err);
     /* Frees; not collective. */
     void (*close)(struct comm *comm);
+
+    /* NULL in backends that block. What is put on `stream` from now on waits for the call with that ticket. */
+    ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
+    /* NULL in backends that block. Wait until it is done; DDP_IN_PROGRESS when it is not after `timeout_ms`. */
+    ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
+
+    /* For memory of shared_alloc, in the order of `stream`; NULL where it is host memory. */
+    ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
+                       struct ddp_err *err);
+    ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
 };
 
 extern const struct comm_ops cpu_comm_ops;

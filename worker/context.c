@@ -11,6 +11,7 @@
 #include "ddp/context.h"
 
 #include "base/clock.h"
+#include "backend.h"
 #include "bootstrap.h"
 #include "ctx.h"
 #include "error_file.h"
@@ -19,8 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct comm_ops *const backends[] = { &cpu_comm_ops };
 
 const char *ddp_version(void)
 {
@@ -56,21 +55,6 @@ static ddp_status read_options(const ddp_options *given, ddp_options *out, struc
     return DDP_OK;
 }
 
-/* One row per backend: `nccl` will be another, when it can be loaded. */
-static ddp_status find_backend(const char *name, const struct comm_ops **out, struct ddp_err *err)
-{
-    if (name == NULL)
-        name = backends[0]->name;
-    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
-        if (strcmp(backends[i]->name, name) == 0) {
-            *out = backends[i];
-            return DDP_OK;
-        }
-    }
-    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "there is no backend \"%.40s\" in this build; \"cpu\" is always there", name);
-}
-
 /* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
 static int attempt_of(const struct worker_env *env)
 {
@@ -103,7 +87,7 @@ static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend, struct ddp_err *err)
+static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
         .prefix = ctx->prefix,
@@ -122,7 +106,11 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend
                                 .world_size = ctx->env.world_size,
                                 .step_timeout_ms = ctx->step_timeout_ms,
                                 .iface = ctx->env.iface,
-                                .port_range = ctx->env.port_range };
+                                .port_range = ctx->env.port_range,
+                                .device = backend->device,
+                                .share_gpu = ctx->env.share_gpu,
+                                .paths = backend_paths(&ctx->env),
+                                .host = &backend_host };
 
     if (ctx->env.world_size > 1) {
         ddp_status status = ctx_connect(ctx, &ctx->store, err);
@@ -132,20 +120,21 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct comm_ops *backend
         setup.bootstrap = &meeting;
     }
     ctx->world.ctx = ctx;
-    return backend->open(&setup, &ctx->world.comm, err);
+    ctx->device = backend->device;
+    return backend->ops->open(&setup, &ctx->world.comm, err);
 }
 
 /* What needs no other process. An option that is given wins over the environment, which wins over the
  * default. */
-static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, const struct comm_ops **backend,
+static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                           struct ddp_err *err)
 {
     ddp_options options;
     ddp_status status = read_options(given, &options, err);
     if (status == DDP_OK)
-        status = find_backend(options.backend, backend, err);
-    if (status == DDP_OK)
         status = worker_env_read(&ctx->env, lookup, NULL, err);
+    if (status == DDP_OK)
+        status = backend_find(options.backend, options.device, &ctx->env, backend, err);
     if (status != DDP_OK)
         return status;
     ctx->init_timeout_ms =
@@ -170,13 +159,13 @@ static void ctx_free(struct ddp_ctx *ctx)
 ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 {
     struct ddp_err err = { 0 };
-    const struct comm_ops *backend = NULL;
+    struct backend backend = { 0 };
     struct ddp_ctx *ctx = calloc(1, sizeof(*ctx));
 
     *out = NULL;
     if (ctx == NULL)
         ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a context");
-    else if (prepare(ctx, options, &backend, &err) == DDP_OK && open_world(ctx, backend, &err) != DDP_OK)
+    else if (prepare(ctx, options, &backend, &err) == DDP_OK && open_world(ctx, &backend, &err) != DDP_OK)
         ddp_wrap(&err, "rank %d of %d: init", ctx->env.rank, ctx->env.world_size);
     if (err.code == DDP_OK) {
         *out = ctx;
@@ -246,13 +235,13 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
  * we are. Nothing here takes a lock or touches what the owning thread writes. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
-    char words[900];
+    struct ddp_err reason;
     if (why == NULL || why[0] == '\0')
         why = "no reason was given";
-    snprintf(words, sizeof(words), "rank %d has given up: %s", ctx->env.rank, why);
+    ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d has given up: %.850s", ctx->env.rank, why);
     if (ctx->env.error_file[0] != '\0')
         error_file_write(ctx->env.error_file, code, why);
-    ctx->world.comm->ops->abort(ctx->world.comm, words);
+    ctx->world.comm->ops->give_up(ctx->world.comm, &reason);
 }
 
 int ddp_rank(const ddp_ctx *ctx)
@@ -273,6 +262,11 @@ int ddp_local_rank(const ddp_ctx *ctx)
 int ddp_local_world_size(const ddp_ctx *ctx)
 {
     return ctx->env.local_world_size;
+}
+
+int ddp_device(const ddp_ctx *ctx)
+{
+    return ctx->device;
 }
 
 int ddp_restart_count(const ddp_ctx *ctx)

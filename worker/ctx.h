@@ -16,6 +16,7 @@ enum { CTX_PREFIX = 320 };
 
 struct ddp_ctx {
     struct worker_env env;
+    int device;                                /* of the GPU, -1 = none */
     uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
     struct ddp_store *late_store;              /* owned; for ctx_any_store in a world of one */

@@ -25,6 +25,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(restart_count, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, 0, false)    \
     X(attempt, "DDPRUN_ATTEMPT", 0, INT_MAX, -1, false)                     \
     X(ddprun_store, "DDPRUN_STORE", 0, 1, 0, false)                         \
+    X(share_gpu, "DDP_SHARE_GPU", 0, 1, 0, false)                           \
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
@@ -35,6 +36,9 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(error_file, "TORCHELASTIC_ERROR_FILE", 4096, "", false) \
     X(iface, "DDP_IFACE", 64, "", false)                      \
     X(port_range, "DDP_PORT_RANGE", 16, "", false)            \
+    X(cuda_library, "DDP_CUDA_LIBRARY", 1024, "", false)      \
+    X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)      \
+    X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)  \
     X(test_host, "DDP_TEST_HOST", 32, "", false)
 
 struct worker_env {

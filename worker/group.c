@@ -10,15 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The cpu backend has finished when a call returns; the handle keeps the form that asynchronous backends
- * need. */
+/* A call that a backend has put on a stream. With ticket 0 it is done. */
 struct ddp_work {
-    ddp_status status;
+    ddp_group *group;
+    uint64_t ticket;
+    void *stream;
 };
 
 ddp_group *ddp_world(ddp_ctx *ctx)
 {
     return &ctx->world;
+}
+
+/* What the program puts on its stream from now on comes after the call. */
+static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
+{
+    struct ddp_err err = { 0 };
+    if (ticket == 0)
+        return DDP_OK;
+    return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
 /* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
@@ -40,12 +50,12 @@ static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work
     }
     ddp_status status = ctx_run(group->ctx, call);
     if (work == NULL)
-        return status;
+        return status == DDP_OK ? follow(group, group->comm->ticket, call->stream) : status;
     if (status != DDP_OK) {
         free(handle);
         return status;
     }
-    handle->status = status;
+    *handle = (ddp_work){ group, group->comm->ticket, call->stream };
     *work = handle;
     return DDP_OK;
 }
@@ -129,7 +139,30 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
 
 ddp_status ddp_work_wait(ddp_work *work)
 {
-    return work->status;
+    return follow(work->group, work->ticket, work->stream);
+}
+
+/* Still under way after its time is no error of the group: the call has its own deadline. */
+ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
+{
+    struct ddp_err err = { 0 };
+    struct comm *comm = work->group->comm;
+    const struct ddp_ctx *ctx = work->group->ctx;
+    if (work->ticket == 0)
+        return DDP_OK;
+    uint32_t limit = timeout_ms > 0 ? timeout_ms : ctx->step_timeout_ms;
+    ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
+    if (status != DDP_IN_PROGRESS)
+        return ctx_settle(work->group->ctx, status, &err);
+    ddp_fail(&err, DDP_IN_PROGRESS, "the call is not done after %u ms", limit);
+    return ctx_fail(ctx, &err);
+}
+
+int ddp_work_done(const ddp_work *work)
+{
+    struct ddp_err ignored;
+    struct comm *comm = work->group->comm;
+    return work->ticket == 0 || comm->ops->await(comm, work->ticket, 0, &ignored) != DDP_IN_PROGRESS;
 }
 
 void ddp_work_free(ddp_work *work)

@@ -38,14 +38,24 @@ typedef struct ddp_ctx ddp_ctx;
 
 typedef struct ddp_options {
     size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
-    const char *backend;      /* NULL or "cpu" */
+    const char *backend;      /* "cpu", "nccl", or NULL: nccl with a device, else cpu */
     uint32_t init_timeout_ms; /* 0 = DDPRUN_INIT_TIMEOUT_MS or 60 000 */
     uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
+    int device;               /* the GPU of this rank, as CUDA counts them; or one of ddp_device_choice */
 } ddp_options;
 
-#define DDP_OPTIONS_INIT            \
-    {                               \
-        .size = sizeof(ddp_options) \
+/* A group with a device takes buffers in its memory as well as in the host's (group.h). The library libddp_cuda is loaded for it,
+ * and in turn CUDA's runtime and NCCL: nothing of NVIDIA's is needed to build, or on a machine without a GPU. With backend "cpu"
+ * values go through memory of the host: slower, but the same bits as on CPUs, and several ranks may have one GPU. */
+typedef enum ddp_device_choice {
+    DDP_DEVICE_NONE = -1, /* the default: host memory alone; with backend "nccl" as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if there is any GPU to be used, else none */
+    DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED says why there is none */
+} ddp_device_choice;
+
+#define DDP_OPTIONS_INIT                                       \
+    {                                                          \
+        .size = sizeof(ddp_options), .device = DDP_DEVICE_NONE \
     }
 
 /* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks are there.
@@ -67,6 +77,7 @@ DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
+DDP_API int ddp_device(const ddp_ctx *ctx); /* as CUDA counts it; -1 = none */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
 /* Tell the launcher that step `step` is done, counted over all attempts (a checkpoint's number goes on).

@@ -6,8 +6,19 @@
  * rounding at the end; how many hosts the ranks are on makes no difference to the bits. A peer that dies frees every
  * waiter within a second with DDP_ERR_PEER_LOST, which names it, also on other hosts.
  *
- * `stream` is NULL for the cpu backend. `work` NULL means: finished when the call returns; otherwise *work must be
- * waited for and freed. The cpu backend finishes inside the call in both cases. */
+ * Without a device `stream` is NULL, and a call is finished when it returns.
+ *
+ * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above holds, and in the
+ * device's: both of a call in the same kind of memory, on all ranks alike. `stream` is a cudaStream_t (NULL = the default one):
+ * the call begins when that stream has come to it, and runs on a stream of the library, so the program's goes on.
+ *
+ *     work NULL     what is put on `stream` afterwards waits for the call
+ *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass goes on
+ *
+ * In both cases the host waits for nothing. Buffers must live until the call is done. What goes wrong on the way (a time-out,
+ * a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits for ever; the next call of the group says what it
+ * was. Device values are combined by NCCL in its own order: equal on all ranks, not the bits of the cpu backend. Backend "cpu" with
+ * a device finishes inside the call, with the bits of the cpu backend. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -60,7 +71,8 @@ DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 /* All ranks. Belongs to the context. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
-/* Memory that all ranks of the host can see, zeroed, 256-byte aligned: collectives on it copy nothing inside a host.
+/* With a device: zeroed memory of the device. Else memory that all ranks of the host can see, zeroed, 256-byte aligned:
+ * collectives on it copy nothing inside a host.
  * Collective: every rank asks for the same number of bytes and gets a block of its own. Freed by
  * ddp_shared_free (collective, too) or by ddp_finalize. It lives in memory files without a name: nothing
  * stays behind, however the job ends. */
@@ -88,7 +100,12 @@ DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *ou
 /* A barrier of the group. timeout_ms 0 = the step's. An error names the ranks that did not come. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
+/* From now on the call's stream waits for it; the host does not. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
+/* The host waits, timeout_ms at most (0 = the step's); DDP_IN_PROGRESS: it is still under way. */
+DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
+/* 1: it is done, or has failed. */
+DDP_API int ddp_work_done(const ddp_work *work);
 DDP_API void ddp_work_free(ddp_work *work);
 
 #ifdef __cplusplus

@@ -114,23 +114,23 @@ static void choose_blocks(const struct room *room, const struct trial *t, char *
         *out = *in + skip;
 }
 
-static ddp_status call(ddp_group *g, const struct trial *t, const void *in, void *out)
+static ddp_status call(ddp_group *g, const struct trial *t, const void *in, void *out, ddp_work **work)
 {
     switch (t->kind) {
     case ALL_REDUCE:
-        return ddp_all_reduce(g, in, out, t->n, t->dtype, t->op, NULL, NULL);
+        return ddp_all_reduce(g, in, out, t->n, t->dtype, t->op, NULL, work);
     case REDUCE:
-        return ddp_reduce(g, in, out, t->n, t->dtype, t->op, t->root, NULL, NULL);
+        return ddp_reduce(g, in, out, t->n, t->dtype, t->op, t->root, NULL, work);
     case BROADCAST:
-        return ddp_broadcast(g, out, t->n, t->dtype, t->root, NULL, NULL);
+        return ddp_broadcast(g, out, t->n, t->dtype, t->root, NULL, work);
     case ALL_GATHER:
-        return ddp_all_gather(g, in, out, t->n, t->dtype, NULL, NULL);
+        return ddp_all_gather(g, in, out, t->n, t->dtype, NULL, work);
     case GATHER:
-        return ddp_gather(g, in, out, t->n, t->dtype, t->root, NULL, NULL);
+        return ddp_gather(g, in, out, t->n, t->dtype, t->root, NULL, work);
     case SCATTER:
-        return ddp_scatter(g, in, out, t->n, t->dtype, t->root, NULL, NULL);
+        return ddp_scatter(g, in, out, t->n, t->dtype, t->root, NULL, work);
     default:
-        return ddp_reduce_scatter(g, in, out, t->n, t->dtype, t->op, NULL, NULL);
+        return ddp_reduce_scatter(g, in, out, t->n, t->dtype, t->op, NULL, work);
     }
 }
 
@@ -162,15 +162,27 @@ void trial_run(const struct room *room, const struct trial *t)
         in = out;
     for (size_t i = 0; i < in_count(t, room->me->world); i++)
         put(in, i, t->dtype, value_of(t->dtype, room->me->rank, i));
-    rank_expect_ok(room->me, call(ddp_world(room->ctx), t, in, out));
+    ddp_work *work = NULL;
+    rank_expect_ok(room->me, call(ddp_world(room->ctx), t, in, out, room->device ? &work : NULL));
+    if (work != NULL)
+        rank_expect_ok(room->me, ddp_work_sync(work, 0));
+    ddp_work_free(work);
     check_output(room, t, out);
 }
 
 /* --- lists of trials ------------------------------------------------------------------------------------ */
 
+static const ddp_options *options_used;
+
+void trials_use(const ddp_options *options)
+{
+    options_used = options;
+}
+
 struct room room_open(struct rank *me, size_t bytes)
 {
-    struct room room = { .me = me, .ctx = rank_init(me, NULL), .bytes = bytes };
+    struct room room = { .me = me, .ctx = rank_init(me, options_used), .bytes = bytes };
+    room.device = ddp_device(room.ctx) >= 0;
     room.private_in = malloc(bytes);
     room.private_out = malloc(bytes);
     rank_expect_ok(me, ddp_shared_alloc(ddp_world(room.ctx), bytes, &room.shared_in));
@@ -184,6 +196,12 @@ void room_close(struct room *room)
     rank_expect_ok(room->me, ddp_finalize(room->ctx));
     free(room->private_in);
     free(room->private_out);
+}
+
+/* Buffers of a call in two kinds of memory are an error with a device. */
+static bool goes_with(const struct room *room, int memory)
+{
+    return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
 /* Reductions have operations; all others are tried with one. */
@@ -203,7 +221,7 @@ void trials_of_all_types(struct rank *me, unsigned one_in)
             for (int op = 0; op <= last_op((enum kind)kind); op++)
                 for (int s = 0; s < 4; s++)
                     for (int memory = 0; memory < MEMORIES; memory++)
-                        if (number++ % one_in == 0)
+                        if (number++ % one_in == 0 && goes_with(&room, memory))
                             trial_run(&room, &(struct trial){ (enum kind)kind, (ddp_dtype)dtype, (ddp_op)op,
                                                               sizes[s], s % me->world, (enum memory)memory,
                                                               s % 2 == 1 });
@@ -217,14 +235,17 @@ void trials_of_large_counts(struct rank *me)
     struct room room = room_open(me, (size_t)me->world * 300007 * 4 + n * 4);
 
     for (int memory = 0; memory < MEMORIES; memory++) {
+        if (!goes_with(&room, memory))
+            continue;
         trial_run(&room, &(struct trial){ ALL_REDUCE, DDP_F32, DDP_AVG, n, 0, (enum memory)memory, true });
         trial_run(&room, &(struct trial){ ALL_REDUCE, DDP_BF16, DDP_MAX, n, 0, (enum memory)memory, false });
     }
     for (int kind = REDUCE; kind < KINDS; kind++)
         for (int root = 0; root < me->world; root++)
             for (int memory = 0; memory < MEMORIES; memory++)
-                trial_run(&room, &(struct trial){ (enum kind)kind, DDP_F32, DDP_SUM, 100003, root,
-                                                  (enum memory)memory, root % 2 == 0 });
+                if (goes_with(&room, memory))
+                    trial_run(&room, &(struct trial){ (enum kind)kind, DDP_F32, DDP_SUM, 100003, root,
+                                                      (enum memory)memory, root % 2 == 0 });
     room_close(&room);
 }
 

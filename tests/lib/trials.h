@@ -22,10 +22,11 @@ struct trial {
     bool in_place;
 };
 
-/* Four blocks of a rank: in and out, private and shared. */
+/* Four blocks of a rank: in and out, private and shared; with a device the latter lie in its memory. */
 struct room {
     struct rank *me;
     ddp_ctx *ctx;
+    bool device;
     char *private_in, *private_out;
     void *shared_in, *shared_out;
     size_t bytes;
@@ -33,6 +34,9 @@ struct room {
 
 /* Initialise the rank and make its blocks; finalize and free. */
 struct room room_open(struct rank *me, size_t bytes);
+
+/* In a rank: with these options from now on. */
+void trials_use(const ddp_options *options);
 void room_close(struct room *room);
 
 /* Run one collective and compare what came out. */

@@ -181,11 +181,9 @@ static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
     return barrier_check(&((struct cpu_comm *)comm)->barrier, err);
 }
 
-static void cpu_abort(struct comm *comm, const char *why)
+static void cpu_give_up(struct comm *comm, struct ddp_err *err)
 {
-    struct ddp_err reason;
-    ddp_fail(&reason, DDP_ERR_ABORTED, "%s", why);
-    barrier_give_up(&((struct cpu_comm *)comm)->barrier, &reason);
+    barrier_give_up(&((struct cpu_comm *)comm)->barrier, err);
 }
 
 const struct comm_ops cpu_comm_ops = {
@@ -196,6 +194,6 @@ const struct comm_ops cpu_comm_ops = {
     .shared_alloc = cpu_shared_alloc,
     .shared_free = cpu_shared_free,
     .check = cpu_check,
-    .abort = cpu_abort,
+    .give_up = cpu_give_up,
     .close = cpu_close,
 };

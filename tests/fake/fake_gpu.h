@@ -1,0 +1,25 @@
+/* fake_gpu.h -- a CUDA runtime and an NCCL for machines that have neither: device memory is host memory, a stream is a thread,
+ * ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests name in DDP_CUDART_LIBRARY and
+ * DDP_NCCL_LIBRARY. They answer as the real ones do, also late: a call is on its stream when it returns, and done some time
+ * later. What is to go wrong stands in the environment:
+ *
+ *     FAKE_CUDA_DEVICES=N             there are N devices (8)
+ *     FAKE_CUDA_DRIVER=0              there is no driver
+ *     FAKE_NCCL_VERSION=N             ncclGetVersion says N (22809)
+ *     FAKE_NCCL_INIT=hang             the ranks never come together; `die`: this one dies on the way
+ *     FAKE_NCCL_HANG=RANK:CALL        that call of that rank, counted from 1, never ends
+ *     FAKE_NCCL_ERROR=RANK:CALL:CODE  in that call the communicator gets that asynchronous error
+ *     FAKE_NCCL_SLOW=N                each call waits N milliseconds before it begins
+ *     FAKE_NCCL_LAZY=1                the first call answers ncclInProgress, as one that has to connect */
+#ifndef FAKE_GPU_H
+#define FAKE_GPU_H
+
+struct CUstream_st;
+
+/* Run `run(user)` when the stream is so far. */
+void fake_launch(struct CUstream_st *stream, void (*run)(void *user), void *user);
+
+/* A number of the environment. */
+int fake_number(const char *name, int missing);
+
+#endif

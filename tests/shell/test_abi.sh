@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Our own declarations of NCCL's and CUDA's functions (worker/cuda/*_abi.h) against the real headers, where there are any:
+# those of the system, of /usr/local/cuda, of pip's packages, or of DDP_NVIDIA_INCLUDE (directories, with ':' between).
+# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+. "$(dirname "$0")/tap.sh"
+
+# Directories that may hold nccl.h or cuda_runtime_api.h.
+places() {
+    tr ':' '\n' <<<"${DDP_NVIDIA_INCLUDE:-}"
+    printf '%s\n' /usr/include /usr/local/cuda/include
+    python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()]))' 2>/dev/null |
+        while IFS= read -r packages; do
+            printf '%s\n' "$packages/nvidia/nccl/include" "$packages/nvidia/cuda_runtime/include"
+        done
+}
+
+# The first place that has file $1.
+find_header() {
+    local place
+    while IFS= read -r place; do
+        [ -z "$place" ] || [ ! -f "$place/$1" ] || { echo "$place"; return; }
+    done < <(places)
+}
+
+skip() {
+    count=$((count + 1))
+    echo "ok $count - $1 # SKIP skipped, because $2"
+}
+
+nccl=$(find_header nccl.h)
+cuda=$(find_header cuda_runtime_api.h)
+same() {
+    "${CC:-gcc}" -std=c11 -Wall -Werror -fsyntax-only -Iworker -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+}
+
+# A check that never fails would prove nothing.
+notices_a_difference() {
+    mkdir -p "$tmp/cuda"
+    sed 's/X(DDP_AVG, NCCL_AVG, ncclAvg, 4)/X(DDP_AVG, NCCL_AVG, ncclAvg, 3)/' worker/cuda/nccl_abi.h >"$tmp/cuda/nccl_abi.h"
+    cp worker/cuda/cudart_abi.h "$tmp/cuda/"
+    fails "${CC:-gcc}" -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+    sed 's/size_t count, nccl_type type, int peer/int count, nccl_type type, int peer/' worker/cuda/nccl_abi.h \
+        >"$tmp/cuda/nccl_abi.h"
+    fails "${CC:-gcc}" -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+}
+
+what='our declarations agree with nccl.h and cuda_runtime_api.h'
+if [ -z "$nccl" ] || [ -z "$cuda" ]; then
+    skip "$what" "nccl.h or cuda_runtime_api.h is not on this machine"
+else
+    check "$what" same
+    check 'a difference would be noticed' notices_a_difference
+fi
+finish

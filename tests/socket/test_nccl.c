@@ -1,0 +1,385 @@
+/* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between real
+ * processes: right values, and what the ranks are told when something goes wrong. */
+#include "pretend_gpu.h"
+#include "trials.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEP_MS = 500, INIT_MS = 2000 };
+
+/* --- values ------------------------------------------------------------------------------------------------------- */
+
+static void some_types(struct rank *me)
+{
+    pretend_gpu();
+    trials_use(me->user);
+    trials_of_all_types(me, 3);
+}
+
+static void large_counts(struct rank *me)
+{
+    pretend_gpu();
+    trials_use(me->user);
+    trials_of_large_counts(me);
+}
+
+static void expect_all_well(int world, rank_main main, unsigned flags, const ddp_options *options)
+{
+    struct ranks ranks = ranks_run(world, main, flags, options);
+    ranks_expect_ok(&ranks);
+    ranks_free(&ranks);
+}
+
+Test(nccl, two_ranks_agree_on_every_type_and_operation, .timeout = 120)
+{
+    expect_all_well(2, some_types, RANKS_PLAIN_STORE, &nccl_options);
+}
+
+Test(nccl, four_ranks_agree_on_every_type_and_operation, .timeout = 120)
+{
+    expect_all_well(4, some_types, RANKS_DDPRUN_STORE, &nccl_options);
+}
+
+Test(nccl, three_ranks_move_large_counts, .timeout = 120)
+{
+    expect_all_well(3, large_counts, RANKS_PLAIN_STORE, &nccl_options);
+}
+
+Test(nccl, a_world_of_one_needs_no_nccl, .timeout = 120)
+{
+    setenv("FAKE_NCCL_VERSION", "21000", 1);
+    expect_all_well(1, some_types, RANKS_PLAIN_STORE, &nccl_options);
+}
+
+Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
+{
+    expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
+}
+
+Test(staged, two_ranks_move_large_counts, .timeout = 120)
+{
+    expect_all_well(2, large_counts, RANKS_PLAIN_STORE, &staged_options);
+}
+
+/* --- streams ------------------------------------------------------------------------------------------------------ */
+
+static float *device_floats(struct rank *me, ddp_ctx *ctx, size_t n)
+{
+    void *block;
+    rank_expect_ok(me, ddp_shared_alloc(ddp_world(ctx), n * sizeof(float), &block));
+    return block;
+}
+
+static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
+{
+    return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
+}
+
+/* A call that takes its time is on its way when it returns: the host is free. */
+static void do_not_wait(struct rank *me)
+{
+    enum { CALLS = 300 };
+    pretend_gpu();
+    setenv("FAKE_NCCL_SLOW", "2", 1);
+    setenv("FAKE_NCCL_LAZY", "1", 1);
+    ddp_work *work = NULL;
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    float *x = device_floats(me, ctx, 1);
+    rank_expect_ok(me, sum(ctx, x, 1, &work));
+    rank_expect(me, !ddp_work_done(work), "done before it can have begun");
+    rank_expect(me, ddp_work_sync(work, 1) == DDP_IN_PROGRESS || x[0] == 0, "neither done nor under way");
+    rank_expect_ok(me, ddp_work_wait(work));
+    rank_expect_ok(me, ddp_work_sync(work, 0));
+    ddp_work_free(work);
+    setenv("FAKE_NCCL_SLOW", "0", 1);
+    x[0] = me->rank == 0;
+    for (int i = 0; i < CALLS; i++) /* more than may be under way at once */
+        rank_expect_ok(me, sum(ctx, x, 1, NULL));
+    rank_expect_ok(me, sum(ctx, x, 1, &work));
+    rank_expect_ok(me, ddp_work_sync(work, 0));
+    ddp_work_free(work);
+    rank_expect(me, ddp_device(ctx) == me->rank, "device %d", ddp_device(ctx));
+    rank_expect(me, x[0] > 1e38f, "x is %g", (double)x[0]);
+    const char *iface = getenv("NCCL_SOCKET_IFNAME");
+    rank_expect(me, iface != NULL && strcmp(iface, "=lo") == 0, "NCCL_SOCKET_IFNAME=%s", iface ? iface : "");
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(nccl, calls_are_put_on_a_stream_and_the_host_goes_on, .timeout = 120)
+{
+    expect_all_well(2, do_not_wait, RANKS_PLAIN_STORE, NULL);
+}
+
+static void mix_memories(struct rank *me)
+{
+    pretend_gpu();
+    float host = 1;
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    float *x = device_floats(me, ctx, 1);
+    ddp_status status = ddp_all_reduce(ddp_world(ctx), &host, x, 1, DDP_F32, DDP_SUM, NULL, NULL);
+    rank_expect(me, status == DDP_ERR_ARG && strstr(ddp_last_error(), "`in` lies in host memory"), "%s",
+                ddp_last_error());
+    rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* goes through the cpu communicator */
+    rank_expect(me, host == 2, "host is %g", (double)host);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
+{
+    expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
+}
+
+/* --- what goes wrong on the way ------------------------------------------------------------------------------------ */
+
+/* Three calls that end, unless there is little time, then whatever the test has prepared. */
+static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
+{
+    pretend_gpu();
+    ddp_options options = nccl_options;
+    options.step_timeout_ms = step_ms;
+    ddp_ctx *ctx = rank_init(me, &options);
+    float *x = device_floats(me, ctx, 1000);
+    ddp_work *work = NULL;
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < 6 && status == DDP_OK; i++) {
+        if (i == 3 && me->rank == dies)
+            raise(SIGKILL);
+        status = sum(ctx, x, 1000, &work);
+        if (status == DDP_OK)
+            status = ddp_work_sync(work, 30000);
+        ddp_work_free(work);
+        work = NULL;
+    }
+    rank_keep(me, status);
+    ddp_status again = sum(ctx, x, 1000, NULL);
+    rank_expect(me, again == status && strcmp(ddp_last_error(), me->words) == 0, "then: %s; now: %s",
+                me->words, ddp_last_error());
+    rank_expect(me, ddp_finalize(ctx) == status, "finalize: %s", ddp_last_error());
+}
+
+static void call_on(struct rank *me)
+{
+    call_until_it_fails(me, -1, 0);
+}
+
+static void call_with_little_time(struct rank *me)
+{
+    call_until_it_fails(me, -1, STEP_MS);
+}
+
+static void rank_2_dies(struct rank *me)
+{
+    call_until_it_fails(me, 2, 0);
+}
+
+static void expect_of_all(const struct ranks *run, int but, ddp_status status, const char *a, const char *b)
+{
+    for (int r = 0; r < run->n; r++)
+        if (r != but)
+            ranks_expect_error(run, r, status, (const char *const[]){ a, b, NULL });
+}
+
+Test(nccl, a_call_that_does_not_end_is_named_on_all_ranks, .timeout = 120)
+{
+    setenv("FAKE_NCCL_HANG", "1:1", 1);
+    struct ranks run = ranks_run(3, call_with_little_time, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, DDP_ERR_TIMEOUT,
+                  "all_reduce #1 (f32 x 1000, sum) on the GPU is not done after 500 ms", "done are 0 calls");
+    ranks_free(&run);
+}
+
+Test(nccl, an_error_of_nccl_is_told_to_all_ranks_with_its_words, .timeout = 120)
+{
+    setenv("FAKE_NCCL_ERROR", "1:4:6", 1);
+    struct ranks run = ranks_run(3, call_on, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, DDP_ERR_PEER_LOST, "at rank 1: all_reduce #4 (f32 x 1000, sum): ncclRemoteError",
+                  "NCCL says: the cable was pulled");
+    ranks_free(&run);
+}
+
+Test(nccl, a_rank_that_dies_is_named, .timeout = 120)
+{
+    struct ranks run = ranks_run(4, rank_2_dies, RANKS_PLAIN_STORE, NULL);
+    char who[64];
+    snprintf(who, sizeof(who), "rank 2 (pid %d", run.rank[2].pid);
+    expect_of_all(&run, 2, DDP_ERR_PEER_LOST, who, "has ended");
+    ranks_free(&run);
+}
+
+static void give_up(struct rank *me)
+{
+    pretend_gpu();
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    float *x = device_floats(me, ctx, 1000);
+    ddp_work *work = NULL;
+    ddp_status status = DDP_OK;
+    if (me->rank == 1)
+        ddp_abort(ctx, 7, "loss is nan");
+    else
+        status = sum(ctx, x, 1000, &work);
+    if (work != NULL)
+        status = ddp_work_sync(work, 30000);
+    ddp_work_free(work);
+    rank_keep(me, me->rank == 1 ? ddp_finalize(ctx) : status);
+    if (me->rank != 1)
+        ddp_finalize(ctx);
+}
+
+Test(nccl, who_gives_up_frees_the_others, .timeout = 120)
+{
+    struct ranks run = ranks_run(2, give_up, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, DDP_ERR_ABORTED, "rank 1 has given up", "loss is nan");
+    ranks_free(&run);
+}
+
+/* --- the start ---------------------------------------------------------------------------------------------------- */
+
+static void init_within(struct rank *me, uint32_t ms)
+{
+    ddp_options options = nccl_options;
+    ddp_ctx *ctx = NULL;
+    options.init_timeout_ms = ms;
+    pretend_gpu();
+    rank_keep(me, ddp_init_from_env(&options, &ctx));
+    if (ctx != NULL)
+        ddp_finalize(ctx);
+}
+
+static void init_only(struct rank *me)
+{
+    init_within(me, 0);
+}
+
+static void init_with_little_time(struct rank *me)
+{
+    init_within(me, INIT_MS);
+}
+
+static void expect_init(int world, rank_main main, ddp_status status, const char *a, const char *b)
+{
+    struct ranks run = ranks_run(world, main, RANKS_PLAIN_STORE, NULL);
+    expect_of_all(&run, -1, status, a, b);
+    ranks_free(&run);
+}
+
+Test(nccl, ranks_that_never_come_together_are_a_time_out, .timeout = 120)
+{
+    setenv("FAKE_NCCL_INIT", "hang", 1);
+    expect_init(2, init_with_little_time, DDP_ERR_TIMEOUT, "NCCL has not brought 2 ranks together within",
+                "NCCL_SOCKET_IFNAME==lo");
+}
+
+static void die_in_init(struct rank *me)
+{
+    setenv("FAKE_NCCL_INIT", me->rank == 1 ? "die" : "hang", 1);
+    init_within(me, 0);
+}
+
+Test(nccl, a_rank_that_dies_while_nccl_connects_is_named, .timeout = 120)
+{
+    struct ranks run = ranks_run(2, die_in_init, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_error(&run, 0, DDP_ERR_PEER_LOST, (const char *const[]){ "rank 1 (pid", "has ended", NULL });
+    ranks_free(&run);
+}
+
+Test(nccl, an_old_nccl_is_refused_with_both_versions, .timeout = 120)
+{
+    setenv("FAKE_NCCL_VERSION", "21205", 1);
+    expect_init(2, init_only, DDP_ERR_UNSUPPORTED, "NCCL 2.12.5 is too old: 2.14.0 or newer",
+                "DDP_NCCL_LIBRARY");
+}
+
+static void versions_differ(struct rank *me)
+{
+    setenv("FAKE_NCCL_VERSION", me->rank == 1 ? "22703" : "22809", 1);
+    init_only(me);
+}
+
+Test(nccl, different_versions_are_named, .timeout = 120)
+{
+    expect_init(2, versions_differ, DDP_ERR_MISMATCH, "rank 0 has loaded NCCL 2.28.9", "rank 1 NCCL 2.27.3");
+}
+
+static void one_gpu(struct rank *me)
+{
+    setenv("LOCAL_RANK", "0", 1);
+    init_only(me);
+}
+
+Test(nccl, two_ranks_on_one_gpu_are_named, .timeout = 120)
+{
+    expect_init(2, one_gpu, DDP_ERR_ARG, "ranks 0 and 1 have the same GPU (device 0, 0000:01:00.0)",
+                "--share_gpu");
+}
+
+static void share_one_gpu(struct rank *me)
+{
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    setenv("DDP_SHARE_GPU", "1", 1);
+    pretend_gpu();
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    float *x = device_floats(me, ctx, 1);
+    x[0] = 1;
+    ddp_work *work = NULL;
+    rank_expect_ok(me, sum(ctx, x, 1, &work));
+    rank_expect_ok(me, ddp_work_sync(work, 0));
+    ddp_work_free(work);
+    rank_expect(me, x[0] == (float)me->world && ddp_device(ctx) == 0, "x is %g on device %d", (double)x[0],
+                ddp_device(ctx));
+    char host[64];
+    snprintf(host, sizeof(host), "ddprun-ddp/none/0-%d", me->rank);
+    rank_expect(me, strcmp(getenv("NCCL_HOSTID"), host) == 0, "NCCL_HOSTID=%s", getenv("NCCL_HOSTID"));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(nccl, several_ranks_share_a_gpu_when_told_to, .timeout = 120)
+{
+    expect_all_well(3, share_one_gpu, RANKS_PLAIN_STORE, NULL);
+}
+
+static void rank_1_has_no_nccl(struct rank *me)
+{
+    ddp_ctx *ctx = NULL;
+    pretend_gpu();
+    if (me->rank == 1)
+        setenv("DDP_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+    rank_keep(me, ddp_init_from_env(&nccl_options, &ctx));
+}
+
+Test(nccl, a_library_that_is_missing_on_one_rank_is_told_to_all, .timeout = 120)
+{
+    expect_init(2, rank_1_has_no_nccl, DDP_ERR_UNSUPPORTED, "DDP_NCCL_LIBRARY=/nowhere/libnccl.so.2",
+                "cannot open shared object file");
+}
+
+static void no_device(struct rank *me)
+{
+    ddp_options options = nccl_options;
+    ddp_ctx *ctx = NULL;
+    pretend_gpu();
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    rank_expect(me, ddp_init_from_env(&options, &ctx) == DDP_ERR_UNSUPPORTED, "a device?");
+    rank_expect(me, strstr(ddp_last_error(), "the driver shows none to this process") != NULL, "%s",
+                ddp_last_error());
+    setenv("FAKE_CUDA_DRIVER", "0", 1);
+    rank_expect(me, ddp_init_from_env(&options, &ctx) == DDP_ERR_UNSUPPORTED, "a driver?");
+    rank_expect(me, strstr(ddp_last_error(), "there is no NVIDIA driver") != NULL, "%s", ddp_last_error());
+    options.device = DDP_DEVICE_AUTO;
+    rank_expect_ok(me, ddp_init_from_env(&options, &ctx));
+    rank_expect(me, ddp_device(ctx) == -1, "device %d", ddp_device(ctx));
+    rank_expect_ok(me, ddp_finalize(ctx));
+    setenv("DDP_CUDA_LIBRARY", "/nowhere/libddp_cuda.so", 1);
+    options.device = 0;
+    rank_expect(me, ddp_init_from_env(&options, &ctx) == DDP_ERR_UNSUPPORTED, "a library?");
+    rank_expect(me, strstr(ddp_last_error(), "/nowhere/libddp_cuda.so") != NULL, "%s", ddp_last_error());
+}
+
+Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
+{
+    expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
+}

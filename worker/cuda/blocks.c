@@ -1,0 +1,82 @@
+/* blocks.c -- see blocks.h. */
+#include "cuda/blocks.h"
+
+#include <stdlib.h>
+
+struct block {
+    struct block *next;
+    void *memory;
+};
+
+static void release(struct blocks *blocks, struct block **at)
+{
+    struct block *block = *at;
+    *at = block->next;
+    blocks->gpu->call.free(block->memory);
+    free(block);
+}
+
+static void take_back(struct blocks *blocks, const void *memory)
+{
+    struct block **at = &blocks->first;
+    while (*at != NULL && (*at)->memory != memory)
+        at = &(*at)->next;
+    if (*at != NULL)
+        release(blocks, at);
+}
+
+static void *get(struct blocks *blocks, size_t bytes, struct ddp_err *err)
+{
+    struct block *block = calloc(1, sizeof(*block));
+    if (block == NULL)
+        ddp_fail(err, DDP_ERR_NOMEM, "no memory for a block");
+    else if (gpu_alloc(blocks->gpu, bytes > 0 ? bytes : 1, &block->memory, err) != DDP_OK)
+        free(block);
+    if (err->code != DDP_OK)
+        return NULL;
+    block->next = blocks->first;
+    blocks->first = block;
+    return block->memory;
+}
+
+/* All have got theirs, or none has: lack of memory on one rank is an ordinary error on all. */
+static ddp_status vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
+{
+    struct ddp_err ours = *err;
+    int32_t mine = (int32_t)err->code, worst = mine;
+    const struct call call = { CALL_ALL_REDUCE, &mine, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
+    ddp_status status = blocks->run(blocks->user, &call, err);
+    if (status != DDP_OK)
+        return status;
+    *err = ours;
+    if (ours.code != DDP_OK || worst == DDP_OK)
+        return ours.code;
+    return ddp_fail(err, (ddp_status)worst, "another rank could not provide %zu bytes of device memory",
+                    bytes);
+}
+
+ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct ddp_err *err)
+{
+    err->code = DDP_OK;
+    *out = get(blocks, bytes, err);
+    ddp_status status = vote(blocks, bytes, err);
+    if (status == DDP_OK)
+        return DDP_OK;
+    take_back(blocks, *out);
+    *out = NULL;
+    return status;
+}
+
+/* cudaFree waits for all that is under way on the device, so nothing that runs loses its memory. */
+ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
+{
+    const struct call call = { .kind = CALL_BARRIER };
+    take_back(blocks, memory);
+    return blocks->run(blocks->user, &call, err);
+}
+
+void blocks_close(struct blocks *blocks)
+{
+    while (blocks->first != NULL)
+        release(blocks, &blocks->first);
+}

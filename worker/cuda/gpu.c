@@ -1,0 +1,144 @@
+/* gpu.c -- see gpu.h.
+ *
+ * A runtime that is newer than the driver can do nothing, while an older one beside it may; so the places are tried until
+ * one finds a driver that is new enough. */
+#include "cuda/gpu.h"
+
+#include "cuda/lib_open.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const places[] = { "libcudart.so.13",
+                                      "libcudart.so.12",
+                                      "libcudart.so.11.0",
+                                      "libcudart.so",
+                                      "/usr/local/cuda/lib64/libcudart.so",
+                                      NULL };
+
+static const struct lib_kind kind = {
+    "the CUDA runtime (libcudart)", "DDP_CUDART_LIBRARY", places,
+    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime-cu12`, whose file is "
+    "site-packages/nvidia/cuda_runtime/lib/libcudart.so.12"
+};
+
+static const struct lib_symbol symbols[] = {
+#define X(member, symbol, result, parameters) { #symbol, true, offsetof(struct cudart, member) },
+    CUDART_FUNCTION_LIST(X)
+#undef X
+};
+
+ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
+{
+    gpu->call.last_error(); /* else it would be the program's next one */
+    return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
+                    gpu->call.error_name(error), gpu->call.error_string(error));
+}
+
+ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
+{
+    return error == CUDA_SUCCESS_ ? DDP_OK : gpu_fail(gpu, error, doing, err);
+}
+
+/* Driver 0 is CUDA's way to say that there is none. */
+static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_err *err)
+{
+    int driver = 0, runtime = 0;
+    gpu->call.driver_version(&driver);
+    gpu->call.runtime_version(&runtime);
+    if (driver == 0)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "no GPU can be used: there is no NVIDIA driver (libcuda.so.1) on this machine");
+    if (error == CUDA_OLD_DRIVER)
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "no GPU can be used: the driver is made for CUDA %d.%d, the runtime library for %d.%d; install "
+            "a newer driver, or name an older libcudart in DDP_CUDART_LIBRARY",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "no GPU can be used: the driver shows none to this process; `nvidia-smi -L` lists those of the "
+            "machine, CUDA_VISIBLE_DEVICES may hide them");
+    gpu_fail(gpu, error, "asking for the number of GPUs", err);
+    return err->code = DDP_ERR_UNSUPPORTED;
+}
+
+static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, int *count, cuda_error *error,
+                            struct ddp_err *err)
+{
+    ddp_status status = lib_open(&kind, path, place, &gpu->handle, err);
+    if (status == DDP_OK)
+        status =
+            lib_symbols(&kind, gpu->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), &gpu->call, err);
+    if (status != DDP_OK)
+        return status;
+    *error = gpu->call.device_count(count);
+    return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
+}
+
+/* What the first runtime found wrong is told, not what the last one did. */
+ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
+{
+    struct ddp_err first = { 0 };
+    cuda_error error = CUDA_OLD_DRIVER;
+    size_t place = 0;
+
+    *gpu = (struct gpu){ .device = -1 };
+    while (error == CUDA_OLD_DRIVER) {
+        error = CUDA_SUCCESS_;
+        if (try_place(gpu, path, &place, count, &error, err) == DDP_OK)
+            return DDP_OK;
+        if (first.code == DDP_OK)
+            first = *err;
+        place++;
+        if (path[0] != '\0' || places[place - 1] == NULL || places[place] == NULL)
+            break;
+    }
+    *err = first;
+    return err->code;
+}
+
+ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
+{
+    if (device >= count)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "device %d was asked for, but this process sees %d GPU%s, numbered from 0; start "
+                        "fewer workers, or "
+                        "share GPUs with ddprun --share_gpu (for tests)",
+                        device, count, count == 1 ? "" : "s");
+    ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "taking the GPU", err);
+    if (status != DDP_OK)
+        return status;
+    gpu->device = device;
+    return gpu_check(gpu, gpu->call.bus_id(gpu->bus_id, sizeof(gpu->bus_id), device),
+                     "asking for the GPU's place", err);
+}
+
+/* Old runtimes call memory that they do not know an error, which would then be the program's next one. */
+bool gpu_owns(const struct gpu *gpu, const void *at)
+{
+    cuda_pointer found = { 0 };
+    if (at == NULL)
+        return false;
+    if (gpu->call.pointer(&found, at) != CUDA_SUCCESS_) {
+        gpu->call.last_error();
+        return false;
+    }
+    return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
+}
+
+/* Zeroed on stream 0, which is waited for: who uses it first may do so on any stream. */
+ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
+{
+    ddp_status status = gpu_check(gpu, gpu->call.alloc(out, bytes), "cudaMalloc", err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "%zu bytes of device memory", bytes);
+    cuda_error error = gpu->call.set_async(*out, 0, bytes, NULL);
+    if (error == CUDA_SUCCESS_)
+        error = gpu->call.stream_sync(NULL);
+    if (error == CUDA_SUCCESS_)
+        return DDP_OK;
+    gpu->call.free(*out);
+    return gpu_fail(gpu, error, "zeroing device memory", err);
+}

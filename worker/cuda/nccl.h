@@ -1,0 +1,115 @@
+/* nccl.h -- the insides of the NCCL backend, shared by its files, from the top down:
+ *
+ *     nccl_comm.c     opens, closes, takes a call and chooses the way; memory
+ *     nccl_join.c     the ranks find each other: cards, unique ids, the interface
+ *     nccl_calls.c    a call becomes functions of NCCL on a stream
+ *     nccl_watch.c    the thread that looks after what is under way; how a communicator fails
+ *     nccl_flight.c   what is under way: events, numbers
+ *
+ * and pure: nccl_plan.c (which function), nccl_state.c (the life of a communicator), nccl_settings.c (the environment, ids),
+ * nccl_words.c (errors).
+ *
+ * Happy path of a call: an event on the program's stream, ours waits for it -> NCCL's function on ours -> an event behind it,
+ * which the program's stream waits for when the program wants the result. The host waits for nothing.
+ *
+ * A cpu communicator stands beside it: it carries what lies in host memory and barriers, knows of dead peers, and tells all
+ * ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; lock before cpu_lock is
+ * never taken. */
+#ifndef CUDA_NCCL_H
+#define CUDA_NCCL_H
+
+#include "comm_host.h"
+#include "cuda/blocks.h"
+#include "cuda/nccl_lib.h"
+#include "cuda/nccl_state.h"
+
+#include <pthread.h>
+
+/* Fewer than a stream takes before a launch blocks, so that we wait in a place of our own. */
+enum { NCCL_FLIGHTS = 256 };
+
+/* A call under way. */
+struct nccl_flight {
+    struct CUevent_st *after; /* behind it on our stream; made when first needed */
+    struct call call;         /* for words; its pointers are not used */
+    bool queued;              /* `after` is on the stream */
+    uint64_t since_ms;        /* it could run: it was begun, and the one before was done */
+    uint32_t timeout_ms;
+};
+
+struct nccl_comm {
+    struct comm comm; /* first */
+    struct comm *cpu; /* owned */
+    int rank, world;
+    uint32_t init_timeout_ms, step_timeout_ms;
+    struct gpu gpu;
+    struct nccl_lib lib;
+    struct blocks blocks; /* of shared_alloc */
+    char iface[64];       /* NCCL_SOCKET_IFNAME as it is, for words */
+    pthread_mutex_t cpu_lock;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed, wanted; /* state or `done` have changed; there is something to look after */
+    pthread_t watch;
+    bool watched, closing;
+    enum nccl_state state;
+    struct ddp_err failed; /* why the state is failing or aborted; for good as soon as it has a code */
+    struct ncclComm *nccl; /* NULL before it is created, and after */
+    uint64_t creating_until_ms;
+    struct ddp_err
+        suspect; /* what NCCL says; a peer's end explains it better, and may be known a moment later */
+    uint64_t suspect_since_ms;
+    struct CUstream_st *stream;               /* ours */
+    struct CUevent_st *before;                /* on the program's stream, at the moment of a call */
+    uint64_t begun, done;                     /* numbers of calls, from 1 */
+    struct nccl_flight flights[NCCL_FLIGHTS]; /* of call k: [k % NCCL_FLIGHTS] */
+};
+
+/* --- nccl_flight.c; `lock` is held in all of these ------------------------------------------------------------- */
+
+/* Room for one more call; waits while there is none. */
+ddp_status flight_room(struct nccl_comm *n, struct ddp_err *err);
+
+/* It begins; it is on the stream; it never was. */
+struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
+ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
+void flight_undo(struct nccl_comm *n);
+
+/* Ask the events which calls are done. */
+ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
+
+/* What the oldest one is called; its flight, NULL when nothing is under way. */
+const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
+const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT]);
+
+/* --- nccl_watch.c ----------------------------------------------------------------------------------------------- */
+
+ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
+void watch_stop(struct nccl_comm *n);
+
+/* `lock` is held: let it fail because of `err`, on all ranks. Afterwards n->failed has the words; returns its code. */
+ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
+
+/* `lock` is held: wait a moment for something to change. */
+void watch_pause(struct nccl_comm *n, uint32_t us);
+
+/* `lock` is held: DDP_OK while calls may be made, or else why not. */
+ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
+
+/* --- nccl_join.c ------------------------------------------------------------------------------------------------ */
+
+/* Collective, when the cpu communicator is open: the communicator is ready. */
+ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
+
+/* A world of one is ready at once. */
+ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err);
+
+/* --- nccl_calls.c ----------------------------------------------------------------------------------------------- */
+
+/* The buffers lie on the device. */
+ddp_status calls_run(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
+
+/* A call of the cpu communicator. */
+ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,309 @@
+/* nccl_comm.c -- the NCCL backend; see nccl.h for the other files.
+ *
+ * A call goes one of two ways: to the cpu communicator when there is nothing to move or its buffers lie in host memory, else to
+ * NCCL, which a world of one does without. */
+#include "cuda/nccl.h"
+
+#include "base/clock.h"
+#include "cuda/cuda_backends.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* --- open and close ------------------------------------------------------------------------------------------------ */
+
+static void free_gpu(struct nccl_comm *n)
+{
+    if (n->gpu.device < 0)
+        return;
+    if (n->stream != NULL)
+        n->gpu.call.stream_free(n->stream);
+    for (int i = 0; i < NCCL_FLIGHTS; i++)
+        if (n->flights[i].after != NULL)
+            n->gpu.call.event_free(n->flights[i].after);
+    if (n->before != NULL)
+        n->gpu.call.event_free(n->before);
+    blocks_close(&n->blocks);
+}
+
+/* All ranks have left the last barrier, so the others finalize, too; who does not within a moment is not waited for. */
+static void destroy(struct nccl_comm *n)
+{
+    enum { PATIENCE_MS = 5000 };
+    uint64_t until = clock_ms() + PATIENCE_MS;
+    nccl_result result = n->lib.finalize(n->nccl);
+    while (result == NCCL_IN_PROGRESS && clock_ms() < until) {
+        nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+        if (n->lib.async_error(n->nccl, &result) != NCCL_SUCCESS)
+            break;
+    }
+    if (result == NCCL_SUCCESS)
+        n->lib.destroy(n->nccl);
+    else
+        n->lib.abort(n->nccl);
+    n->nccl = NULL;
+}
+
+/* As the table says: what lives is destroyed, what is in the making is aborted, and an abort under way is waited for. */
+static void end_nccl(struct nccl_comm *n)
+{
+    struct ddp_err why = { 0 };
+    ddp_fail(&why, DDP_ERR_ABORTED, "rank %d has left while NCCL connected the ranks", n->rank);
+    pthread_mutex_lock(&n->lock);
+    while (n->state != NCCL_CLOSED) {
+        struct nccl_step step = nccl_step(n->state, NCCL_CLOSE);
+        if (step.wish == NCCL_WISH_ABORT)
+            watch_fault(n, &why);
+        else if (step.wish == NCCL_WISH_WAIT)
+            pthread_cond_wait(&n->changed, &n->lock);
+        else
+            n->state = step.next;
+        if (step.wish == NCCL_WISH_DESTROY && n->nccl != NULL)
+            destroy(n);
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* The one place that frees an nccl_comm, also a half-made one. */
+static void nccl_close(struct comm *comm)
+{
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    if (n->watched)
+        end_nccl(n);
+    watch_stop(n);
+    free_gpu(n);
+    if (n->cpu != NULL)
+        n->cpu->ops->close(n->cpu);
+    pthread_cond_destroy(&n->changed);
+    pthread_cond_destroy(&n->wanted);
+    pthread_mutex_destroy(&n->lock);
+    pthread_mutex_destroy(&n->cpu_lock);
+    free(n);
+}
+
+static void make_locks(struct nccl_comm *n)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&n->changed, &monotonic);
+    pthread_cond_init(&n->wanted, NULL);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->cpu_lock, NULL);
+}
+
+/* The device first: NCCL is no use without one, and "no GPU" is the shorter answer. */
+static ddp_status load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
+{
+    int count;
+    ddp_status status = gpu_open(&n->gpu, setup->paths.cudart, &count, err);
+    if (status == DDP_OK)
+        status = gpu_use(&n->gpu, setup->device, count, err);
+    if (status == DDP_OK && n->world > 1)
+        status = nccl_lib_open(&n->lib, setup->paths.nccl, err);
+    if (status != DDP_OK)
+        return status;
+    cuda_error error = n->gpu.call.stream_make(&n->stream, CUDA_STREAM_NON_BLOCKING);
+    if (error == CUDA_SUCCESS_)
+        error = n->gpu.call.event_make(&n->before, CUDA_EVENT_NO_TIMING);
+    return gpu_check(&n->gpu, error, "making a stream", err);
+}
+
+/* A rank that cannot load what it needs comes to the meeting all the same, to tell the others. */
+static ddp_status open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
+{
+    struct ddp_err loading = { 0 };
+    load(n, setup, &loading);
+    ddp_status status = setup->host->cpu->open(setup, &n->cpu, err);
+    if (status == DDP_OK && loading.code != DDP_OK)
+        *err = loading;
+    if (status == DDP_OK && err->code == DDP_OK)
+        n->world > 1 ? join_all(n, setup, err) : join_nobody(n, err);
+    return status != DDP_OK ? status : err->code;
+}
+
+/* For the blocks. */
+static ddp_status agree(void *user, const struct call *call, struct ddp_err *err)
+{
+    return cpu_call(user, call, err);
+}
+
+static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
+{
+    struct nccl_comm *n = calloc(1, sizeof(*n));
+    if (n == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+    n->comm.ops = &nccl_comm_ops;
+    n->rank = setup->rank;
+    n->world = setup->world_size;
+    n->init_timeout_ms = setup->bootstrap != NULL ? setup->bootstrap->timeout_ms : 0;
+    n->step_timeout_ms = setup->step_timeout_ms;
+    n->gpu.device = -1;
+    n->blocks = (struct blocks){ .gpu = &n->gpu, .run = agree, .user = n };
+    make_locks(n);
+    ddp_status status = open_both(n, setup, err);
+    if (status == DDP_OK) {
+        *out = &n->comm;
+        return DDP_OK;
+    }
+    struct ddp_err told = *err; /* ours stay ours */
+    if (n->cpu != NULL)
+        n->cpu->ops->give_up(n->cpu, &told);
+    nccl_close(&n->comm);
+    return status;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------------------- */
+
+/* On the device, on the host; DDP_ERR_ARG when they lie on both. */
+static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
+                           struct ddp_err *err)
+{
+    bool has_in = call_in_bytes(call, n->rank, n->world) > 0,
+         has_out = call_out_bytes(call, n->rank, n->world) > 0;
+    bool in = has_in && gpu_owns(&n->gpu, call->in), out = has_out && gpu_owns(&n->gpu, call->out);
+    *device = in || out;
+    if (has_in && has_out && in != out)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s: `in` lies in %s memory and `out` in %s memory; both must be of one kind",
+                        call_rules[call->kind].word, in ? "device" : "host", out ? "device" : "host");
+    return DDP_OK;
+}
+
+/* The program's last call: nothing may be left on the stream when the others go. */
+static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
+{
+    pthread_mutex_lock(&n->lock);
+    n->state = nccl_step(n->state, NCCL_LEFT).next;
+    ddp_status status = watch_alive(n, err);
+    while (status == DDP_OK && flight_oldest(n) != NULL) {
+        status = flight_retire(n, err);
+        if (status != DDP_OK)
+            status = watch_fault(n, err);
+        else if (flight_oldest(n) != NULL)
+            watch_pause(n, 200);
+        if (status == DDP_OK)
+            status = watch_alive(n, err);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+static ddp_status still_alive(struct nccl_comm *n, struct ddp_err *err)
+{
+    pthread_mutex_lock(&n->lock);
+    ddp_status status = watch_alive(n, err);
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+static ddp_status nccl_run(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    bool device = false;
+    n->comm.ticket = 0;
+    ddp_status status = call->kind == CALL_FINALIZE ? finish_all(n, err) : still_alive(n, err);
+    if (status == DDP_OK && call_rules[call->kind].in != AT_NONE && call->n > 0)
+        status = place_of(n, call, &device, err);
+    if (status != DDP_OK)
+        return status;
+    return device ? calls_run(n, call, err) : cpu_call(n, call, err);
+}
+
+static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err)
+{
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    cuda_error error = CUDA_SUCCESS_;
+    pthread_mutex_lock(&n->lock);
+    ddp_status status = watch_alive(n, err);
+    if (status == DDP_OK && ticket > n->done)
+        error = n->gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
+    pthread_mutex_unlock(&n->lock);
+    return status != DDP_OK ? status : gpu_check(&n->gpu, error, "waiting for a call", err);
+}
+
+/* Looks without a pause for a moment: most calls that are waited for are short. */
+static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
+{
+    enum { BUSY_LOOKS = 20000 };
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    uint64_t until = clock_ms() + timeout_ms;
+    int looks = 0;
+    pthread_mutex_lock(&n->lock);
+    ddp_status status = watch_alive(n, err);
+    while (status == DDP_OK && n->done < ticket) {
+        status = flight_retire(n, err);
+        if (status != DDP_OK)
+            status = watch_fault(n, err);
+        else if (n->done < ticket && clock_ms() >= until)
+            status = DDP_IN_PROGRESS;
+        else if (n->done < ticket && ++looks > BUSY_LOOKS)
+            watch_pause(n, 100);
+        if (status == DDP_OK)
+            status = watch_alive(n, err);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
+{
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    ddp_status status = still_alive(n, err);
+    if (status != DDP_OK)
+        return status;
+    pthread_mutex_lock(&n->cpu_lock);
+    status = n->cpu->ops->check(n->cpu, err);
+    pthread_mutex_unlock(&n->cpu_lock);
+    return status;
+}
+
+/* Any thread. The watch, here as on the other ranks, hears of it from the cpu communicator and lets the GPU go. */
+static void nccl_give_up(struct comm *comm, struct ddp_err *err)
+{
+    struct nccl_comm *n = (struct nccl_comm *)comm;
+    n->cpu->ops->give_up(n->cpu, err);
+}
+
+/* --- memory -------------------------------------------------------------------------------------------------------- */
+
+static ddp_status nccl_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
+{
+    return blocks_alloc(&((struct nccl_comm *)comm)->blocks, bytes, out, err);
+}
+
+static ddp_status nccl_shared_free(struct comm *comm, void *block, struct ddp_err *err)
+{
+    return blocks_free(&((struct nccl_comm *)comm)->blocks, block, err);
+}
+
+static ddp_status nccl_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
+                            struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
+}
+
+static ddp_status nccl_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
+}
+
+const struct comm_ops nccl_comm_ops = {
+    .name = "nccl",
+    .blocks = false,
+    .open = nccl_open,
+    .run = nccl_run,
+    .shared_alloc = nccl_shared_alloc,
+    .shared_free = nccl_shared_free,
+    .check = nccl_check,
+    .give_up = nccl_give_up,
+    .close = nccl_close,
+    .follow = nccl_follow,
+    .await = nccl_await,
+    .copy = nccl_copy,
+    .zero = nccl_zero,
+};

@@ -1,0 +1,206 @@
+/* nccl_join.c -- see nccl.h: from a cpu communicator to one of NCCL.
+ *
+ * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in 128 makes
+ * a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which does not wait -> the
+ * watch sees it through -> a barrier, and the ids are taken out of the store.
+ *
+ * A unique id is the address of a thread in the process that made it; a new attempt makes new ones, under other keys. */
+#include "cuda/nccl.h"
+
+#include "base/clock.h"
+#include "cuda/nccl_settings.h"
+#include "cuda/nccl_words.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* --- the environment of NCCL ------------------------------------------------------------------------------------- */
+
+static bool has_address(const struct ifaddrs *i, const char *address)
+{
+    char text[64];
+    int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
+    socklen_t len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    return (family == AF_INET || family == AF_INET6) &&
+           getnameinfo(i->ifa_addr, len, text, sizeof(text), NULL, 0, NI_NUMERICHOST) == 0 &&
+           strcmp(text, address) == 0;
+}
+
+/* The interface on the way to the store, "" when it cannot be told: NCCL then chooses itself. */
+static void find_iface(const struct comm_setup *setup, char name[64])
+{
+    char address[64];
+    struct ifaddrs *all;
+    struct ddp_err ignored;
+
+    name[0] = '\0';
+    if (setup->host->local_address(setup->bootstrap->store, address, sizeof(address), &ignored) != DDP_OK ||
+        getifaddrs(&all) != 0)
+        return;
+    const char *plain = strncmp(address, "::ffff:", 7) == 0 ? address + 7 : address;
+    for (const struct ifaddrs *i = all; i != NULL && name[0] == '\0'; i = i->ifa_next)
+        if (has_address(i, plain))
+            snprintf(name, 64, "%.60s", i->ifa_name);
+    freeifaddrs(all);
+}
+
+/* NCCL takes it from nowhere else. What the user has set stays. */
+static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
+{
+    struct nccl_setting settings[NCCL_SETTINGS_MAX];
+    char iface[64];
+    find_iface(setup, iface);
+    const struct nccl_facts facts = { setup->bootstrap->prefix, iface, setup->share_gpu, n->rank };
+    int count = nccl_settings(&facts, settings);
+    for (int i = 0; i < count; i++)
+        setenv(settings[i].name, settings[i].value, 0);
+    const char *now = getenv("NCCL_SOCKET_IFNAME");
+    snprintf(n->iface, sizeof(n->iface), "%.60s", now != NULL ? now : "");
+}
+
+/* --- cards --------------------------------------------------------------------------------------------------------- */
+
+/* The same number on one machine, whatever its containers call themselves. */
+static int32_t host_number(void)
+{
+    char text[64] = "";
+    uint32_t hash = 2166136261u;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file == NULL || fgets(text, sizeof(text), file) == NULL)
+        gethostname(text, sizeof(text) - 1);
+    if (file != NULL)
+        fclose(file);
+    for (const char *c = text; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 16777619u;
+    return (int32_t)hash;
+}
+
+static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
+{
+    struct nccl_card mine = { n->lib.version, n->gpu.device, setup->share_gpu, host_number(), "" };
+    struct nccl_card *cards = calloc((size_t)n->world, sizeof(*cards));
+    memcpy(mine.bus_id, n->gpu.bus_id, sizeof(mine.bus_id));
+    if (cards == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", n->world);
+    const struct call call = { CALL_ALL_GATHER,
+                               &mine,
+                               cards,
+                               sizeof(mine),
+                               DDP_U8,
+                               DDP_SUM,
+                               0,
+                               NULL,
+                               setup->host->left_ms(setup->bootstrap) };
+    ddp_status status = cpu_call(n, &call, err);
+    if (status == DDP_OK)
+        status = nccl_check_cards(cards, n->world, err);
+    free(cards);
+    return status;
+}
+
+/* --- ids ----------------------------------------------------------------------------------------------------------- */
+
+static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, const char *key, nccl_id *id,
+                          struct ddp_err *err)
+{
+    nccl_result result = n->lib.get_unique_id(id);
+    if (result != NCCL_SUCCESS)
+        return nccl_fail(err, n->rank, "making a unique id", result,
+                         n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL);
+    return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
+}
+
+/* Ours first, or two makers would wait for each other. */
+static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
+                               struct ddp_err *err)
+{
+    char key[NCCL_KEY];
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < count && status == DDP_OK; i++)
+        if (nccl_id_maker(i, count, n->world) == n->rank)
+            status = make_id(n, setup, nccl_id_key(key, i), &ids[i], err);
+    for (int i = 0; i < count && status == DDP_OK; i++)
+        if (nccl_id_maker(i, count, n->world) != n->rank)
+            status = setup->host->take(setup->bootstrap, nccl_id_key(key, i), &ids[i], sizeof(ids[i]), err);
+    return status;
+}
+
+/* All have taken them. */
+static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup, int count,
+                            struct ddp_err *err)
+{
+    char key[NCCL_KEY];
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < count && status == DDP_OK; i++)
+        if (nccl_id_maker(i, count, n->world) == n->rank)
+            status = setup->host->clear(setup->bootstrap, nccl_id_key(key, i), err);
+    return status;
+}
+
+/* --- the communicator ----------------------------------------------------------------------------------------------- */
+
+/* NCCL has its own words in a result other than "in progress"; else the watch goes on from here. */
+static ddp_status create(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
+{
+    nccl_config config = { .size = sizeof(config),
+                           .magic = (unsigned)NCCL_CONFIG_MAGIC_HIGH << 16 | NCCL_CONFIG_MAGIC_LOW,
+                           .version = NCCL_LEAST,
+                           .blocking = 0 };
+    nccl_result result = count > 1
+                             ? n->lib.init_rank_scalable(&n->nccl, n->world, n->rank, count, ids, &config)
+                             : n->lib.init_rank(&n->nccl, n->world, ids[0], n->rank, &config);
+    if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
+        return DDP_OK;
+    const char *words = n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL;
+    nccl_fail(err, n->rank, "creating the communicator", result, words);
+    return watch_fault(n, err);
+}
+
+static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids,
+                                  int count, struct ddp_err *err)
+{
+    pthread_mutex_lock(&n->lock);
+    n->creating_until_ms = clock_ms() + setup->host->left_ms(setup->bootstrap);
+    ddp_status status = watch_start(n, err);
+    if (status == DDP_OK)
+        status = create(n, ids, count, err);
+    while (status == DDP_OK && n->state == NCCL_CREATING) {
+        pthread_cond_wait(&n->changed, &n->lock);
+        status = watch_alive(n, err);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return status;
+}
+
+ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
+{
+    const struct call all_there = { .kind = CALL_INIT, .timeout_ms = setup->host->left_ms(setup->bootstrap) };
+    set_environment(n, setup);
+    ddp_status status = compare_cards(n, setup, err);
+    if (status != DDP_OK)
+        return status;
+    int count = n->lib.init_rank_scalable != NULL ? nccl_id_count(n->world, n->lib.version) : 1;
+    nccl_id *ids = calloc((size_t)count, sizeof(*ids));
+    if (ids == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d unique ids", count);
+    status = exchange_ids(n, setup, ids, count, err);
+    if (status == DDP_OK)
+        status = create_and_wait(n, setup, ids, count, err);
+    if (status == DDP_OK)
+        status = cpu_call(n, &all_there, err);
+    if (status == DDP_OK)
+        status = clear_ids(n, setup, count, err);
+    free(ids);
+    return status;
+}
+
+ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err)
+{
+    n->state = nccl_step(n->state, NCCL_MET).next;
+    return watch_start(n, err);
+}

@@ -1,0 +1,205 @@
+/* nccl_watch.c -- see nccl.h: who looks after calls that are under way, and after a communicator in the making.
+ *
+ * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a thread of ours looks around
+ * every LOOK_MS while something is under way, and sleeps without a clock otherwise. It ends the wait when
+ *
+ *     a peer has died, or somebody gives up         the cpu communicator knows, and says who
+ *     NCCL has an error                             ncclCommGetAsyncError; SUSPECT_MS later, if no peer's end explains it
+ *     CUDA has an error                             the event of a call
+ *     the oldest call is late                       the clock
+ *
+ * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no other
+ * thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is non-blocking. */
+#include "cuda/nccl.h"
+
+#include "base/clock.h"
+#include "cuda/nccl_words.h"
+#include "quiet_thread.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { LOOK_MS = 50, SUSPECT_MS = 400 };
+
+/* --- failing ------------------------------------------------------------------------------------------------------ */
+
+/* Without the lock: the state keeps all others out. The words first, for those who wait for them. */
+static void tell_and_abort(struct nccl_comm *n, struct ddp_err *err)
+{
+    struct ncclComm *nccl = n->nccl;
+    pthread_mutex_unlock(&n->lock);
+    n->cpu->ops->give_up(n->cpu, err);
+    pthread_mutex_lock(&n->lock);
+    n->failed = *err;
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+    if (nccl != NULL)
+        n->lib.abort(nccl);
+    pthread_mutex_lock(&n->lock);
+    n->nccl = NULL;
+}
+
+static void wait_for_words(struct nccl_comm *n)
+{
+    while (n->failed.code == DDP_OK)
+        pthread_cond_wait(&n->changed, &n->lock);
+}
+
+ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
+{
+    struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
+    n->state = step.next;
+    if (step.wish == NCCL_WISH_ABORT) {
+        tell_and_abort(n, err);
+        n->state = nccl_step(n->state, NCCL_GONE).next;
+        pthread_cond_broadcast(&n->changed);
+    }
+    return watch_alive(n, err);
+}
+
+ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err)
+{
+    if (n->state != NCCL_FAILING && n->state != NCCL_ABORTED)
+        return DDP_OK;
+    wait_for_words(n);
+    *err = n->failed;
+    return err->code;
+}
+
+void watch_pause(struct nccl_comm *n, uint32_t us)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)us * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&n->changed, &n->lock, &until);
+}
+
+/* --- looking ------------------------------------------------------------------------------------------------------ */
+
+/* While a call of the cpu communicator runs, that call looks after the peers. */
+static ddp_status look_at_peers(struct nccl_comm *n, struct ddp_err *err)
+{
+    if (pthread_mutex_trylock(&n->cpu_lock) != 0)
+        return DDP_OK;
+    ddp_status status = n->cpu->ops->check(n->cpu, err);
+    pthread_mutex_unlock(&n->cpu_lock);
+    return status;
+}
+
+static const char *last_words(const struct nccl_comm *n)
+{
+    return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
+}
+
+static void suspect(struct nccl_comm *n, nccl_result result)
+{
+    char text[CALL_TEXT] = "connecting the ranks";
+    if (n->suspect.code != DDP_OK)
+        return;
+    if (n->state != NCCL_CREATING)
+        flight_text(n, text);
+    nccl_fail(&n->suspect, n->rank, text, result, last_words(n));
+    n->suspect_since_ms = clock_ms();
+}
+
+/* The first success of a communicator in the making is its birth. */
+static void look_at_nccl(struct nccl_comm *n)
+{
+    nccl_result asked, result = NCCL_IN_PROGRESS;
+    if (n->nccl == NULL)
+        return;
+    asked = n->lib.async_error(n->nccl, &result);
+    if (asked != NCCL_SUCCESS)
+        result = asked;
+    if (result == NCCL_SUCCESS && n->state == NCCL_CREATING) {
+        n->state = nccl_step(n->state, NCCL_MET).next;
+        pthread_cond_broadcast(&n->changed);
+    } else if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS) {
+        suspect(n, result);
+    }
+}
+
+static ddp_status look_at_clock(const struct nccl_comm *n, struct ddp_err *err)
+{
+    uint64_t now = clock_ms();
+    const struct nccl_flight *oldest = flight_oldest(n);
+    char text[CALL_TEXT];
+
+    if (n->suspect.code != DDP_OK && now >= n->suspect_since_ms + SUSPECT_MS) {
+        *err = n->suspect;
+        return err->code;
+    }
+    if (n->state == NCCL_CREATING)
+        return now < n->creating_until_ms ? DDP_OK
+                                          : nccl_init_late(err, n->world, n->init_timeout_ms, n->iface);
+    if (oldest == NULL || now < oldest->since_ms + oldest->timeout_ms)
+        return DDP_OK;
+    const struct nccl_progress progress = { n->done, n->begun };
+    return nccl_late(err, n->rank, flight_text(n, text), oldest->timeout_ms, &progress);
+}
+
+static void look(struct nccl_comm *n)
+{
+    struct ddp_err err = { 0 };
+    ddp_status status = flight_retire(n, &err);
+    if (status == DDP_OK)
+        look_at_nccl(n);
+    if (status == DDP_OK)
+        status = look_at_peers(n, &err);
+    if (status == DDP_OK)
+        status = look_at_clock(n, &err);
+    if (status != DDP_OK)
+        watch_fault(n, &err);
+}
+
+/* --- the thread --------------------------------------------------------------------------------------------------- */
+
+/* What does not live any more is left alone. */
+static bool has_work(const struct nccl_comm *n)
+{
+    return n->state == NCCL_CREATING ||
+           ((n->state == NCCL_READY || n->state == NCCL_LEAVING) && flight_oldest(n) != NULL);
+}
+
+static void *run(void *user)
+{
+    struct nccl_comm *n = user;
+    n->gpu.call.set_device(n->gpu.device); /* a thread begins with device 0 */
+    pthread_mutex_lock(&n->lock);
+    while (!n->closing) {
+        if (!has_work(n)) {
+            pthread_cond_wait(&n->wanted, &n->lock);
+            continue;
+        }
+        look(n);
+        if (has_work(n) && !n->closing)
+            watch_pause(n, n->state == NCCL_CREATING ? 2000 : LOOK_MS * 1000);
+    }
+    pthread_mutex_unlock(&n->lock);
+    return NULL;
+}
+
+ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
+{
+    int error = quiet_thread(&n->watch, run, n);
+    if (error != 0)
+        return ddp_fail(err, DDP_ERR_LIMIT, "no thread to look after NCCL: %s; `ulimit -u` shows the limit",
+                        strerror(error));
+    n->watched = true;
+    return DDP_OK;
+}
+
+void watch_stop(struct nccl_comm *n)
+{
+    if (!n->watched)
+        return;
+    pthread_mutex_lock(&n->lock);
+    n->closing = true;
+    pthread_cond_signal(&n->wanted);
+    pthread_cond_broadcast(&n->changed);
+    pthread_mutex_unlock(&n->lock);
+    pthread_join(n->watch, NULL);
+    n->watched = false;
+}

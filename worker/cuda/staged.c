@@ -1,0 +1,299 @@
+/* staged.c -- the cpu backend for buffers in device memory: through slots of host memory that the device can reach.
+ *
+ * Happy path: the call is cut into chunks; a chunk is copied into its slot, the cpu communicator does its part of the call, and
+ * the result is copied back. There are two slots, so that the next chunk comes in while this one is reduced, and the last goes
+ * out. The slots lie in the cpu communicator's shared memory: nothing is copied once more there.
+ *
+ * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its time. */
+#include "comm_host.h"
+#include "cuda/blocks.h"
+#include "cuda/cuda_backends.h"
+#include "cuda/staged_plan.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { SLOT = 1 << 20, SLOTS = 2 };
+
+struct staged {
+    struct comm comm; /* first */
+    struct comm *cpu; /* owned */
+    int rank, world;
+    uint32_t step_timeout_ms;
+    struct gpu gpu;
+    struct blocks blocks;
+    char *slots; /* shared memory of `cpu`: an in and an out for each slot */
+    bool pinned; /* registered with CUDA */
+    struct CUstream_st *stream;
+    struct CUevent_st *before, *ready[SLOTS];
+};
+
+static char *slot_in(const struct staged *s, size_t k)
+{
+    return s->slots + k % SLOTS * 2 * SLOT;
+}
+
+static char *slot_out(const struct staged *s, size_t k)
+{
+    return slot_in(s, k) + SLOT;
+}
+
+/* --- open and close ------------------------------------------------------------------------------------------------ */
+
+/* The one place that frees it, also half-made. */
+static void staged_close(struct comm *comm)
+{
+    struct staged *s = (struct staged *)comm;
+    if (s->gpu.device >= 0) {
+        if (s->pinned)
+            s->gpu.call.host_unregister(s->slots);
+        for (int k = 0; k < SLOTS; k++)
+            if (s->ready[k] != NULL)
+                s->gpu.call.event_free(s->ready[k]);
+        if (s->before != NULL)
+            s->gpu.call.event_free(s->before);
+        if (s->stream != NULL)
+            s->gpu.call.stream_free(s->stream);
+        blocks_close(&s->blocks);
+    }
+    if (s->cpu != NULL)
+        s->cpu->ops->close(s->cpu);
+    free(s);
+}
+
+static ddp_status take_gpu(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
+{
+    int count;
+    ddp_status status = gpu_open(&s->gpu, setup->paths.cudart, &count, err);
+    if (status == DDP_OK)
+        status = gpu_use(&s->gpu, setup->device, count, err);
+    if (status != DDP_OK)
+        return status;
+    const struct cudart *call = &s->gpu.call;
+    cuda_error error = call->stream_make(&s->stream, CUDA_STREAM_NON_BLOCKING);
+    if (error == CUDA_SUCCESS_)
+        error = call->event_make(&s->before, CUDA_EVENT_NO_TIMING);
+    for (int k = 0; k < SLOTS && error == CUDA_SUCCESS_; k++)
+        error = call->event_make(&s->ready[k], CUDA_EVENT_NO_TIMING);
+    return gpu_check(&s->gpu, error, "making a stream", err);
+}
+
+/* Memory that cannot be pinned is slower, and right. */
+static ddp_status get_slots(struct staged *s, struct ddp_err *err)
+{
+    const size_t bytes = (size_t)SLOTS * 2 * SLOT;
+    void *slots = NULL;
+    ddp_status status = s->cpu->ops->shared_alloc(s->cpu, bytes, &slots, err);
+    s->slots = slots;
+    if (status != DDP_OK)
+        return status;
+    s->pinned = s->gpu.call.host_register(slots, bytes, 0) == CUDA_SUCCESS_;
+    if (!s->pinned)
+        s->gpu.call.last_error();
+    return DDP_OK;
+}
+
+/* A rank without a GPU comes to the meeting all the same, to tell the others. */
+static ddp_status open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
+{
+    struct ddp_err loading = { 0 };
+    take_gpu(s, setup, &loading);
+    ddp_status status = setup->host->cpu->open(setup, &s->cpu, err);
+    if (status != DDP_OK || loading.code == DDP_OK)
+        return status == DDP_OK ? get_slots(s, err) : status;
+    *err = loading;
+    return err->code;
+}
+
+static ddp_status agree(void *user, const struct call *call, struct ddp_err *err)
+{
+    struct staged *s = user;
+    return s->cpu->ops->run(s->cpu, call, err);
+}
+
+static ddp_status staged_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
+{
+    struct staged *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+    s->comm.ops = &staged_comm_ops;
+    s->rank = setup->rank;
+    s->world = setup->world_size;
+    s->step_timeout_ms = setup->step_timeout_ms;
+    s->gpu.device = -1;
+    s->blocks = (struct blocks){ .gpu = &s->gpu, .run = agree, .user = s };
+    ddp_status status = open_both(s, setup, err);
+    if (status == DDP_OK) {
+        *out = &s->comm;
+        return DDP_OK;
+    }
+    struct ddp_err told = *err; /* ours stay ours */
+    if (s->cpu != NULL)
+        s->cpu->ops->give_up(s->cpu, &told);
+    staged_close(&s->comm);
+    return status;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------------------- */
+
+/* Rows of the caller's buffer are the ranks' parts of it; in a slot they follow each other closely. */
+static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
+{
+    cuda_error error = CUDA_SUCCESS_;
+    if (c->in_rows > 0)
+        error = s->gpu.call.copy_rows(slot_in(s, c->k), c->width, c->in, c->pitch, c->width, c->in_rows,
+                                      CUDA_COPY_DEFAULT, s->stream);
+    return error == CUDA_SUCCESS_ ? s->gpu.call.event_record(s->ready[c->k % SLOTS], s->stream) : error;
+}
+
+static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c)
+{
+    if (c->out_rows == 0)
+        return CUDA_SUCCESS_;
+    return s->gpu.call.copy_rows(c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows,
+                                 CUDA_COPY_DEFAULT, s->stream);
+}
+
+/* Until the event has come. The program's stream may have work for long before it; the others are looked after meanwhile. */
+static ddp_status wait_for(struct staged *s, struct CUevent_st *event, uint64_t until_ms, struct ddp_err *err)
+{
+    enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
+    cuda_error error = s->gpu.call.event_query(event);
+    for (int looks = 0; error == CUDA_NOT_READY; looks++) {
+        if (looks > BUSY_LOOKS)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+        ddp_status status = looks % CHECK_EVERY == 0 ? s->cpu->ops->check(s->cpu, err) : DDP_OK;
+        if (status != DDP_OK)
+            return status;
+        if (clock_ms() >= until_ms) {
+            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not come to a call within its %u ms",
+                     s->rank, s->step_timeout_ms);
+            s->cpu->ops->give_up(s->cpu, err);
+            return err->code;
+        }
+        error = s->gpu.call.event_query(event);
+    }
+    return gpu_check(&s->gpu, error, "copying between GPU and host", err);
+}
+
+/* The call on what is in the slot: as many elements as the chunk has. A broadcast has one buffer. */
+static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
+                            struct ddp_err *err)
+{
+    struct call part = *call;
+    part.n = c->count;
+    part.in = c->in_rows > 0 ? slot_in(s, c->k) : NULL;
+    part.out = c->out_rows > 0 ? slot_out(s, c->k) : NULL;
+    if (call->kind == CALL_BROADCAST)
+        part.in = part.out = s->rank == call->root ? slot_in(s, c->k) : slot_out(s, c->k);
+    part.stream = NULL;
+    return s->cpu->ops->run(s->cpu, &part, err);
+}
+
+static ddp_status run_chunks(struct staged *s, const struct call *call, struct ddp_err *err)
+{
+    uint64_t until = clock_ms() + (call->timeout_ms ? call->timeout_ms : s->step_timeout_ms);
+    struct staged_chunk now, next;
+    cuda_error error = CUDA_SUCCESS_;
+    ddp_status status = DDP_OK;
+    bool more = staged_chunk(call, s->rank, s->world, SLOT, 0, &now);
+
+    if (more)
+        error = bring_in(s, &now);
+    while (more && status == DDP_OK && error == CUDA_SUCCESS_) {
+        more = staged_chunk(call, s->rank, s->world, SLOT, now.k + 1, &next);
+        status = wait_for(s, s->ready[now.k % SLOTS], until, err);
+        if (status == DDP_OK && more)
+            error = bring_in(s, &next);
+        if (status == DDP_OK && error == CUDA_SUCCESS_)
+            status = run_chunk(s, call, &now, err);
+        if (status == DDP_OK && error == CUDA_SUCCESS_)
+            error = bring_out(s, &now);
+        now = next;
+    }
+    return status != DDP_OK ? status : gpu_check(&s->gpu, error, "copying between GPU and host", err);
+}
+
+/* Behind the program's stream, and finished when it returns. */
+static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
+{
+    const struct cudart *cuda = &s->gpu.call;
+    uint64_t until = clock_ms() + s->step_timeout_ms;
+    cuda_error error = cuda->set_device(s->gpu.device); /* the lane's thread, perhaps */
+    if (error == CUDA_SUCCESS_)
+        error = cuda->event_record(s->before, call->stream);
+    if (error == CUDA_SUCCESS_)
+        error = cuda->stream_follow(s->stream, s->before, 0);
+    if (error != CUDA_SUCCESS_)
+        return gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
+    ddp_status status = run_chunks(s, call, err);
+    if (status != DDP_OK)
+        return status;
+    error = cuda->event_record(s->before, s->stream);
+    return error == CUDA_SUCCESS_ ? wait_for(s, s->before, until, err)
+                                  : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
+}
+
+/* One kind of memory on all ranks: what is cut into chunks on one must be so on all. */
+static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    struct staged *s = (struct staged *)comm;
+    bool device = false;
+    if (call_rules[call->kind].in != AT_NONE && call->n > 0)
+        device = (call_in_bytes(call, s->rank, s->world) > 0 && gpu_owns(&s->gpu, call->in)) ||
+                 (call_out_bytes(call, s->rank, s->world) > 0 && gpu_owns(&s->gpu, call->out));
+    return device ? run_device(s, call, err) : s->cpu->ops->run(s->cpu, call, err);
+}
+
+/* --- the rest ------------------------------------------------------------------------------------------------------ */
+
+static ddp_status staged_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
+{
+    return blocks_alloc(&((struct staged *)comm)->blocks, bytes, out, err);
+}
+
+static ddp_status staged_shared_free(struct comm *comm, void *block, struct ddp_err *err)
+{
+    return blocks_free(&((struct staged *)comm)->blocks, block, err);
+}
+
+static ddp_status staged_check(struct comm *comm, struct ddp_err *err)
+{
+    struct staged *s = (struct staged *)comm;
+    return s->cpu->ops->check(s->cpu, err);
+}
+
+static void staged_give_up(struct comm *comm, struct ddp_err *err)
+{
+    struct staged *s = (struct staged *)comm;
+    s->cpu->ops->give_up(s->cpu, err);
+}
+
+static ddp_status staged_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
+                              struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct staged *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
+}
+
+static ddp_status staged_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct staged *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
+}
+
+const struct comm_ops staged_comm_ops = {
+    .name = "cpu",
+    .blocks = true,
+    .open = staged_open,
+    .run = staged_run,
+    .shared_alloc = staged_shared_alloc,
+    .shared_free = staged_shared_free,
+    .check = staged_check,
+    .give_up = staged_give_up,
+    .close = staged_close,
+    .copy = staged_copy,
+    .zero = staged_zero,
+};

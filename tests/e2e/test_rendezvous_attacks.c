@@ -2,7 +2,7 @@
  * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
 #include "base/clock.h"
 #include "daemon.h"
-#include "limits.h"
+#include "rlimits.h"
 #include "core/encode.h"
 #include "patience.h"
 #include "peer.h"

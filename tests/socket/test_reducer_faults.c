@@ -1,5 +1,5 @@
 /* Hooks, and what goes wrong: other options on a rank, steps that are not ended, a rank that dies. */
-#include "limits.h"
+#include "rlimits.h"
 #include "reducer_model.h"
 
 #include <criterion/criterion.h>

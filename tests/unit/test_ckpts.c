@@ -2,7 +2,7 @@
  * nothing that happens to a writer harms those before. */
 #include "ddp/ckpt.h"
 
-#include "limits.h"
+#include "rlimits.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

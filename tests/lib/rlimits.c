@@ -1,5 +1,5 @@
-/* limits.c -- see limits.h. */
-#include "limits.h"
+/* rlimits.c -- see rlimits.h. */
+#include "rlimits.h"
 
 #include <signal.h>
 

@@ -1,6 +1,7 @@
-/* limits.h -- what this process may have, for itself and for the processes that it starts. */
-#ifndef TESTS_LIB_LIMITS_H
-#define TESTS_LIB_LIMITS_H
+/* rlimits.h -- what this process may have, for itself and for the processes that it starts. (Not limits.h: tests/lib is
+ * in the way to the C library's.) */
+#ifndef TESTS_LIB_RLIMITS_H
+#define TESTS_LIB_RLIMITS_H
 
 #include <stdint.h>
 #include <sys/resource.h>

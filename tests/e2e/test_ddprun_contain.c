@@ -189,6 +189,14 @@ static void until_ready(struct run_process *p)
     cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
 }
 
+/* Until the last thread of that process has ended: it counts as alive so long. */
+static void wait_for_end(int pidfd)
+{
+    cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, PATIENCE_MS),
+                 pidfd >= 0);
+    close(pidfd);
+}
+
 /* Start a job with a daemon that hears nothing and an error file, kill both of its watchers. */
 static void orphan_a_job(const char *layer, const char *hold)
 {
@@ -200,10 +208,12 @@ static void orphan_a_job(const char *layer, const char *hold)
     /* Stopped, so that it cannot do anything about the death of the agent before it dies itself. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
+    const int pidfd = pidfd_open(agent, 0);
     kill(agent, SIGKILL);
     kill(run_pid(p), SIGKILL);
     struct run_result r = run_wait(p);
     run_free(&r);
+    wait_for_end(pidfd);
 }
 
 static void next_start_cleans_up(const char *layer)
@@ -301,8 +311,7 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     run_free(&r);
     const int pidfd = pidfd_open(agent, 0);
     close(hold);
-    cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, 20000), pidfd >= 0);
-    close(pidfd);
+    wait_for_end(pidfd);
     r = RUN("--contain=plain", "true");
     expect_words(r.err, "job 'dying' was left without ddprun");
     cr_expect_eq(records(), 0);

@@ -1,11 +1,11 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
  * parts is what a row expects of every rank. */
+#include "free_port.h"
 #include "hosts.h"
 #include "job.h"
 #include "run.h"
 #include "torch.h"
 
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdio.h>
@@ -37,17 +37,6 @@ struct nodes {
     struct run_result end[NODES_MAX];
     int count;
 };
-
-static int free_port(void)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    close(fd);
-    return ntohs(at.sin_port);
-}
 
 /* With an argument, which is where it finds its state, a program may be started again. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,

@@ -26,6 +26,12 @@ static bool is(const char *name, const char *value)
     return strcmp(text_of(name), value) == 0;
 }
 
+static void say_met(void)
+{
+    printf("rank %s: attempt %s has met\n", text_of("RANK"), text_of("TORCHELASTIC_RESTART_COUNT"));
+    fflush(stdout);
+}
+
 /* As PyTorch's server binds: all addresses, and a port that was in use may be taken again. */
 static int serve(int others)
 {
@@ -41,7 +47,12 @@ static int serve(int others)
     }
     for (int i = 0; i < others; i++) {
         const int peer = accept(fd, NULL, NULL);
-        if (peer < 0 || write(peer, "0", 1) != 1)
+        if (peer < 0)
+            return FAILED;
+        /* Before the last of them knows, as one that has met may fail at once, and then rank 0 is stopped. */
+        if (i == others - 1)
+            say_met();
+        if (write(peer, "0", 1) != 1)
             return FAILED;
     }
     return 0;
@@ -65,8 +76,10 @@ static int try_once(void)
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {
-        if (try_once() == 0)
+        if (try_once() == 0) {
+            say_met();
             return 0;
+        }
         poll(NULL, 0, PAUSE_MS);
     }
     return FAILED;
@@ -84,8 +97,6 @@ int main(void)
     const int code = rank == 0 ? serve(world - 1) : join();
     if (code != 0)
         return code;
-    printf("rank %d: attempt %s has met\n", rank, text_of("TORCHELASTIC_RESTART_COUNT"));
-    fflush(stdout);
     if (is("FAIL_ONCE", "1") && is("TORCHELASTIC_RESTART_COUNT", "0")) {
         if (rank == 1)
             return FAILED;

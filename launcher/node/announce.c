@@ -47,7 +47,8 @@ static void log_event(const struct announce *a, bool made, struct buf *event)
 }
 
 /* --event_log_handler=console. One that could not be made is left out, as above. */
-static void put_torch_event(const struct announce *a, struct torch_event e)
+typedef void (*put_line)(struct output *output, const struct buf *line);
+static void put_torch_event_by(put_line put, const struct announce *a, struct torch_event e)
 {
     struct buf line = { 0 };
     if (!a->plan->cli->torch_events || a->output == NULL)
@@ -55,8 +56,13 @@ static void put_torch_event(const struct announce *a, struct torch_event e)
     e.plan = a->plan;
     e.run_ms = since_start(a);
     if (torch_event(&line, &e))
-        output_line(a->output, &line);
+        put(a->output, &line);
     buf_free(&line);
+}
+
+static void put_torch_event(const struct announce *a, struct torch_event e)
+{
+    put_torch_event_by(output_line, a, e);
 }
 
 void announce_launched(const struct announce *a)
@@ -71,7 +77,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
     struct buf event = { 0 };
     if (a->events != NULL)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
-    put_torch_event(a, (struct torch_event){ .state = exit_code == 0 ? "SUCCEEDED" : "FAILED" });
+    put_torch_event_by(output_last_line, a,
+                       (struct torch_event){ .state = exit_code == 0 ? "SUCCEEDED" : "FAILED" });
 }
 
 /* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is

@@ -16,13 +16,16 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
     UPDATE_MS = 1000, /* how often a progress bar becomes a line of a log */
     REDRAW_MS = 100,  /* ... and is drawn anew on a terminal */
+    LAST_MS = 2000,   /* for a reader of the last line that does not read */
     UNREAD_MS = 5000, /* how long a sink may take nothing when the workers are gone */
     WATCH_MS = 250,   /* ... and how often that is looked at */
     TOLD_FILES_MAX = 4
@@ -331,6 +334,15 @@ void output_put(struct output *o, const struct buf *lines)
 void output_line(struct output *o, const struct buf *line)
 {
     console_line(&o->console, buf_slice(line));
+}
+
+void output_last_line(struct output *o, const struct buf *line)
+{
+    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
+    struct iovec parts[2] = { { "\n", o->console.midline ? 1 : 0 }, { line->data, line->len } };
+    o->console.midline = false;
+    if (poll(&ready, 1, LAST_MS) <= 0 || writev(STDERR_FILENO, parts, 2) < 0)
+        return; /* nobody is left to tell */
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */

@@ -260,7 +260,7 @@ launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: ha
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
-	@BUILD=$(BUILD) TEST_TIMEOUT=1800 scripts/run-tests.sh $(call pick,$(NODES_BIN))
+	@BUILD=$(BUILD) TEST_TIMEOUT=1800 JOBS=$(or $(JOBS),1) scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
 # The e2e tests that need a PyTorch, with the one of PYTHON, more often than `make test` does.
 PYTHON ?= /usr/bin/python3

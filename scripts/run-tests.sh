@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# run-tests.sh SUITE... -- runs test programs one after the other and closes with `N passed, N failed, N skipped`.
+# run-tests.sh SUITE... -- runs test programs side by side and closes with `N passed, N failed, N skipped`.
 #
 # A suite is a Criterion program (it is asked for a TAP file) or a shell script that prints TAP itself. Each has
-# TEST_TIMEOUT seconds (480). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
+# TEST_TIMEOUT seconds (900). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
 # that a test starts would not be seen at all; a suite that leaves a log has failed.
 #
+# A suite's line is printed when it has ended, with what it said if it failed. scripts/suites.txt says which suites begin first,
+# because they take long, and which run alone, after all others.
+#
+# JOBS       so many suites at a time (the number of processors, and one more, as they mostly wait)
+# TEST_JOBS  so many tests of each suite at a time (twice the number of processors)
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
 # DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
@@ -15,7 +20,9 @@ cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build}
 LOGS=$PWD/$BUILD/test-logs
 [ -z "${DDP_BUILD:-}" ] || LOGS=$PWD/$DDP_BUILD/test-logs
-limit=${TEST_TIMEOUT:-480}
+limit=${TEST_TIMEOUT:-900}
+jobs=${JOBS:-$(($(nproc) + 1))}
+test_jobs=${TEST_JOBS:-$((2 * $(nproc)))}
 passed=0 failed=0 skipped=0 failed_names=() skipped_lines=()
 export BUILD
 
@@ -45,7 +52,17 @@ fi
 # Where this limit is finite, it does not ask to be.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
-# Counts one suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
+# A shell's child in the background ignores SIGINT and SIGQUIT, and some who start us ignore more. The tests are about signals.
+all_signals=(env --default-signal)
+"${all_signals[@]}" true 2>/dev/null || all_signals=()
+
+# --- one suite --------------------------------------------------------------------------------------------------------
+name_of() {
+    local name=${1#"$BUILD"/}
+    echo "${name#tests/}"
+}
+
+# Counts the suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
 count_tap() {
     local line
     n_ok=0 n_bad=0 n_skip=0
@@ -54,12 +71,12 @@ count_tap() {
         'ok'*'# SKIP'* | 'not ok'*'# SKIP'*)
             n_skip=$((n_skip + 1))
             line=${line#*ok }
-            skipped_lines+=("$2: $(sed -E 's/^[0-9]* ?- *//; s/ *# SKIP */: /' <<<"$line")")
+            skipped_lines+=("$name: $(sed -E 's/^[0-9]* ?- *//; s/ *# SKIP */: /' <<<"$line")")
             ;;
         'not ok'*) n_bad=$((n_bad + 1)) ;;
         'ok'*) n_ok=$((n_ok + 1)) ;;
         esac
-    done <"$1"
+    done <"$tap"
 }
 
 show() {
@@ -77,6 +94,14 @@ show_briefly() {
     done
 }
 
+show_all() {
+    [[ $suite != *.sh ]] || show "$tap"
+    show "$out"
+    for log in "${logs[@]}"; do
+        show "$log" 120
+    done
+}
+
 # Criterion forgets a note of its own about a test that was left out. A suppression by the name of the library would hide
 # our leaks, too, because it calls every test; here no other code may appear in the whole report.
 leaks_of_criterion_only() {
@@ -84,23 +109,32 @@ leaks_of_criterion_only() {
         ! grep -E '^ +#[0-9]+ ' "$1" | grep -qvE '/lib(asan|sanitizer)|/libcriterion\.so'
 }
 
+# In a process of its own, whose end is the suite's.
 run_suite() {
-    local suite=$1 name rc=0 start end logs found log why=
-    name=${suite#"$BUILD"/}
-    name=${name#tests/}
-    local file=${name//\//.}
-    local out=$LOGS/$file.out tap=$LOGS/$file.tap
+    local suite=$1 name file
+    name=$(name_of "$suite") file=${name//\//.}
+    local tap=$LOGS/$file.tap
     : >"$tap"
     sanitizer_options "$file"
-    start=${EPOCHREALTIME/[.,]/}
+    echo "${EPOCHREALTIME/[.,]/}" >"$LOGS/$file.start"
     case $suite in
-    *.sh) timeout -k 5 "$limit" bash "$suite" >"$tap" 2>"$out" </dev/null || rc=$? ;;
-    *) timeout -k 5 "$limit" "${without_random_layout[@]}" "$suite" --tap="$tap" >"$out" 2>&1 </dev/null || rc=$? ;;
+    *.sh) exec "${all_signals[@]}" timeout -k 5 "$limit" bash "$suite" >"$tap" 2>"$LOGS/$file.out" </dev/null ;;
+    *)
+        exec "${all_signals[@]}" timeout -k 5 "$limit" "${without_random_layout[@]}" "$suite" --jobs="$test_jobs" \
+            --tap="$tap" >"$LOGS/$file.out" 2>&1 </dev/null
+        ;;
     esac
-    end=${EPOCHREALTIME/[.,]/}
-    count_tap "$tap" "$name"
+}
+
+# judge SUITE STATUS -- adds an ended suite to the sums and says how it went.
+judge() {
+    local suite=$1 rc=$2 name file found log why='' logs=() word=ok ms
+    name=$(name_of "$suite") file=${name//\//.}
+    local out=$LOGS/$file.out tap=$LOGS/$file.tap
+    ms=$(((${EPOCHREALTIME/[.,]/} - $(cat "$LOGS/$file.start")) / 1000))
+    rm "$LOGS/$file.start"
+    count_tap
     mapfile -t found < <(compgen -G "$LOGS/$file.sanitizer*")
-    logs=()
     for log in "${found[@]}"; do
         leaks_of_criterion_only "$log" && rc=0 || logs+=("$log")
     done
@@ -115,24 +149,65 @@ run_suite() {
     fi
     [ -z "$why" ] || n_bad=$((n_bad + 1))
     passed=$((passed + n_ok)) failed=$((failed + n_bad)) skipped=$((skipped + n_skip))
-    local word=ok
     [ "$n_bad" -eq 0 ] || word=FAILED
-    printf '  %-7s %-32s %4d tests %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) $(((end - start) / 1000)) \
-        "${why:+   $why}"
+    printf '  %-7s %-32s %4d tests %6d ms%s\n' "$word" "$name" $((n_ok + n_bad + n_skip)) "$ms" "${why:+   $why}"
     if [ "$n_bad" -ne 0 ]; then
         failed_names+=("$name")
         [ -z "${DDP_TALLY:-}" ] || show_briefly >>"$DDP_TALLY.failed"
-        [[ $suite != *.sh ]] || show "$tap"
-        show "$out"
-        for log in "${logs[@]}"; do
-            show "$log" 120
-        done
+        show_all
     fi
 }
 
+# --- all of them ------------------------------------------------------------------------------------------------------
+# The suites given that scripts/suites.txt calls $1, in its order.
+called() {
+    local word name suite
+    while read -r word name _; do
+        [ "$word" = "$1" ] || continue
+        for suite in "${@:2}"; do
+            [ "$(name_of "$suite")" != "$name" ] || echo "$suite"
+        done
+    done <scripts/suites.txt
+}
+
+declare -A running=() # process id -> suite
+wait_for_one() {
+    local pid rc=0
+    wait -n -p pid "${!running[@]}" || rc=$?
+    judge "${running[$pid]}" "$rc"
+    unset "running[$pid]"
+}
+
+# run_all AT_A_TIME SUITE...
+run_all() {
+    local at_a_time=$1 suite
+    for suite in "${@:2}"; do
+        while [ ${#running[@]} -ge "$at_a_time" ]; do
+            wait_for_one
+        done
+        run_suite "$suite" &
+        running[$!]=$suite
+    done
+    while [ ${#running[@]} -gt 0 ]; do
+        wait_for_one
+    done
+}
+
+# timeout passes the signal on to what it has started.
+end_early() {
+    [ ${#running[@]} -eq 0 ] || kill "${!running[@]}"
+    exit 130
+}
+trap end_early INT TERM HUP
+
+mapfile -t first < <(called first "$@")
+mapfile -t alone < <(called alone "$@")
+rest=()
 for suite in "$@"; do
-    run_suite "$suite"
+    [[ " ${first[*]} ${alone[*]} " == *" $suite "* ]] || rest+=("$suite")
 done
+run_all "$jobs" "${first[@]}" "${rest[@]}"
+run_all 1 "${alone[@]}"
 
 [ ${#skipped_lines[@]} -eq 0 ] || printf '  skipped %s\n' "${skipped_lines[@]}"
 [ ${#failed_names[@]} -eq 0 ] || echo "  failed in: ${failed_names[*]} (logs: $LOGS)"

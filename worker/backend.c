@@ -2,6 +2,8 @@
  * libddp.a in it), where both are installed and built; then by the loader. It stays loaded: CUDA has threads in it. */
 #include "backend.h"
 
+#include "recorder.h"
+
 #include "ddp/context.h"
 
 #include <dlfcn.h>
@@ -15,6 +17,7 @@ const struct comm_host backend_host = { .cpu = &cpu_comm_ops,
                                         .take = bootstrap_take,
                                         .clear = bootstrap_clear,
                                         .left_ms = bootstrap_left_ms,
+                                        .settle = recorder_settle,
                                         .local_address = ddp_store_local_address };
 
 struct comm_paths backend_paths(const struct worker_env *env)

@@ -10,10 +10,12 @@
 
 struct bootstrap;
 struct comm_host;
+struct recorder;
 
 /* Embedded first in every backend's own struct. */
 struct comm {
     const struct comm_ops *ops;
+    uint64_t seq; /* number of the last call, INIT is 1; 0 = the backend does not count all of them */
     uint64_t
         ticket; /* of the call that run() has taken last, 0 = it is done; used by backends that do not block */
 };
@@ -35,6 +37,8 @@ struct comm_setup {
     bool share_gpu; /* several ranks have the same one */
     struct comm_paths paths;
     const struct comm_host *host;
+    struct recorder
+        *recorder; /* a backend that does not block tells it which calls are done: comm_host.settle */
 };
 
 struct comm_ops {

@@ -18,6 +18,7 @@ struct comm_host {
                        struct ddp_err *err);
     ddp_status (*clear)(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
     uint32_t (*left_ms)(const struct bootstrap *bootstrap);
+    void (*settle)(struct recorder *recorder, uint64_t ticket); /* the calls up to this ticket are done */
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
 

@@ -87,6 +87,29 @@ static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
+/* Where ranks that start meet is a call like others, and the first one that can hang. */
+static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
+                               struct ddp_err *err)
+{
+    const struct call call = { .kind = CALL_INIT };
+    const struct recorder_setup recorder = { .rank = ctx->env.rank,
+                                             .world_size = ctx->env.world_size,
+                                             .attempt = attempt_of(&ctx->env),
+                                             .job = ctx->env.run_id,
+                                             .backend = backend->ops->name,
+                                             .page = ctx->env.page,
+                                             .pattern = ctx->env.flight_recorder };
+    recorder_open(&ctx->recorder, &recorder);
+    ctx->calls = 1;
+    recorder_begin(&ctx->recorder, &call, ctx->calls, ctx->init_timeout_ms, true);
+    setup->recorder = &ctx->recorder;
+    ddp_status status = backend->ops->open(setup, &ctx->world.comm, err);
+    recorder_end(&ctx->recorder, status, 0);
+    if (status != DDP_OK)
+        recorder_write(&ctx->recorder, err->msg);
+    return status;
+}
+
 static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
@@ -121,7 +144,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     }
     ctx->world.ctx = ctx;
     ctx->device = backend->device;
-    return backend->ops->open(&setup, &ctx->world.comm, err);
+    return open_backend(ctx, backend, &setup, err);
 }
 
 /* What needs no other process. An option that is given wins over the environment, which wins over the
@@ -153,6 +176,7 @@ static void ctx_free(struct ddp_ctx *ctx)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
     ddp_store_close(ctx->late_store);
+    recorder_close(&ctx->recorder);
     free(ctx);
 }
 
@@ -191,8 +215,10 @@ ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *er
 {
     if (status == DDP_OK)
         return DDP_OK;
-    if (breaks(status) && ctx->broken.code == DDP_OK)
+    if (breaks(status) && ctx->broken.code == DDP_OK) {
         ctx->broken = *err;
+        recorder_write(&ctx->recorder, err->msg);
+    }
     return ctx_fail(ctx, err);
 }
 
@@ -209,13 +235,33 @@ ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err)
     return lane_open(&ctx->lane, err);
 }
 
+/* Allocations in shared memory are calls of a kind of their own to the backend. */
+static ddp_status give(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    if (call->kind == CALL_SHARED_ALLOC)
+        return comm->ops->shared_alloc(comm, call->n, call->out, err);
+    if (call->kind == CALL_SHARED_FREE)
+        return comm->ops->shared_free(comm, call->out, err);
+    return comm->ops->run(comm, call, err);
+}
+
+ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
+{
+    struct comm *comm = ctx->world.comm;
+    const bool blocks = comm->ops->blocks;
+    ctx->calls = comm->seq != 0 ? comm->seq + 1 : ctx->calls + 1;
+    recorder_begin(&ctx->recorder, call, ctx->calls, ctx->step_timeout_ms, blocks);
+    ddp_status status = give(comm, call, err);
+    recorder_end(&ctx->recorder, status, blocks ? 0 : comm->ticket);
+    return status;
+}
+
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 {
     struct ddp_err err = ctx_enter(ctx);
     if (err.code != DDP_OK)
         return ctx_fail(ctx, &err);
-    struct comm *comm = ctx->world.comm;
-    return ctx_settle(ctx, comm->ops->run(comm, call, &err), &err);
+    return ctx_settle(ctx, ctx_call(ctx, call, &err), &err);
 }
 
 /* --- end ------------------------------------------------------------------------------------------------ */
@@ -241,6 +287,7 @@ void ddp_abort(ddp_ctx *ctx, int code, const char *why)
     ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d has given up: %.850s", ctx->env.rank, why);
     if (ctx->env.error_file[0] != '\0')
         error_file_write(ctx->env.error_file, code, why);
+    recorder_write(&ctx->recorder, reason.msg);
     ctx->world.comm->ops->give_up(ctx->world.comm, &reason);
 }
 

@@ -6,6 +6,7 @@
 #include "comm.h"
 #include "env.h"
 #include "lane.h"
+#include "recorder.h"
 
 struct ddp_group {
     struct ddp_ctx *ctx; /* the context it belongs to */
@@ -23,7 +24,9 @@ struct ddp_ctx {
     bool late_tried;                           /* ... to connect it; once is enough */
     uint64_t progress_told_ms;                 /* 0 = not yet */
     struct ddp_group world;
-    struct lane *lane;       /* owned; NULL until ctx_want_lane, and with a backend that does not block */
+    struct lane *lane; /* owned; NULL until ctx_want_lane, and with a backend that does not block */
+    struct recorder recorder;
+    uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
     struct ddp_err
         broken; /* code DDP_OK while collectives may be called; written on the thread that calls them */
@@ -45,6 +48,9 @@ ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
+
+/* Give `call` to the backend, with an entry in the flight recorder. */
+ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err);
 
 /* Run one collective call: refuses in a broken context, and breaks it when the error says that ranks are
  * out of step. */

@@ -39,7 +39,9 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(cuda_library, "DDP_CUDA_LIBRARY", 1024, "", false)      \
     X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)      \
     X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)  \
-    X(test_host, "DDP_TEST_HOST", 32, "", false)
+    X(test_host, "DDP_TEST_HOST", 32, "", false)              \
+    X(page, "DDPRUN_PAGE", 128, "", false)                    \
+    X(flight_recorder, "DDP_FLIGHT_RECORDER", 4096, "", false)
 
 struct worker_env {
 #define X(field, name, least, most, missing, core) int field;

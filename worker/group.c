@@ -123,7 +123,8 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     *out = NULL;
     if (err.code != DDP_OK)
         return ctx_fail(group->ctx, &err);
-    return ctx_settle(group->ctx, group->comm->ops->shared_alloc(group->comm, bytes, out, &err), &err);
+    const struct call call = { .kind = CALL_SHARED_ALLOC, .n = bytes, .out = out };
+    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
 /* NULL as with free(), but then on all ranks: it is a collective call. */
@@ -134,7 +135,8 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
         return DDP_OK;
     if (err.code != DDP_OK)
         return ctx_fail(group->ctx, &err);
-    return ctx_settle(group->ctx, group->comm->ops->shared_free(group->comm, block, &err), &err);
+    const struct call call = { .kind = CALL_SHARED_FREE, .out = block };
+    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
 ddp_status ddp_work_wait(ddp_work *work)

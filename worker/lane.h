@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct lane;
 
@@ -18,6 +19,7 @@ struct lane_job {
     void (*run)(void *user, size_t what);
     void *user;
     size_t what;
+    uint64_t posted_ns;    /* when, for who wants to know */
     struct lane_job *next; /* the lane's */
 };
 

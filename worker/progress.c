@@ -31,6 +31,7 @@ static ddp_status tell(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 {
     struct ddp_err err;
+    recorder_step(&ctx->recorder, step);
     uint64_t now_ms = clock_ms();
     bool too_early = ctx->progress_told_ms != 0 && now_ms - ctx->progress_told_ms < TELL_EVERY_MS;
     if (!ctx->env.ddprun_store || too_early)

@@ -105,7 +105,11 @@ static void run_job(void *user, size_t index)
     ddp_reducer *reducer = user;
     if (reducer->failed.code != DDP_OK)
         return;
+    struct recorder *recorder = &reducer->group->ctx->recorder;
+    recorder->bucket = (int)index;
+    recorder->posted_ns = reducer->jobs[index].posted_ns;
     ddp_status status = reduce(reducer, index);
+    recorder->bucket = -1;
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);
@@ -124,7 +128,10 @@ ddp_status bucket_launch(ddp_reducer *reducer)
     size_t b;
     while (core_launch(&reducer->core, &b)) {
         struct lane_job *job = &reducer->jobs[b];
-        *job = (struct lane_job){ .run = run_job, .user = reducer, .what = b };
+        *job = (struct lane_job){ .run = run_job,
+                                  .user = reducer,
+                                  .what = b,
+                                  .posted_ns = recorder_now(&reducer->group->ctx->recorder) };
         if (reducer->threaded)
             lane_post(reducer->group->ctx->lane, job);
         else

@@ -67,3 +67,28 @@ void beat_take(struct beat_known *k, int local_rank, int pid, const struct beat_
     memcpy(k->where, look.where, sizeof(k->where));
     add_row(workers, local_rank, k);
 }
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+static void add_step(struct cJSON *steps, int local_rank, const struct beat_step_look *look)
+{
+    cJSON *row = cJSON_CreateArray();
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(local_rank));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(look->step > 0 ? (double)(look->step - 1) : -1));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber((double)flight_seq(look->call)));
+    cJSON_AddItemToArray(row, cJSON_CreateString(look->word));
+    if (!cJSON_AddItemToArray(steps, row))
+        cJSON_Delete(row);
+}
+
+/* Who moves is told where he is now; who stands still was told so, and the store counts the time. */
+void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
+                    struct cJSON *steps)
+{
+    if (steps == NULL || look->records == 0)
+        return;
+    if (k->pid == pid && k->step == look->step && k->call == look->call)
+        return;
+    *k = (struct beat_step){ .pid = pid, .step = look->step, .call = look->call };
+    add_step(steps, local_rank, look);
+}

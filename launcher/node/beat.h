@@ -5,6 +5,8 @@
 #ifndef LAUNCHER_BEAT_H
 #define LAUNCHER_BEAT_H
 
+#include "base/flight.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -33,5 +35,22 @@ struct beat_known {
  * [local_rank, "S", cpu percent, "futex_wait_queue"]. A share that moves by less than BEAT_CPU_STEP is no news. */
 void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                uint64_t ticks_per_s, struct cJSON *workers);
+
+/* A look at what a worker has written into its page (base/flight.h). */
+struct beat_step_look {
+    uint64_t step, records, call; /* of the page's head; `records` 0 = it writes none */
+    char word[FLIGHT_WORD];       /* what it waits in; "" = it computes */
+};
+
+/* What the store knows of a worker's steps. Zeroed: nothing. */
+struct beat_step {
+    int pid;
+    uint64_t step, call;
+};
+
+/* When the worker has moved since the last look, or is new, a row is added to the array `steps` (NULL = none is wanted):
+ * [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
+void beat_take_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
+                    struct cJSON *steps);
 
 #endif

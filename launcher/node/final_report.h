@@ -22,6 +22,7 @@ struct final_facts {
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
+    const char *flights;      /* as in report.h */
     const char *path;         /* the PATH it was looked for in */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <cjson/cJSON.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,14 +34,32 @@ static struct beat_look look_at(pid_t pid)
 
 /* beat_take compares with the last look and adds a row only for news: in a healthy job of 64 workers a beat
  * stays empty. */
-void node_on_beat(void *user, struct cJSON *workers)
+static struct beat_step_look look_at_step(const struct flight *f)
+{
+    struct beat_step_look look = { 0 };
+    if (f == NULL)
+        return look;
+    look.step = atomic_load_explicit(&f->step, memory_order_relaxed);
+    look.records = atomic_load_explicit(&f->records, memory_order_relaxed);
+    look.call = atomic_load_explicit(&f->call, memory_order_relaxed);
+    const enum flight_state state = flight_state(look.call);
+    if (state == FLIGHT_STARTED || state == FLIGHT_SCHEDULED)
+        flight_word(look.word, f->kinds, FLIGHT_KINDS, flight_kind(look.call));
+    return look;
+}
+
+void node_on_beat(void *user, struct cJSON *beat)
 {
     struct node *n = user;
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+    cJSON *workers = cJSON_AddArrayToObject(beat, "workers");
+    cJSON *steps = n->pages.n > 0 ? cJSON_AddArrayToObject(beat, "steps") : NULL;
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->pids[i] == 0)
             continue;
         const struct beat_look look = look_at(n->pids[i]);
         beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, workers);
+        const struct beat_step_look step = look_at_step(rank_page(&n->pages, i));
+        beat_take_step(&n->steps[i], i, n->pids[i], &step, steps);
     }
 }

@@ -11,7 +11,8 @@
  *     node_tell.c      ... those that are words for the store or the user
  *     node_children.c  children that have ended are waited for
  *     node_status.c    what each worker does, when the user asks
- *     node_beat.c      ... and what the store is told of it every second
+ *     node_beat.c      ... and what the store is told of it with every beat
+ *     node_flights.c   ... and did last, for the report
  *     node_vouch.c     ... and which connections are theirs
  *     node_timers.c    timers that workers have set run out
  *     node_core.c      asks the core, arms the timer, closes
@@ -29,6 +30,7 @@
 #include "node/exits.h"
 #include "node/file_timer.h"
 #include "node/join_dial.h"
+#include "node/rank_pages.h"
 #include "node/spawner.h"
 #include "node/store_host.h"
 #include "node/store_link.h"
@@ -85,7 +87,10 @@ struct node {
 
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    struct beat_known *known;      /* by local rank: what the store has been told of its process */
+    struct beat_known *known;      /* by local rank: what the store has been told of its process, */
+    struct beat_step *steps;       /* ... and of its steps */
+    struct rank_pages pages;       /* where those write that use libddp */
+    bool kept_flights;             /* some of this attempt's records are in files */
     uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
     struct vouch vouch;            /* sockets of theirs that were asked for */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
@@ -159,8 +164,13 @@ void node_on_status(void *user, const struct cJSON *answer);
 
 /* --- node_beat.c --- */
 
-/* Add what is new of each worker's process; for store_link_options. */
-void node_on_beat(void *user, struct cJSON *workers);
+/* Add what is new of each worker's process and steps; for store_link_options. */
+void node_on_beat(void *user, struct cJSON *beat);
+
+/* --- node_flights.c --- */
+
+/* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
+void node_keep_flights(struct node *n);
 
 /* --- node_vouch.c --- */
 

@@ -96,8 +96,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
     n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
     n->known = calloc((size_t)n->plan->nproc, sizeof(*n->known));
+    n->steps = calloc((size_t)n->plan->nproc, sizeof(*n->steps));
     n->agent = agent_new(&options);
-    if (n->pids == NULL || n->asked == NULL || n->known == NULL || n->agent == NULL)
+    if (n->pids == NULL || n->asked == NULL || n->known == NULL || n->steps == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
@@ -157,6 +158,8 @@ static void close_node(struct node *n)
     free(n->pids);
     free(n->asked);
     free(n->known);
+    free(n->steps);
+    rank_pages_close(&n->pages);
     vouch_free(&n->vouch);
     spawner_close(&n->spawner);
     exits_close(&n->exits);

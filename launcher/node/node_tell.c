@@ -196,6 +196,8 @@ static void say_restart(struct node *n)
     const size_t before = n->failed.len;
     node_note_failed(n);
     if (n->failed.len > before)
+        node_keep_flights(n);
+    if (n->failed.len > before)
         announce_restart(&n->announce, n->agent, (const struct failed_attempt *)(n->failed.data + before),
                          n->next_attempt);
     else

@@ -65,6 +65,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     n->finishing = true;
     n->exit_code = exit_code;
     node_note_failed(n);
+    if (exit_code != 0)
+        node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
         n->unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))

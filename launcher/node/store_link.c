@@ -183,8 +183,8 @@ static void on_heartbeat(uv_timer_t *timer)
         link_lose(link, why);
         return;
     }
-    cJSON *beat = say("heartbeat"), *workers = cJSON_AddArrayToObject(beat, "workers");
-    link->options.calls.beat(link->options.user, workers);
+    cJSON *beat = say("heartbeat");
+    link->options.calls.beat(link->options.user, beat);
     store_link_tell(link, beat);
 }
 

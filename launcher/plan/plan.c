@@ -56,6 +56,7 @@ void plan_free(struct plan *plan)
     free(plan->filtered[1]);
     free(plan->stop_signals);
     free(plan->timer_file);
+    free(plan->flight);
     free(plan->gpus);
     free(plan->workers);
     free(plan->log_root);

@@ -105,6 +105,9 @@ struct plan {
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     char *filtered[2];           /* owned; files of --duplicate_stdout_filters and _stderr_; NULL = none */
     struct plan_worker *workers; /* nproc of them */
+    char pages
+        [ENV_PAGE_MAX]; /* of the attempt: begin of the value of DDPRUN_PAGE; "" = none, the shell writes it here */
+    char *flight;       /* owned; value of DDP_FLIGHT_RECORDER that we set for the attempt, NULL = none */
     char *timer_file;         /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
     char *stop_signals;       /* owned; names of the signals that stop the job */
     struct env_base env;      /* what the workers' environments have in common */
@@ -134,6 +137,9 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 
 /* Does the user want colours on a terminal? NO_COLOR (https://no-color.org) and TERM=dumb say no. */
 bool plan_wants_colour(const struct plan *plan);
+
+/* Where the workers' flight records are to be: for flight_path(); NULL = nowhere. Borrowed from the plan, or the environment. */
+const char *plan_flight(const struct plan *plan);
 
 /* The environment of one worker, with the port that the plan has now. DDP_OK: free with worker_env_free,
  * before the plan. */

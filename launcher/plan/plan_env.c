@@ -2,6 +2,8 @@
  * one is started. */
 #include "plan/plan_parts.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
@@ -40,6 +42,9 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->role_rank = plan->role_rank + local_rank;
     facts->visible = w->visible;
     facts->error_file = w->error_file;
+    facts->flight = plan->flight;
+    if (plan->pages[0] != '\0')
+        snprintf(facts->page, sizeof(facts->page), "%.*s:%d", ENV_PAGE_MAX - 16, plan->pages, local_rank);
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
@@ -107,6 +112,30 @@ ddp_status plan_environment(struct plan *plan)
     return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
                ? DDP_OK
                : DDP_ERR_NOMEM;
+}
+
+static const char *own_flight(const struct plan *plan)
+{
+    const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    const char *value = env_sources_find(&sources, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+const char *plan_flight(const struct plan *plan)
+{
+    const char *own = own_flight(plan);
+    return own != NULL ? own : plan->flight;
+}
+
+/* Beside the logs of the attempt, where there are any and the user has named no other place. */
+bool plan_set_flight(struct plan *plan)
+{
+    free(plan->flight);
+    plan->flight = NULL;
+    if (plan->log_root == NULL || own_flight(plan) != NULL)
+        return true;
+    plan->flight = plan_text_of("%s/attempt_%d", plan->log_root, plan->attempt);
+    return plan->flight != NULL;
 }
 
 ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err)

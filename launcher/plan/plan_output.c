@@ -226,7 +226,7 @@ static bool plan_filtered(struct plan *plan)
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     take_round(plan, round);
-    if (!plan_filtered(plan))
+    if (!plan_filtered(plan) || !plan_set_flight(plan))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d", round->attempt);
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];

@@ -36,6 +36,9 @@ bool plan_log_root(struct plan *plan);
 /* What the environments of all workers have in common. */
 ddp_status plan_environment(struct plan *plan);
 
+/* Where flight records of the attempt go. False when memory is short. */
+bool plan_set_flight(struct plan *plan);
+
 /* --- plan.c --- */
 
 /* New text; NULL when memory is short. */

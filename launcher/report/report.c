@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 3, DAY_S = 24 * 3600 };
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 4, DAY_S = 24 * 3600 };
 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
@@ -211,6 +211,18 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
+/* The records of all ranks together say who was behind; a pattern of the user's own is shown with a star for the rank. */
+static void flights(const struct report *r, struct rows *rows)
+{
+    const char *at = r->flights;
+    const char *rank = at != NULL ? strstr(at, "%r") : NULL;
+    if (at != NULL && rank != NULL)
+        rows_printf(rows, "calls", "ddpctl flight %.*s*%s compares what the ranks called last",
+                    (int)(rank - at), at, rank + 2);
+    else if (at != NULL)
+        rows_printf(rows, "calls", "ddpctl flight %s/flight_*.json compares what the ranks called last", at);
+}
+
 /* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */
 static void whose_code(const struct report *r, char *out, size_t size)
 {
@@ -263,6 +275,7 @@ bool report_text(const struct report *r, struct buf *out)
         report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;
         where(r, &rows);
+        flights(r, &rows);
         exit_code(r, &rows);
     }
     if (!rows.ok)

@@ -56,6 +56,7 @@ struct report {
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const char *flights;      /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost;  /* output that is missing somewhere, n_lost of them */
     size_t n_lost;
     const char *error_trouble; /* why that file could not be read, or NULL */

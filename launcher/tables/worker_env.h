@@ -46,6 +46,10 @@
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
       "how long workers wait for each other at the start (--timeout)")                                   \
     X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text, by which ddprun knows its own")   \
+    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                    \
+      "memory that a libddp worker shares with ddprun: its step, its last calls")                        \
+    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                           \
+      "where libddp leaves a rank's last calls when the job fails: the directory of the attempt's logs") \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr ends on a terminal: progress bars are welcome")
 
 enum worker_env_var {
@@ -60,6 +64,8 @@ const char *worker_env_name(enum worker_env_var var);
 
 /* Digits of a job's cookie: 128 random bits in hexadecimal, which no other job can have by chance. */
 enum { COOKIE_CHARS = 32 };
+
+enum { ENV_PAGE_MAX = 128 };
 
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
@@ -81,6 +87,8 @@ struct env_facts {
     const char *nccl_async_old;
     bool set_omp;
     bool terminal;
+    char page[ENV_PAGE_MAX];       /* "" = none */
+    const char *flight;            /* NULL = as inherited */
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };
 

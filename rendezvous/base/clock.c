@@ -15,6 +15,13 @@ uint64_t clock_us(void)
     return read_us(CLOCK_MONOTONIC);
 }
 
+uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 uint64_t clock_unix_us(void)
 {
     return read_us(CLOCK_REALTIME);

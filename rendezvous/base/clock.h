@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-/* Milliseconds (microseconds) of the monotonic clock: steps of the wall clock have no effect. */
+/* Milliseconds (microseconds, nanoseconds) of the monotonic clock: steps of the wall clock have no effect. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
+uint64_t clock_ns(void);
 
 /* Microseconds since 1970 by the wall clock: for people, never to measure with. */
 uint64_t clock_unix_us(void);

@@ -388,6 +388,12 @@ bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *req
 
 /* --- heartbeat -------------------------------------------------------------------------------------------- */
 
+/* A whole number that a double holds. */
+static bool is_count(const cJSON *item, double least)
+{
+    return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
+}
+
 /* [local_rank, "D", percent, "wchan"] about a worker of this node; what is no such row is passed over. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
@@ -400,6 +406,23 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
     if (member != NULL)
         member_look(member, letter != NULL ? letter[0] : '\0',
                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+}
+
+/* [local_rank, step, number, "all_reduce"]. A rank that waits sets a time at which somebody looks for whom. */
+static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
+{
+    const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
+    const cJSON *seq = cJSON_GetArrayItem(row, 2);
+    const char *call = cJSON_GetStringValue(cJSON_GetArrayItem(row, 3));
+    if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc ||
+        !is_count(step, -1) || !is_count(seq, 0))
+        return;
+    struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
+    if (member == NULL)
+        return;
+    member_step(member, (int64_t)step->valuedouble, (uint64_t)seq->valuedouble, call, job->hub->now_ms);
+    if (member->call[0] != '\0')
+        job_watch_call(job);
 }
 
 /* That it lives has been noted with its bytes. A beat also is the moment to see whether all ranks have
@@ -416,6 +439,11 @@ bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request,
     {
         note_worker(s->job, &node, row);
     }
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(request, "steps"))
+    {
+        note_step(s->job, &node, row);
+    }
+    job_touch(s->job);
     job_look_at_grow_keys(s->job);
     return true;
 }

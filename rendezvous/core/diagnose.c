@@ -241,6 +241,17 @@ static void add_look(cJSON *o, const struct rank_facts *f)
         cJSON_AddStringToObject(o, "wchan", f->wchan);
 }
 
+static void add_steps(cJSON *o, const struct rank_facts *f)
+{
+    char text[RANK_WORD_MAX];
+    if (f->step >= 0)
+        cJSON_AddNumberToObject(o, "step", (double)f->step);
+    snprintf(text, sizeof(text), "%.24s #%llu", f->call, (unsigned long long)f->call_seq);
+    if (f->call[0] != '\0')
+        cJSON_AddStringToObject(o, "call", text);
+    cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
+}
+
 /* Fields that are not known are left out; cJSON's functions let a NULL object pass, so memory that is
  * short shows only at the end. */
 cJSON *diagnose_json(const struct rank_facts *f)
@@ -259,5 +270,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
         cJSON_AddNumberToObject(o, f->signal ? "signal" : "exit_code", f->signal ? f->signal : f->exit_code);
     else if (f->proc_state != '\0')
         add_look(o, f);
+    if (f->has_steps)
+        add_steps(o, f);
     return o;
 }

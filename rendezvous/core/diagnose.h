@@ -37,6 +37,11 @@ struct rank_facts {
     int cpu_percent;   /* -1 = not known */
     const char *wchan; /* the kernel function it sleeps in; NULL = none */
     uint64_t state_ms; /* for how long it has been in that state */
+    bool has_steps;    /* it tells its agent how far it is, as a worker of libddp does: */
+    int64_t step;      /* that it has done last; -1 = not told */
+    uint64_t call_seq; /* number of its last collective */
+    const char *call;  /* its name, while it is in it; "" = it is in none */
+    uint64_t still_ms; /* for how long none of this has changed */
 };
 
 /* Why it does not come. */
@@ -75,6 +80,11 @@ bool diagnose_is_translated(const char *own, const char *seen);
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
 /* More take part in a group of PyTorch's than belong there, and it is known who. */
 bool diagnose_torch_crowd(const struct snapshot *snapshot);
+
+/* For how long ranks have been in the collective that the furthest of them has come to; 0 = nobody is in one. */
+uint64_t diagnose_still_waits(const struct snapshot *snapshot);
+/* Ranks have waited in a collective for so long, and another one has not moved for as long. */
+bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
 /* Overwrites `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);

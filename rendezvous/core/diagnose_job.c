@@ -410,6 +410,7 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     if (s->phase != PHASE_RUNNING)
         return;
     look_at_ranks(out, s);
+    diagnose_still(out, s);
     look_at_ways(out, s);
     look_at_waits(out, s);
 }

@@ -34,6 +34,9 @@ bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const s
 bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
 void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
 
+/* diagnose_still.c: who stands still while others wait for it in a collective. */
+void diagnose_still(struct diagnosis *d, const struct snapshot *s);
+
 /* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait", and as below when their ranks are not known. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
 /* "rank 3", "ranks 1, 3-7": those that are not at the main wait; "nobody"; "it is not known

@@ -88,5 +88,6 @@ void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
         facts->waits = wait_of_arrival(arrival);
     facts->silent_ms = hub->now_ms - heard_ms;
     facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
+    facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;
     facts->node_lost = node_is_lost(job, rank);
 }

@@ -306,6 +306,10 @@
     X(RANK_NODE_LOST, ERROR,                                                                                 \
       "${subject}: its node is lost${where}",                                                                \
       "see what is said of the node")                                                                        \
+    X(RANK_STANDS_STILL, WARNING,                                                                            \
+      "${subject} has made no step since ${time}${last}, and ${others} for it in ${call}; it ${does}",       \
+      "it may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is stopped, else ask it " \
+      "with py-spy dump --pid ${pid} or gdb -p ${pid}")                                                      \
     X(UNEVEN_INPUTS, ERROR,                                                                                  \
       "${subject} in ${what}, while ${other} in ${elsewhere}: they have gone different ways",                \
       "uneven numbers of batches, or a branch that not all ranks take: every rank must come to the same "    \

@@ -227,16 +227,35 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     keep_more(&job->watch, now);
 }
 
-/* Who they are that nobody knows was asked when the first of them came; whose answer is late is told as it is. */
-static void look_at_torch(struct job *job)
+static void tell_still(struct job *job, const struct snapshot *s, struct findings_now *now)
+{
+    const bool is_due = diagnose_stands_still(s, JOB_WATCH_STILL_MS);
+    job_watch_still_seen(job, diagnose_still_waits(s), is_due);
+    if (!is_due)
+        return;
+    diagnose_job(s, &now->all);
+    sort_out(&job->watch, now);
+    if (now->news.n > 0)
+        tell(job, s, now);
+    keep_more(&job->watch, now);
+}
+
+static void look_with(struct job *job,
+                      void (*then)(struct job *job, const struct snapshot *s, struct findings_now *now))
 {
     struct job_look l;
     struct findings_now *now = calloc(1, sizeof(*now));
     if (now != NULL && job_look(job, &l)) {
-        tell_torch(job, &l.snapshot, now);
+        then(job, &l.snapshot, now);
         job_look_free(&l);
     }
     free(now);
+}
+
+/* Who they are that nobody knows was asked when the first of them came; whose answer is late is told as it is. */
+static void look_at_torch(struct job *job)
+{
+    look_with(job, tell_torch);
 }
 
 /* A node whose address is translated is mended one by one, and told but once; else the latest is the news. */
@@ -274,6 +293,8 @@ void job_tell_if_due(struct job *job)
         note(job, FINDING_LATE_NODE_IS_SPARE);
     if (due.torch)
         look_at_torch(job);
+    if (due.still)
+        look_with(job, tell_still);
     if (due.looks)
         look(job, due.is_final);
 }

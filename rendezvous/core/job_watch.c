@@ -20,6 +20,7 @@ enum {
     ENDED_MS = 2500, /* when somebody has ended who may be waited for */
     EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
     TORCH_AGAIN_MS = 30000,
+    STILL_AGAIN_MS = 30000,
 };
 
 /* A rendezvous that nobody has joined has nobody to tell. */
@@ -44,7 +45,7 @@ uint64_t job_watch_deadline(const struct job *job)
         return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     if (!is_gathering(&facts))
-        return earlier(job->watch.spare_ms, job->watch.torch_ms);
+        return earlier(earlier(job->watch.spare_ms, job->watch.torch_ms), job->watch.still_ms);
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
@@ -94,8 +95,13 @@ struct job_watch_due job_watch_due(struct job *job)
         due.torch = facts.state == RDZV_RUNNING && w->torch_ms != 0 && w->torch_ms <= now_ms;
         if (due.torch || facts.state != RDZV_RUNNING)
             forget_torch(w);
+        due.still = facts.state == RDZV_RUNNING && w->still_ms != 0 && w->still_ms <= now_ms;
+        if (due.still || facts.state != RDZV_RUNNING)
+            w->still_ms = 0;
         return due;
     }
+    w->still_ms = 0;
+    w->still_told = false;
     forget_torch(w);
     w->torch_told = w->torch_ended = false;
     begin_to_wait(w, &facts);
@@ -184,4 +190,31 @@ void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
         look_at_torch(w, job->hub->now_ms + TORCH_AGAIN_MS);
     else if (waited_ms > 0)
         look_at_torch(w, job->hub->now_ms + (waited_ms < limit_ms ? limit_ms - waited_ms : ENDED_MS));
+}
+
+/* --- collectives ---------------------------------------------------------------------------------------- */
+
+/* Nearly all that wait go on at once; the look then finds nobody. */
+void job_watch_call(struct job *job)
+{
+    struct job_watch *w = &job->watch;
+    if (w->still_ms == 0)
+        w->still_ms = job->hub->now_ms + JOB_WATCH_STILL_MS;
+}
+
+/* As with PyTorch's: each trouble is told whole once, then what is new, until nobody waits any more. */
+void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell)
+{
+    struct job_watch *w = &job->watch;
+    const uint64_t now_ms = job->hub->now_ms;
+    const bool is_long = waited_ms >= JOB_WATCH_STILL_MS;
+    if (tell && !w->still_told) {
+        w->wait++;
+        w->n_told = 0;
+    }
+    w->still_told = tell || (w->still_told && is_long);
+    if (waited_ms > 0)
+        w->still_ms = now_ms + (w->still_told ? STILL_AGAIN_MS
+                                : is_long     ? JOB_WATCH_STILL_MS
+                                              : JOB_WATCH_STILL_MS - waited_ms);
 }

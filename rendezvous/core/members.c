@@ -78,6 +78,19 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->looked_ms = now_ms;
 }
 
+/* The name comes from a worker, by way of its agent: what is no letter is not shown. */
+void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
+{
+    member->has_steps = true;
+    member->step = step;
+    member->call_seq = call_seq;
+    member->stepped_ms = now_ms;
+    snprintf(member->call, sizeof(member->call), "%s", call != NULL ? call : "");
+    for (char *c = member->call; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~')
+            *c = '?';
+}
+
 /* What the table alone knows; facts.c adds what the open connections show. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
@@ -94,5 +107,9 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
         .proc_state = member->proc_state,
         .cpu_percent = member->cpu_percent,
         .wchan = member->wchan[0] ? member->wchan : NULL,
+        .has_steps = member->has_steps,
+        .step = member->step,
+        .call_seq = member->call_seq,
+        .call = member->call,
     };
 }

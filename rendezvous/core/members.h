@@ -14,6 +14,7 @@
 
 enum {
     MEMBER_TEXT_MAX = 256, /* bytes of a job id or a host name, with the NUL */
+    MEMBER_CALL_MAX = 16,  /* of the name of a collective; likewise */
     MEMBER_WCHAN_MAX = 24, /* of the name of a kernel function; the end of a long one is cut */
 };
 
@@ -27,9 +28,14 @@ struct member {
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];
-    uint64_t looked_ms;      /* when that was told */
-    uint64_t state_since_ms; /* since when it is in that state */
-    uint64_t heard_ms;       /* last byte of connections that are closed by now */
+    uint64_t looked_ms;         /* when that was told */
+    uint64_t state_since_ms;    /* since when it is in that state */
+    bool has_steps;             /* it tells how far it is: */
+    int64_t step;               /* -1 = none is done */
+    uint64_t call_seq;          /* of its last collective */
+    char call[MEMBER_CALL_MAX]; /* which it is in now; "" = none */
+    uint64_t stepped_ms;        /* when it moved last */
+    uint64_t heard_ms;          /* last byte of connections that are closed by now */
 };
 
 struct members {
@@ -62,6 +68,9 @@ bool member_place(struct member *member, const char *host, int pid);
 
 /* What its agent has just seen of its process; `wchan` NULL = nothing. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
+
+/* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */
+void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 
 /* Facts without those that only its connections know (connected, silent_ms, waits_for). */
 struct rank_facts member_facts(const struct members *m, uint32_t rank);

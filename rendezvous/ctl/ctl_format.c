@@ -35,6 +35,12 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
+/* In the store, or in a collective. */
+static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
+{
+    return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
+}
+
 /* A value that is no text comes as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
@@ -60,8 +66,10 @@ static const struct ctl_column member_columns[] = {
     { "PID",        "pid",       ctl_cell_number,   true },
     { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
     { "DOES",       "proc",      cell_does,         false },
+    { "STEP",       "step",      ctl_cell_number,   true },
+    { "MOVED",      "beat_ms",   ctl_cell_duration, true },
     { "END",        "exit_code", cell_end,          false },
-    { "WAITS FOR",  "waits_for", ctl_cell_text,     false },
+    { "WAITS FOR",  "waits_for", cell_waits,        false },
     { 0 },
 };
 

@@ -80,6 +80,7 @@ static const struct {
     const char *why;
 } loose[] = {
     { NULL, "DDPRUN_*", MINE, "ours" },
+    { NULL, "DDP_FLIGHT_RECORDER", MINE, "ours" },
     { NULL, "NCCL_ASYNC_ERROR_HANDLING", MINE, "1.13's name, 2.x has another; ours has both" },
     { NULL, "TORCH_NCCL_ASYNC_ERROR_HANDLING", MINE, "2.x's name" },
     { NULL, "TORCHELASTIC_SIGNALS_TO_HANDLE", MINE, "2.x has it" },

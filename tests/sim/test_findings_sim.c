@@ -588,3 +588,80 @@ Test(findings_sim, a_lost_node_is_told_by_why)
     sim_disconnect(&sim, N1);
     expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
 }
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+/* The agent's beats go on; ranks 0 and 1 are on N0, 2 and 3 on N1. */
+static void two_nodes_run(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    last_push(N0, "");
+    last_push(N1, "");
+}
+
+static void beat(conn_id conn, const char *steps)
+{
+    char json[512];
+    snprintf(json, sizeof(json), "{\"op\":\"heartbeat\",\"steps\":[%s]}", steps);
+    sim_say(&sim, conn, json);
+}
+
+Test(findings_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_the_others_wait)
+{
+    two_nodes_run();
+    beat(N0, "[0,120,123,\"all_reduce\"],[1,120,123,\"all_reduce\"]");
+    beat(N1, "[0,120,123,\"all_reduce\"],[1,119,122,\"\"]");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    live_until(sim.now_ms + 4000);
+    expect_why("RANK_STANDS_STILL", "rank 3");
+    expect_silence(N0);
+    live_until(sim.now_ms + 7000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119), and 3 others wait for it in "
+                                                     "all_reduce #123; it is stopped (state T)"),
+                       "%s", text_of(told, "text"));
+    expect_told(N1, "RANK_STANDS_STILL", "rank 3");
+    live_until(sim.now_ms + 100000);
+    expect_silence(N0);
+}
+
+Test(findings_sim, it_is_told_again_when_it_happens_again)
+{
+    two_nodes_run();
+    for (int i = 1; i <= 2; i++) {
+        char all[64];
+        snprintf(all, sizeof(all), "[0,1,%d,\"all_reduce\"],[1,1,%d,\"all_reduce\"]", i, i);
+        beat(N0, all);
+        beat(N1, "[0,1,0,\"\"],[1,1,0,\"\"]");
+        live_until(sim.now_ms + 12000);
+        expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+        beat(N0, "[0,2,7,\"\"],[1,2,7,\"\"]");
+        live_until(sim.now_ms + 60000);
+        last_push(N0, "");
+    }
+}
+
+Test(findings_sim, ranks_that_move_are_left_alone)
+{
+    two_nodes_run();
+    for (int i = 0; i < 30; i++) {
+        char both[96];
+        snprintf(both, sizeof(both), "[0,%d,%d,\"all_reduce\"],[1,%d,%d,\"\"]", i, i, i, i);
+        beat(N0, both);
+        beat(N1, both);
+        live_until(sim.now_ms + 1000);
+    }
+    live_until(sim.now_ms + 6000);
+    expect_silence(N0);
+}
+
+/* What is no row of steps is passed over. */
+Test(findings_sim, steps_of_nobody_change_nothing)
+{
+    two_nodes_run();
+    beat(N0,
+         "7,[],[9,1,1,\"x\"],[-1,1,1,\"x\"],[0,-2,1,\"x\"],[0,1,-1,\"x\"],[0,1e300,1,\"x\"],[0,1],[0,1,1,5]");
+    live_until(sim.now_ms + 30000);
+    expect_silence(N0);
+}

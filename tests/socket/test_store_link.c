@@ -85,9 +85,9 @@ static void on_refused(void *user, const char *code, const char *why, const char
     snprintf(why_refused, sizeof(why_refused), "%s: %s; %s", code, why, advice);
 }
 
-static void on_beat(void *user, cJSON *workers)
+static void on_beat(void *user, cJSON *beat)
 {
-    (void)user, (void)workers;
+    (void)user, (void)beat;
 }
 
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)

@@ -71,3 +71,44 @@ Test(beat, of_who_is_gone_nothing_is_told)
     at(1, 100, 'S', 5, "ep_poll");
     cr_expect_str_eq(at(2, 100, '\0', 0, ""), "[]");
 }
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+static struct beat_step stepped;
+
+/* Worker 3, process `pid`, has done `step` and waits in `word`, its call number `seq`. */
+static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
+{
+    struct beat_step_look look = { .step = step + 1,
+                                   .records = 1,
+                                   .call = flight_call(seq, 0,
+                                                       *word != '\0' ? FLIGHT_STARTED : FLIGHT_COMPLETED) };
+    snprintf(look.word, sizeof(look.word), "%s", word);
+    cJSON_Delete(workers);
+    cJSON_free(text);
+    workers = cJSON_CreateArray();
+    beat_take_step(&stepped, 3, pid, &look, workers);
+    return text = cJSON_PrintUnformatted(workers);
+}
+
+Test(beat, who_moves_is_told_where_and_who_stands_still_once)
+{
+    stepped = (struct beat_step){ 0 };
+    cr_expect_str_eq(moved(100, 5, 8, ""), "[[3,5,8,\"\"]]");
+    cr_expect_str_eq(moved(100, 5, 8, ""), "[]");
+    cr_expect_str_eq(moved(100, 5, 9, "all_reduce"), "[[3,5,9,\"all_reduce\"]]");
+    cr_expect_str_eq(moved(100, 5, 9, "all_reduce"), "[]");
+    cr_expect_str_eq(moved(100, 5, 9, ""), "[[3,5,9,\"\"]]", "it has come out");
+    cr_expect_str_eq(moved(101, 5, 9, ""), "[[3,5,9,\"\"]]", "another process");
+}
+
+/* A worker without libddp has a page, and writes nothing there. */
+Test(beat, who_tells_no_steps_has_none)
+{
+    const struct beat_step_look look = { 0 };
+    stepped = (struct beat_step){ 0 };
+    cJSON *steps = cJSON_CreateArray();
+    beat_take_step(&stepped, 0, 100, &look, steps);
+    cr_expect_eq(cJSON_GetArraySize(steps), 0);
+    cJSON_Delete(steps);
+}

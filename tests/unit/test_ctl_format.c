@@ -20,23 +20,27 @@ static void expect_text(bool (*format)(const cJSON *answer, struct buf *out), co
 
 Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
 {
-    expect_text(ctl_format_status,
-                "{\"ok\":true,\"job\":\"demo\",\"attempt\":1,\"world_size\":3,\"keys\":12,\"bytes\":1536,"
-                "\"max_bytes\":1073741824,"
-                "\"connections\":4,\"waiters\":1,\"barriers\":1,\"counters\":{\"requests\":7,\"closed_by_"
-                "us\":0},\"members\":["
-                "{\"rank\":0,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1234,\"waits_"
-                "for\":\"key '/x'\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait_bit\"},"
-                "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
-                "{\"rank\":2,\"state\":\"never_connected\",\"proc\":\"R\",\"cpu\":99}]}",
-                "job       demo, attempt 1, world size 3\n"
-                "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
-                "counters  requests 7, closed_by_us 0\n"
-                "\n"
-                "RANK  STATE            HOST     PID  LAST HEARD  DOES            END     WAITS FOR\n"
-                "   0  connected        n1        77       1.2 s  D nfs_wait_bit  -       key '/x'\n"
-                "   1  exited           node-2  4242           -  -               exit 1  -\n"
-                "   2  never_connected  -          -           -  R 99 %          -       -\n");
+    expect_text(
+        ctl_format_status,
+        "{\"ok\":true,\"job\":\"demo\",\"attempt\":1,\"world_size\":3,\"keys\":12,\"bytes\":1536,"
+        "\"max_bytes\":1073741824,"
+        "\"connections\":4,\"waiters\":1,\"barriers\":1,\"counters\":{\"requests\":7,\"closed_by_"
+        "us\":0},\"members\":["
+        "{\"rank\":0,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1234,\"waits_"
+        "for\":\"key '/x'\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait_bit\"},"
+        "{\"rank\":1,\"state\":\"exited\",\"host\":\"node-2\",\"pid\":4242,\"exit_code\":1},"
+        "{\"rank\":2,\"state\":\"never_connected\",\"proc\":\"R\",\"cpu\":99,\"step\":7,\"call\":\"all_"
+        "reduce "
+        "#9\",\"beat_ms\":2000}]}",
+        "job       demo, attempt 1, world size 3\n"
+        "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
+        "counters  requests 7, closed_by_us 0\n"
+        "\n"
+        "RANK  STATE            HOST     PID  LAST HEARD  DOES            STEP  MOVED  END     WAITS FOR\n"
+        "   0  connected        n1        77       1.2 s  D nfs_wait_bit     -      -  -       key '/x'\n"
+        "   1  exited           node-2  4242           -  -                  -      -  exit 1  -\n"
+        "   2  never_connected  -          -           -  R 99 %             7  2.0 s  -       all_reduce "
+        "#9\n");
 }
 
 Test(ctl_format, the_nodes_stand_above_the_ranks)
@@ -77,8 +81,8 @@ Test(ctl_format, a_killed_member_shows_the_signal)
                 "job       j, attempt 0, world size 1\n"
                 "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
                 "\n"
-                "RANK  STATE   HOST  PID  LAST HEARD  DOES  END       WAITS FOR\n"
-                "   0  killed  -       -           -  -     signal 9  -\n");
+                "RANK  STATE   HOST  PID  LAST HEARD  DOES  STEP  MOVED  END       WAITS FOR\n"
+                "   0  killed  -       -           -  -        -      -  signal 9  -\n");
 }
 
 Test(ctl_format, keys_stand_beside_sizes_and_values)

@@ -105,6 +105,52 @@ static void expect_at(const struct diagnosis *d, uint32_t i, const char *code, c
     } while (0)
 #define CASE(...) ((struct snapshot){ __VA_ARGS__ })
 
+/* --- who stands still ------------------------------------------------------------------------------------ */
+
+#define STEPPED(n, in, number, ms, ...)                                                                      \
+    {                                                                                                        \
+        .rank = n, .host = "n1", .pid = 70 + (n), .started = true, .has_steps = true, .step = 5, .call = in, \
+        .call_seq = number, .still_ms = ms, __VA_ARGS__                                                      \
+    }
+
+Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "all_reduce", 9, 4000),
+                               STEPPED(2, "", 8, 6000, .proc_state = 'R', .cpu_percent = 99),
+                               STEPPED(3, "all_reduce", 9, 5000))),
+           "RANK_STANDS_STILL", "rank 2 (n1, pid 72)",
+           "has made no step since 6.0 s (the last one was 5), and 3 others wait for it in all_reduce #9; it "
+           "computes (99 % CPU)");
+}
+
+Test(diagnose_job, a_rank_in_an_older_call_is_behind)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
+                               STEPPED(1, "barrier", 7, 6000, .proc_state = 'S', .wchan = "nfs_wait"))),
+           "RANK_STANDS_STILL", "rank 1 (n1, pid 71)",
+           "(it is in barrier #7), and 1 other waits for it in all_reduce #9; it sleeps in nfs_wait");
+}
+
+Test(diagnose_job, a_rank_that_has_ended_is_told_as_what_it_is)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "", 7, 6000, .exited = true))),
+           "RANK_EXITED", "rank 1", "has exited with code 0");
+}
+
+Test(diagnose_job, nobody_stands_still_for_a_moment_or_alone)
+{
+    struct diagnosis d =
+        look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 2000), STEPPED(1, "", 8, 60000))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING, RANKS(STEPPED(0, "", 9, 60000), STEPPED(1, "", 8, 60000))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 60000), STEPPED(1, "", 8, 1000), RANK(2))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING,
+                  RANKS(STEPPED(0, "all_reduce", 9, 60000), STEPPED(1, "", 8, 60000, .node_lost = true))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
 /* --- who is not here ------------------------------------------------------------------------------------ */
 
 Test(diagnose_job, a_node_that_never_came)

@@ -8,7 +8,7 @@ void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
     const struct shm_mark mark = {
-        .seq = ++cpu->seq,
+        .seq = ++cpu->comm.seq,
         .call = *call,
         .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, rank, cpu->group_size)),
         .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, rank, cpu->group_size)),

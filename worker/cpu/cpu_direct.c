@@ -24,13 +24,13 @@ static size_t out_bytes(const struct cpu_comm *cpu, const struct call *call, int
 
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->in,
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->comm.seq)->in,
                       cpu_in_bytes(cpu, call, rank));
 }
 
 static void *output_of(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->seq)->out,
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->comm.seq)->out,
                       out_bytes(cpu, call, rank));
 }
 

@@ -40,7 +40,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
 static void begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
-    net_put_head(head, call, net->cpu->seq, net->rank);
+    net_put_head(head, call, net->cpu->comm.seq, net->rank);
     for (int i = 0; i < net->served && net_lane(net, i) < lanes; i++)
         for (int h = 0; h < net->layout.hosts; h++)
             if (h != net->host)
@@ -156,7 +156,7 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
 
     net->leaving = call->kind == CALL_FINALIZE;
     net->links.call = *call;
-    net->links.seq = net->cpu->seq;
+    net->links.seq = net->cpu->comm.seq;
     c.way = net_way_of(&net->layout, call, net->slot_bytes, net->area_bytes);
     c.steps = net_steps(&c.way);
     if (c.steps > 0)

@@ -40,6 +40,8 @@ struct nccl_flight {
 struct nccl_comm {
     struct comm comm; /* first */
     struct comm *cpu; /* owned */
+    const struct comm_host *host;
+    struct recorder *recorder; /* of the context; told which calls are done */
     int rank, world;
     uint32_t init_timeout_ms, step_timeout_ms;
     struct gpu gpu;

@@ -136,6 +136,8 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
     if (n == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
     n->comm.ops = &nccl_comm_ops;
+    n->host = setup->host;
+    n->recorder = setup->recorder;
     n->rank = setup->rank;
     n->world = setup->world_size;
     n->init_timeout_ms = setup->bootstrap != NULL ? setup->bootstrap->timeout_ms : 0;

@@ -44,6 +44,7 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
+    n->host->settle(n->recorder, n->done);
     flight_of(n, n->done + 1)->since_ms = clock_ms();
 }
 

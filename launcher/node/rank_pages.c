@@ -1,0 +1,104 @@
+/* rank_pages.c -- see rank_pages.h.
+ *
+ * Sealed, so that a worker cannot make it smaller while we read. Pages that no worker touches cost nothing. */
+#include "node/rank_pages.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool make_file(struct rank_pages *pages, size_t bytes)
+{
+    pages->fd = memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (pages->fd < 0)
+        return false;
+    if (ftruncate(pages->fd, (off_t)bytes) == 0 &&
+        fcntl(pages->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+        pages->base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, pages->fd, 0);
+        if (pages->base != MAP_FAILED)
+            return true;
+    }
+    close(pages->fd);
+    return false;
+}
+
+void rank_pages_open(struct rank_pages *pages, int n)
+{
+    *pages = (struct rank_pages){ 0 };
+    if (n > 0 && make_file(pages, (size_t)n * FLIGHT_PAGE_BYTES))
+        pages->n = n;
+}
+
+void rank_pages_close(struct rank_pages *pages)
+{
+    if (pages->n == 0)
+        return;
+    munmap(pages->base, (size_t)pages->n * FLIGHT_PAGE_BYTES);
+    close(pages->fd);
+    *pages = (struct rank_pages){ 0 };
+}
+
+void rank_pages_text(const struct rank_pages *pages, char *out, size_t size)
+{
+    struct stat st;
+    out[0] = '\0';
+    if (pages->n > 0 && fstat(pages->fd, &st) == 0)
+        snprintf(out, size, "%d:%d:%llu:%llu", (int)getpid(), pages->fd, (unsigned long long)st.st_dev,
+                 (unsigned long long)st.st_ino);
+}
+
+const struct flight *rank_page(const struct rank_pages *pages, int i)
+{
+    if (i >= pages->n)
+        return NULL;
+    const struct flight *f =
+        (const struct flight *)(const void *)((const char *)pages->base + (size_t)i * FLIGHT_PAGE_BYTES);
+    return flight_is_used(f) ? f : NULL;
+}
+
+/* --- its file ------------------------------------------------------------------------------------------- */
+
+static bool put(void *user, const char *text, size_t len)
+{
+    const int *fd = user;
+    while (len > 0) {
+        const ssize_t n = write(*fd, text, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        text += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* A rename would take the place of what the worker has written itself; a link does not. */
+static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
+{
+    unlink(temporary);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    bool ok = flight_json(f, why, clock_ns(), put, &fd);
+    ok = close(fd) == 0 && ok && (link(temporary, path) == 0 || errno == EEXIST);
+    unlink(temporary);
+    return ok;
+}
+
+bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
+{
+    char temporary[PATH_MAX];
+    const struct flight *f = rank_page(pages, i);
+    if (access(path, F_OK) == 0)
+        return true;
+    if (f == NULL || snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= PATH_MAX)
+        return false;
+    return write_record(f, path, temporary, why);
+}

@@ -1,0 +1,27 @@
+/* rank_pages.h -- the memory that this node shares with its workers: a page of base/flight.h for each, in a memory file without a
+ * name. Made anew for each attempt, so that what is left of an old one cannot write into it. */
+#ifndef LAUNCHER_RANK_PAGES_H
+#define LAUNCHER_RANK_PAGES_H
+
+#include "base/flight.h"
+
+/* Zeroed: there are none. */
+struct rank_pages {
+    int n, fd; /* descriptor, if n > 0 */
+    void *base;
+};
+
+/* Without memory or descriptors there are none, and workers go on without. */
+void rank_pages_open(struct rank_pages *pages, int n);
+void rank_pages_close(struct rank_pages *pages);
+
+/* The value of DDPRUN_PAGE, but for the page's index behind it; "" when there are none. */
+void rank_pages_text(const struct rank_pages *pages, char *out, size_t size);
+
+/* What worker `i` has written so far; NULL when it has not begun, or there are none. */
+const struct flight *rank_page(const struct rank_pages *pages, int i);
+
+/* Write worker `i`'s record to `path`, whole or not at all, unless it is there already. True when it is there then. */
+bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why);
+
+#endif

@@ -1,0 +1,64 @@
+/* still_worker.c -- a worker of libddp that makes steps, until one rank does not any more.
+ *
+ *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and goes on when somebody lets it
+ *     still_worker loop 1      ... computes for ever, outside of any call
+ *     still_worker die 1       ... is killed
+ *     still_worker go 0        nobody does anything; ends after step 3 */
+#include "ddp/ddp.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+static void stand_still(const char *how)
+{
+    volatile unsigned turns = 0;
+    if (strcmp(how, "stop") == 0)
+        raise(SIGSTOP);
+    if (strcmp(how, "die") == 0)
+        raise(SIGKILL);
+    while (strcmp(how, "loop") == 0)
+        turns++;
+}
+
+static ddp_status step(ddp_ctx *ctx, uint64_t number)
+{
+    float x[16] = { 1 };
+    ddp_status status = ddp_all_reduce(ddp_world(ctx), x, x, 16, DDP_F32, DDP_SUM, NULL, NULL);
+    if (status == DDP_OK)
+        status = ddp_progress(ctx, number);
+    return status;
+}
+
+static int give_up(ddp_status status)
+{
+    fprintf(stderr, "%s\n", ddp_last_error());
+    return ddp_exit_code(status);
+}
+
+int main(int argc, char **argv)
+{
+    ddp_ctx *ctx;
+    ddp_status status = ddp_init_from_env(NULL, &ctx);
+    if (argc != 3 || status != DDP_OK)
+        return give_up(status);
+    for (uint64_t i = 1; i <= STEPS && status == DDP_OK; i++)
+        status = step(ctx, i);
+    if (ddp_rank(ctx) == 0)
+        printf("store %s:%s\n", getenv("MASTER_ADDR"), getenv("MASTER_PORT"));
+    printf("rank %d has made %d steps\n", ddp_rank(ctx), STEPS);
+    fflush(stdout);
+    if (ddp_rank(ctx) == atoi(argv[2]))
+        stand_still(argv[1]);
+    if (status == DDP_OK)
+        status = step(ctx, STEPS + 1);
+    if (status != DDP_OK) {
+        const int code = give_up(status);
+        ddp_finalize(ctx);
+        return code;
+    }
+    return ddp_exit_code(ddp_finalize(ctx));
+}

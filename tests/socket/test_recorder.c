@@ -1,0 +1,196 @@
+/* The flight recorder of real ranks: when its file is written, and whose SIGUSR1 it is. */
+#include "job.h"
+#include "patience.h"
+#include "ranks.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *dir;
+
+static void make(void)
+{
+    dir = job_dir();
+    setenv("DDP_FLIGHT_RECORDER", dir, 1);
+}
+
+static void done(void)
+{
+    unsetenv("DDP_FLIGHT_RECORDER");
+    job_dir_remove(dir);
+}
+
+TestSuite(recorder, .init = make, .fini = done, .timeout = 120);
+
+static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
+{
+    static float x[64];
+    return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
+}
+
+/* The record of `rank`, yours; NULL when there is none. */
+static cJSON *record_of(int rank)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "flight_%d.json", rank);
+    char *text = job_file(dir, name);
+    cJSON *json = text != NULL ? cJSON_Parse(text) : NULL;
+    cr_expect(text == NULL || json != NULL, "%s", text);
+    free(text);
+    return json;
+}
+
+static const cJSON *last_entry(const cJSON *json)
+{
+    const cJSON *entries = cJSON_GetObjectItem(json, "entries");
+    return cJSON_GetArrayItem(entries, cJSON_GetArraySize(entries) - 1);
+}
+
+static const char *word(const cJSON *of, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(of, name));
+    return text != NULL ? text : "(nothing)";
+}
+
+static void expect_last(int rank, const char *why, const char *call, const char *state)
+{
+    cJSON *json = record_of(rank);
+    cr_assert_not_null(json, "rank %d has left no record", rank);
+    cr_expect_not_null(strstr(word(json, "why"), why), "%s", word(json, "why"));
+    cr_expect_str_eq(word(last_entry(json), "profiling_name"), call);
+    cr_expect_str_eq(word(last_entry(json), "state"), state);
+    cJSON_Delete(json);
+}
+
+/* --- errors --------------------------------------------------------------------------------------------- */
+
+static void disagree(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_progress(ctx, 4);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_keep(me, all_reduce(ctx, 8 + (size_t)me->rank));
+    ddp_finalize(ctx);
+}
+
+Test(recorder, a_mismatch_leaves_the_calls_of_all_ranks)
+{
+    struct ranks run = ranks_run(2, disagree, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++) {
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH, (const char *const[]){ "all_reduce #3", NULL });
+        expect_last(r, "ranks disagree", "cpu:all_reduce", "failed");
+    }
+    ranks_free(&run);
+}
+
+static void give_up(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    if (me->rank == 1)
+        ddp_abort(ctx, 1, "bad batch");
+    else
+        rank_keep(me, ddp_barrier(ddp_world(ctx), 0));
+    ddp_finalize(ctx);
+}
+
+Test(recorder, an_abort_leaves_them_on_both_sides)
+{
+    struct ranks run = ranks_run(2, give_up, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_error(&run, 0, DDP_ERR_ABORTED, (const char *const[]){ "bad batch", NULL });
+    expect_last(0, "bad batch", "cpu:barrier", "failed");
+    cJSON *json = record_of(1);
+    cr_assert_not_null(json);
+    cr_expect_not_null(strstr(word(json, "why"), "bad batch"));
+    cJSON_Delete(json);
+    ranks_free(&run);
+}
+
+static void go_well(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(recorder, a_job_that_goes_well_leaves_nothing)
+{
+    struct ranks run = ranks_run(2, go_well, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    cr_expect_null(record_of(0));
+    cr_expect_null(record_of(1));
+    ranks_free(&run);
+}
+
+/* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
+
+static void ask_myself(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    raise(SIGUSR1);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect_ok(me, ddp_finalize(ctx));
+    raise(SIGUSR1); /* too late, and no reason to end */
+}
+
+Test(recorder, a_signal_asks_and_the_program_goes_on)
+{
+    struct ranks run = ranks_run(2, ask_myself, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    expect_last(0, "SIGUSR1", "cpu:all_reduce", "completed");
+    ranks_free(&run);
+}
+
+static volatile sig_atomic_t heard;
+
+static void hear(int sig)
+{
+    (void)sig;
+    heard++;
+}
+
+/* Rank 0 has a handler before, rank 1 sets one later. */
+static void have_own(struct rank *me)
+{
+    const struct sigaction own = { .sa_handler = hear };
+    if (me->rank == 0)
+        sigaction(SIGUSR1, &own, NULL);
+    ddp_ctx *ctx = rank_init(me, NULL);
+    if (me->rank == 1)
+        sigaction(SIGUSR1, &own, NULL);
+    raise(SIGUSR1);
+    rank_expect(me, heard == 1, "the program's handler heard %d signals", (int)heard);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(recorder, the_programs_own_handler_stays)
+{
+    struct ranks run = ranks_run(2, have_own, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    cr_expect_null(record_of(0));
+    cr_expect_null(record_of(1));
+    ranks_free(&run);
+}
+
+/* Without the variable the library leaves signals alone. */
+static void expect_default(struct rank *me)
+{
+    struct sigaction now;
+    unsetenv("DDP_FLIGHT_RECORDER");
+    ddp_ctx *ctx = rank_init(me, NULL);
+    sigaction(SIGUSR1, NULL, &now);
+    rank_expect(me, now.sa_handler == SIG_DFL, "there is a handler");
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(recorder, without_a_file_no_signal_is_taken)
+{
+    struct ranks run = ranks_run(1, expect_default, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    ranks_free(&run);
+}

@@ -85,6 +85,9 @@
       "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
+    X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, "", NULL, true, OURS, PROGRAM,                            \
+      "more workers than GPUs: worker N gets GPU N modulo their number, and NCCL is told to bear it; for tests, "  \
+      "as it is slow")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, BINDING, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \

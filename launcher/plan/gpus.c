@@ -125,12 +125,12 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--nproc_per_node=%d is more than the %d GPU%s that CUDA_VISIBLE_DEVICES shows (the machine has "
-            "%d); set it to \"\" for a job on CPUs",
+            "%d); set it to \"\" for a job on CPUs, or add --share_gpu for a test",
             count, list->n, list->n == 1 ? "" : "s", list->physical);
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--nproc_per_node=%d is more than the %d GPU%s of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
-        "job on CPUs",
+        "job on CPUs, or add --share_gpu for a test",
         count, list->n, list->n == 1 ? "" : "s");
 }
 
@@ -145,7 +145,7 @@ static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
                     list->physical);
 }
 
-ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, int cpus, int *nproc,
+ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err)
 {
     int by_cpu = cpus > 0 ? cpus : 1;
@@ -166,5 +166,5 @@ ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, int 
         break;
     }
     *nproc = want.count;
-    return check_number(list, want.count, err);
+    return share ? DDP_OK : check_number(list, want.count, err);
 }

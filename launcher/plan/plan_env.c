@@ -66,6 +66,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .signals = plan->stop_signals,
                                .timer_file = plan->timer_file,
                                .cookie = plan->facts->cookie,
+                               .share_gpu = plan->cli->share_gpu,
                                .timeout_ms = plan->cli->timeout_ms };
     tell_rank0_store(&facts, plan);
     if (plan->cli->per_task)

@@ -20,7 +20,8 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
     gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
     if (plan->gpus->note[0] != '\0')
         plan_note(plan, "%s", plan->gpus->note);
-    ddp_status status = gpus_workers(plan->gpus, plan->cli->nproc, facts->cpus, &plan->nproc, err);
+    ddp_status status =
+        gpus_workers(plan->gpus, plan->cli->nproc, plan->cli->share_gpu, facts->cpus, &plan->nproc, err);
     if (status != DDP_OK)
         return status;
     plan->workers = calloc((size_t)plan->nproc, sizeof(*plan->workers));
@@ -96,6 +97,15 @@ static const char *task_gpu(const struct plan *plan)
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
+/* More workers than GPUs share them, or are a CPU job. */
+static const char *worker_gpu(const struct plan *plan, int local_rank)
+{
+    const struct gpu_list *gpus = plan->gpus;
+    if (plan->cli->share_gpu && gpus->n > 0)
+        return gpus->names[local_rank % gpus->n];
+    return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
+}
+
 /* torchrun's reading, which is the text and not what CUDA makes of it: HIP's variable when there is one, else CUDA's,
  * and the local rank itself where nothing is set. */
 static const char *parent_gpus(const struct plan *plan)
@@ -155,7 +165,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;
-        w->gpu = plan->nproc <= plan->gpus->n ? plan->gpus->names[r] : NULL;
+        w->gpu = worker_gpu(plan, r);
         if (plan->cli->per_task)
             w->gpu = task_gpu(plan);
         if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))

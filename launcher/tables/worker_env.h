@@ -39,6 +39,7 @@
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
       "the one GPU of this worker, with --virtual_local_rank")                                           \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip, "the same, where it was set") \
+    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers have one GPU (--share_gpu)")              \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
     X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store understands ddprun's own requests")           \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
@@ -85,6 +86,7 @@ struct env_facts {
     const char *error_file; /* "" = none */
     const char *nccl_async; /* values of the two variables */
     const char *nccl_async_old;
+    bool share_gpu;
     bool set_omp;
     bool terminal;
     char page[ENV_PAGE_MAX];       /* "" = none */

@@ -151,6 +151,8 @@ static bool is_nodes_option_set(enum cli_option option)
         return cli.exit_barrier_ms == 90000;
     case OPT_SCHEDULER:
         return strcmp(cli.scheduler, "slurm") == 0;
+    case OPT_SHARE_GPU:
+        return cli.share_gpu;
     case OPT_PER_TASK:
         return cli.per_task;
     case OPT_WHY:

@@ -20,11 +20,13 @@ static const char *visible(const char *value, int physical)
     return text;
 }
 
+static bool share;
+
 static int workers(enum nproc_kind kind, int count, int cpus)
 {
     int nproc = -1;
     err = (struct ddp_err){ 0 };
-    ddp_status status = gpus_workers(&list, (struct cli_nproc){ kind, count }, cpus, &nproc, &err);
+    ddp_status status = gpus_workers(&list, (struct cli_nproc){ kind, count }, share, cpus, &nproc, &err);
     return status == DDP_OK ? nproc : -1;
 }
 
@@ -100,4 +102,13 @@ Test(gpus, a_list_of_any_length_fits)
         snprintf(many + strlen(many), sizeof(many) - strlen(many), "%d,", i);
     visible(many, 3000);
     cr_assert_eq(list.n, GPUS_MAX);
+}
+
+Test(gpus, more_workers_than_gpus_share_them_when_told_to)
+{
+    visible(NULL, 1);
+    cr_assert_eq(workers(NPROC_NUMBER, 2, 8), -1);
+    cr_assert_not_null(strstr(err.msg, "--share_gpu"));
+    share = true;
+    cr_assert_eq(workers(NPROC_NUMBER, 2, 8), 2);
 }

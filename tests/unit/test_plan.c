@@ -223,7 +223,7 @@ Test(plan, what_cannot_be_is_refused)
     cr_assert_str_eq(
         err.msg,
         "--nproc_per_node=3 is more than the 2 GPUs of this machine; set CUDA_VISIBLE_DEVICES=\"\" for a "
-        "job on CPUs");
+        "job on CPUs, or add --share_gpu for a test");
     cli_free(&cli);
 }
 

@@ -75,54 +75,60 @@ static unsigned parse_set(const char *text, const char *const names[], int count
     return set;
 }
 
+enum { DDPRUNS = (1U << BY_PEERS) - 1, PEERS = ((1U << BY_COUNT) - 1) & ~DDPRUNS };
+
+static const struct option known[] = { { "rounds", 1, NULL, 'r' }, { "jobs", 1, NULL, 'j' },
+                                       { "seed", 1, NULL, 's' },   { "launchers", 1, NULL, 'l' },
+                                       { "kinds", 1, NULL, 'k' },  { "faults", 1, NULL, 'f' },
+                                       { "peers", 0, NULL, 'p' },  { "without", 1, NULL, 'w' },
+                                       { "after", 1, NULL, 'a' },  { 0 } };
+
+static bool take_number(struct options *o, int letter, const char *text)
+{
+    int *number = letter == 'r' ? &o->rounds : letter == 'j' ? &o->jobs : letter == 'a' ? &o->after_ms : NULL;
+    if (number != NULL)
+        *number = atoi(text);
+    return number != NULL;
+}
+
+static bool take_set(struct options *o, int letter, const char *text)
+{
+    if (letter == 'l')
+        o->launchers = parse_set(text, launcher_names, BY_COUNT);
+    else if (letter == 'k')
+        o->kinds = parse_set(text, kind_names, KIND_COUNT);
+    else if (letter == 'f')
+        o->faults = parse_set(text, fault_names, FAULT_COUNT);
+    else
+        return false;
+    return true;
+}
+
+static bool take(struct options *o, int letter, const char *text)
+{
+    if (letter == 's')
+        o->seed = strtoull(text, NULL, 0);
+    else if (letter == 'p')
+        o->launchers = PEERS;
+    else if (letter == 'w')
+        o->without = text;
+    else
+        return take_number(o, letter, text) || take_set(o, letter, text);
+    return true;
+}
+
 static bool parse(struct options *o, int argc, char **argv)
 {
-    static const struct option known[] = { { "rounds", 1, NULL, 'r' }, { "jobs", 1, NULL, 'j' },
-                                           { "seed", 1, NULL, 's' },   { "launchers", 1, NULL, 'l' },
-                                           { "kinds", 1, NULL, 'k' },  { "faults", 1, NULL, 'f' },
-                                           { "peers", 0, NULL, 'p' },  { "without", 1, NULL, 'w' },
-                                           { "after", 1, NULL, 'a' },  { 0 } };
-    const unsigned ddprun = (1U << BY_PEERS) - 1;
     *o = (struct options){ .rounds = 1,
                            .jobs = 4,
                            .after_ms = TRIAL_AFTER_MS,
                            .seed = 1,
-                           .launchers = ddprun,
+                           .launchers = DDPRUNS,
                            .kinds = ~0U,
                            .faults = ~0U };
-    for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-        switch (c) {
-        case 'r':
-            o->rounds = atoi(optarg);
-            break;
-        case 'j':
-            o->jobs = atoi(optarg);
-            break;
-        case 'a':
-            o->after_ms = atoi(optarg);
-            break;
-        case 's':
-            o->seed = strtoull(optarg, NULL, 0);
-            break;
-        case 'l':
-            o->launchers = parse_set(optarg, launcher_names, BY_COUNT);
-            break;
-        case 'k':
-            o->kinds = parse_set(optarg, kind_names, KIND_COUNT);
-            break;
-        case 'f':
-            o->faults = parse_set(optarg, fault_names, FAULT_COUNT);
-            break;
-        case 'p':
-            o->launchers = ((1U << BY_COUNT) - 1) & ~ddprun;
-            break;
-        case 'w':
-            o->without = optarg;
-            break;
-        default:
+    for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;)
+        if (!take(o, c, optarg))
             return false;
-        }
-    }
     if (optind + 2 != argc)
         return false;
     o->ddprun = argv[optind];

@@ -1,0 +1,38 @@
+/* cli_case.h -- a command line as main gets it, what comes of it, and what is said when it is refused. */
+#ifndef TESTS_LIB_CLI_CASE_H
+#define TESTS_LIB_CLI_CASE_H
+
+#include "command_line.h"
+
+#include <criterion/criterion.h>
+
+static struct cli cli;
+static struct ddp_err err;
+static char *no_environment[] = { NULL };
+
+/* The words are copied to a place that outlives the statement that made them, as main's argv does. */
+static inline ddp_status parse_in(char *const *environment, char *const *words)
+{
+    static char *argv[32];
+    int argc = 0;
+    while (words[argc] != NULL) {
+        argv[argc] = words[argc];
+        argc++;
+    }
+    argv[argc] = NULL;
+    err = (struct ddp_err){ 0 };
+    return cli_parse(&cli, argc, argv, environment, &err);
+}
+
+#define WORDS(...) ((char *[]){ "ddprun", __VA_ARGS__, NULL })
+#define PARSE(...) cr_assert_eq(parse_in(no_environment, WORDS(__VA_ARGS__)), DDP_OK, "%s", err.msg)
+
+static inline void refused(char *const *environment, char *const *words, const char *message)
+{
+    cr_assert_eq(parse_in(environment, words), DDP_ERR_ARG, "taken, but should say: %s", message);
+    cr_assert_str_eq(err.msg, message);
+}
+
+#define REFUSED(message, ...) refused(no_environment, WORDS(__VA_ARGS__), message)
+
+#endif

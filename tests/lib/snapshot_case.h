@@ -1,0 +1,108 @@
+/* snapshot_case.h -- what is known of a job, written down as it would be told, and the findings that must come out. */
+#ifndef TESTS_LIB_SNAPSHOT_CASE_H
+#define TESTS_LIB_SNAPSHOT_CASE_H
+
+#include "core/screen.h"
+
+#include <criterion/criterion.h>
+
+/* A case is a usual one in which some things are otherwise: the later initializer counts. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
+
+#define LEN(array) (sizeof(array) / sizeof((array)[0]))
+#define NODES(...)                                          \
+    .nodes = (const struct snapshot_node[]){ __VA_ARGS__ }, \
+    .n_nodes = LEN(((const struct snapshot_node[]){ __VA_ARGS__ }))
+#define RANKS(...)                                       \
+    .ranks = (const struct rank_facts[]){ __VA_ARGS__ }, \
+    .n_ranks = LEN(((const struct rank_facts[]){ __VA_ARGS__ }))
+#define LIST(name, type, ...) \
+    .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
+
+/* Machines: a number is a host, an address and a boot id. */
+#define NODE(n, ...)                                                                                    \
+    {                                                                                                   \
+        .host = "n" #n, .addr = "10.9.0.1" #n, .own = "", .boot_id = "boot" #n, .version = "0.1.0",     \
+        .state = "waits", .node_rank = n, .nproc = 2, .pid = 400 + (n), .joined_ms = 60000, __VA_ARGS__ \
+    }
+#define GATHERING                                                                                     \
+    .job = "k3", .phase = PHASE_GATHERING, .min = 2, .max = 2, .waited_ms = 62000, .left_ms = 838000, \
+    .limit_ms = 900000, .knob = "--timeout", .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }
+#define RUNNING                                                                           \
+    .job = "k3", .phase = PHASE_RUNNING, .min = 2, .max = 2, .round = 1, .world_size = 4, \
+    .store = { .host = "n0", .endpoint = "10.9.0.10:29500" }, NODES(NODE(0), NODE(1))
+#define REFUSED(why, n, ...)                                                                         \
+    {                                                                                                \
+        .code = why, .words = "words", .host = "n" #n, .node_rank = n, .pid = 900 + (n), .times = 1, \
+        .ago_ms = 4000, __VA_ARGS__                                                                  \
+    }
+/* Rank `n` waits in a barrier, or for a key. */
+#define IN_BARRIER(n, barrier)                                                                     \
+    {                                                                                              \
+        .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \
+        .waits = {                                                                                 \
+            .name = { barrier, sizeof(barrier) - 1 },                                              \
+            .in_barrier = true,                                                                    \
+            .for_ms = 60000                                                                        \
+        }                                                                                          \
+    }
+#define AT_KEY(n, key)                                                                             \
+    {                                                                                              \
+        .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \
+        .waits = {                                                                                 \
+            .name = { key, sizeof(key) - 1 },                                                      \
+            .for_ms = 60000                                                                        \
+        }                                                                                          \
+    }
+#define RANK(n, ...)                                                           \
+    {                                                                          \
+        .rank = n, .host = "n1", .pid = 70 + (n), .started = true, __VA_ARGS__ \
+    }
+#define BARRIER(text, n)                                                                    \
+    {                                                                                       \
+        .name = { text, sizeof(text) - 1 }, .is_barrier = true, .waiting = n, .members = 4, \
+        .rank = UINT32_MAX, .for_ms = 60000                                                 \
+    }
+#define KEY(text, n)                                                                          \
+    {                                                                                         \
+        .name = { text, sizeof(text) - 1 }, .waiting = n, .rank = UINT32_MAX, .for_ms = 60000 \
+    }
+#define THREE_WAIT LIST(waits, snapshot_wait, BARRIER("step-7", 3))
+#define THREE      IN_BARRIER(0, "step-7"), IN_BARRIER(1, "step-7"), IN_BARRIER(2, "step-7")
+
+static inline struct diagnosis look(struct snapshot s)
+{
+    static struct diagnosis d;
+    diagnose_job(&s, &d);
+    for (uint32_t i = 0; i < d.n; i++) {
+        cr_assert_null(strstr(d.list[i].sentence, "${"), "a word is missing: %s", d.list[i].sentence);
+        cr_assert_null(strstr(d.list[i].advice, "${"), "a word is missing: %s", d.list[i].advice);
+        cr_assert(i == 0 || d.list[i - 1].code <= d.list[i].code, "consequences follow causes");
+    }
+    return d;
+}
+
+/* The i-th finding has this code and subject, and says `sentence`. */
+static inline void expect_at(const struct diagnosis *d, uint32_t i, const char *code, const char *subject,
+                             const char *sentence)
+{
+    cr_assert_gt(d->n, i, "no finding %s", code);
+    const struct finding *f = &d->list[i];
+    cr_assert_str_eq(finding_code_name(f->code), code, "%s: %s", finding_code_name(f->code), f->sentence);
+    cr_assert_str_eq(f->subject, subject);
+    cr_assert(strstr(f->sentence, sentence) != NULL, "'%s' is not in: %s", sentence, f->sentence);
+}
+
+#define EXPECT(snapshot_, code_, subject_, sentence_)                      \
+    do {                                                                   \
+        struct diagnosis d_ = look(snapshot_);                             \
+        expect_at(&d_, 0, code_, subject_, sentence_);                     \
+        cr_assert_eq(d_.n, 1, "another finding: %s", d_.list[1].sentence); \
+    } while (0)
+#define CASE(...) ((struct snapshot){ __VA_ARGS__ })
+
+#endif

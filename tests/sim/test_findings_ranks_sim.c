@@ -1,0 +1,241 @@
+/* Ranks that others wait for, and rounds that end: what is found, and told to the others. */
+#include "findings_case.h"
+
+TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
+
+/* --- what ranks meet ------------------------------------------------------------------------------------ */
+
+static void enter(int rank, const char *barrier)
+{
+    struct buf out = { 0 };
+    cr_assert(put_u8(&out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
+              put_blob(&out, slice_str(barrier)) && put_i64(&out, 60000) &&
+              put_blob(&out, slice_of(NULL, 0)));
+    sim_feed_bytes(&sim, WORKERS + (conn_id)rank, buf_slice(&out));
+    buf_free(&out);
+}
+
+static void start_worker(int rank)
+{
+    char json[256];
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"host\":\"n%d\"}",
+        rank, rank % 2, 200 + rank, rank / 2);
+    sim_say(&sim, rank < 2 ? N0 : N1, json);
+    snprintf(json, sizeof(json),
+             "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":0,\"rank\":%d,\"world_size\":4}", rank);
+    sim_client(&sim, WORKERS + (conn_id)rank);
+    cr_assert_eq(sim_identify(&sim, WORKERS + (conn_id)rank, json, NULL), 0);
+}
+
+#define CANNOT                                                          \
+    "{\"op\":\"trouble\",\"code\":\"PORTS_CLOSED\",\"words\":\"cannot " \
+    "connect to rank 0 on n0 at 10.9.0.1:41234: no answer\"}"
+
+Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds_them)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(3);
+    sim_say(&sim, WORKERS + 3, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    for (conn_id conn = N0; conn <= N1; conn++) {
+        expect_told(conn, "PORTS_CLOSED", "rank 3 (n1, pid 203)");
+        cr_assert(
+            says("others are not: rank 3 (n1, pid 203) cannot connect to rank 0 on n0 at 10.9.0.1:41234") &&
+                says("[PORTS_CLOSED]\n  try    "),
+            "%s", text_of(told, "text"));
+    }
+    start_worker(2);
+    sim_say(&sim, WORKERS + 2, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    expect_silence(N0); /* once is enough */
+    expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
+}
+
+Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_theirs)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(0);
+    cr_assert_not_null(strstr(sim_control(&sim, OPERATOR, CANNOT), "only ranks say"));
+    cr_assert_not_null(
+        strstr(sim_control(&sim, WORKERS, "{\"op\":\"trouble\",\"code\":\"RANK_EXITED\",\"words\":\"x\"}"),
+               "only ranks say"));
+}
+
+/* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
+static void three_wait(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-7");
+}
+
+Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
+{
+    three_wait();
+    live_until(5000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(8000);
+    expect_why("RANK_STOPPED", "rank 3");
+}
+
+Test(findings_ranks_sim, a_rank_in_the_kernel_and_one_that_computes)
+{
+    three_wait();
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"D\",0,\"nfs_wait_bit\"]]}");
+    live_until(8000);
+    expect_why("RANK_IN_KERNEL", "rank 3");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"R\",100,null]]}");
+    expect_why("RANK_BURNS_CPU", "rank 3");
+}
+
+Test(findings_ranks_sim, a_rank_that_waits_in_another_barrier)
+{
+    three_wait();
+    enter(3, "epoch_end");
+    live_until(8000);
+    expect_why("UNEVEN_INPUTS", "rank 3 waits");
+    expect_why("RANK_WAITS_ELSEWHERE", "rank 3");
+}
+
+Test(findings_ranks_sim, a_barrier_s_time_out_has_the_same_codes)
+{
+    three_wait();
+    live_until(2000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(60500);
+    struct buf *out = &sim.conn[WORKERS].out;
+    cr_assert(out->len > 9 && buf_append(out, "", 1));
+    const char *json = (const char *)out->data + 9;
+    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203) since"), "%s", json);
+    cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
+}
+
+/* --- how a round ends ----------------------------------------------------------------------------------- */
+
+static void expect_stopped_by(conn_id conn, const char *code)
+{
+    cJSON *o = last_push(conn, "stop");
+    cr_assert_str_eq(text_of(cJSON_GetObjectItem(o, "cause"), "code"), code);
+    cJSON_Delete(o);
+}
+
+Test(findings_ranks_sim, the_others_hear_at_once_under_which_code_a_round_ends)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_disconnect(&sim, N1);
+    expect_stopped_by(N0, "NODE_LOST_CLOSED");
+}
+
+Test(findings_ranks_sim, a_node_that_falls_silent_is_told_after_three_beats)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int i = 0; i < 4; i++) {
+        sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
+        sim_at(&sim, sim.now_ms + 1000);
+    }
+    expect_stopped_by(N0, "NODE_LOST_SILENT");
+}
+
+Test(findings_ranks_sim, a_failure_and_a_program_that_is_missing_are_told_to_the_other_node)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_say(&sim, N1, "{\"op\":\"failed\",\"round\":1,\"rank\":2,\"error\":2,\"words\":\"no such file\"}");
+    expect_stopped_by(N0, "PROGRAM_MISSING_ON_NODE");
+    expect_why("PROGRAM_MISSING_ON_NODE", "node 1 (n1)");
+}
+
+Test(findings_ranks_sim, a_lost_node_is_told_by_why)
+{
+    join(N0, 0, 2, ",\"max_restarts\":3");
+    join(N1, 1, 2, "");
+    live_until(2000);
+    sim_disconnect(&sim, N1);
+    expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+/* The agent's beats go on; ranks 0 and 1 are on N0, 2 and 3 on N1. */
+static void two_nodes_run(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    last_push(N0, "");
+    last_push(N1, "");
+}
+
+static void beat(conn_id conn, const char *steps)
+{
+    char json[512];
+    snprintf(json, sizeof(json), "{\"op\":\"heartbeat\",\"steps\":[%s]}", steps);
+    sim_say(&sim, conn, json);
+}
+
+Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_the_others_wait)
+{
+    two_nodes_run();
+    beat(N0, "[0,120,123,\"all_reduce\"],[1,120,123,\"all_reduce\"]");
+    beat(N1, "[0,120,123,\"all_reduce\"],[1,119,122,\"\"]");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    live_until(sim.now_ms + 4000);
+    expect_why("RANK_STANDS_STILL", "rank 3");
+    expect_silence(N0);
+    live_until(sim.now_ms + 7000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119), and 3 others wait for it in "
+                                                     "all_reduce #123; it is stopped (state T)"),
+                       "%s", text_of(told, "text"));
+    expect_told(N1, "RANK_STANDS_STILL", "rank 3");
+    live_until(sim.now_ms + 100000);
+    expect_silence(N0);
+}
+
+Test(findings_ranks_sim, it_is_told_again_when_it_happens_again)
+{
+    two_nodes_run();
+    for (int i = 1; i <= 2; i++) {
+        char all[64];
+        snprintf(all, sizeof(all), "[0,1,%d,\"all_reduce\"],[1,1,%d,\"all_reduce\"]", i, i);
+        beat(N0, all);
+        beat(N1, "[0,1,0,\"\"],[1,1,0,\"\"]");
+        live_until(sim.now_ms + 12000);
+        expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+        beat(N0, "[0,2,7,\"\"],[1,2,7,\"\"]");
+        live_until(sim.now_ms + 60000);
+        last_push(N0, "");
+    }
+}
+
+Test(findings_ranks_sim, ranks_that_move_are_left_alone)
+{
+    two_nodes_run();
+    for (int i = 0; i < 30; i++) {
+        char both[96];
+        snprintf(both, sizeof(both), "[0,%d,%d,\"all_reduce\"],[1,%d,%d,\"\"]", i, i, i, i);
+        beat(N0, both);
+        beat(N1, both);
+        live_until(sim.now_ms + 1000);
+    }
+    live_until(sim.now_ms + 6000);
+    expect_silence(N0);
+}
+
+/* What is no row of steps is passed over. */
+Test(findings_ranks_sim, steps_of_nobody_change_nothing)
+{
+    two_nodes_run();
+    beat(N0,
+         "7,[],[9,1,1,\"x\"],[-1,1,1,\"x\"],[0,-2,1,\"x\"],[0,1,-1,\"x\"],[0,1e300,1,\"x\"],[0,1],[0,1,1,5]");
+    live_until(sim.now_ms + 30000);
+    expect_silence(N0);
+}

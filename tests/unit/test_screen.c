@@ -1,0 +1,109 @@
+/* What a job looks like on a screen: who is here, who is not, and what was found; and the findings as JSON. */
+#include "snapshot_case.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *screen(struct snapshot s)
+{
+    struct diagnosis d = look(s);
+    struct buf out = { 0 };
+    cr_assert(screen_put(&s, &d, &out) && buf_append(&out, "", 1));
+    return (char *)out.data;
+}
+
+Test(screen, a_node_is_missing)
+{
+    char *text = screen(CASE(GATHERING, NODES(NODE(0))));
+    cr_assert_str_eq(text,
+                     "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
+                     "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
+                     "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
+                     "     1  -                -                      -        -         -  has not come\n"
+                     "  error    node 1 has not come: no ddprun with that node rank has joined in 62.0 s  "
+                     "[NODE_NEVER_CAME]\n"
+                     "    try    is ddprun started there, with this --node_rank and with 10.9.0.10:29500 as "
+                     "the master? If it "
+                     "is, it says itself where it is stuck");
+    free(text);
+}
+
+static void expect_last_line(struct snapshot s, const char *line)
+{
+    char *text = screen(s), *last = strrchr(text, '\n');
+    cr_expect_str_eq(last + 1, line, "%s", text);
+    free(text);
+}
+
+Test(screen, says_from_the_first_moment_who_is_waited_for)
+{
+#define GOOD "nothing is wrong as far as the store can see"
+#define ELSE "nothing else is wrong as far as the store can see"
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, NODES(NODE(0))), "  waiting for node 1; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .max = 4, NODES(NODE(1))),
+                     "  waiting for nodes 0, 2-3; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .elastic = true, .max = 4, NODES(NODE(0))),
+                     "  waiting for at least 1 more node; " ELSE);
+    expect_last_line(CASE(GATHERING, .waited_ms = 1000, .elastic = true, .max = 4, NODES(NODE(0), NODE(1))),
+                     "  " GOOD);
+    expect_last_line(CASE(RUNNING), "  " GOOD);
+}
+
+Test(screen, a_name_cannot_command_a_terminal)
+{
+    char *text = screen(CASE(GATHERING, NODES(NODE(0, .host = "n\033[2J0"), NODE(1))));
+    cr_assert_null(strchr(text, '\033'));
+    cr_assert_not_null(strstr(text, "n?[2J0"), "%s", text);
+    free(text);
+}
+
+Test(screen, the_time_is_up)
+{
+    struct snapshot s = CASE(GATHERING, .is_final = true, NODES(NODE(0)));
+    char *text = screen(s);
+    cr_assert(strncmp(text, "job 'k3': given up: 1 of 2 nodes is here after 62.0 s (--timeout is 900 s)\n",
+                      75) == 0,
+              "%s", text);
+    free(text);
+}
+
+Test(screen, it_fits_whatever_happens)
+{
+    static struct snapshot_node nodes[200];
+    static struct snapshot_refused refused[40];
+    static struct snapshot_stranger strangers[60];
+    for (int i = 0; i < 200; i++)
+        nodes[i] = (struct snapshot_node)NODE(0, .node_rank = 2 * i, .nproc = (uint32_t)i + 1);
+    for (int i = 0; i < 40; i++)
+        refused[i] = (struct snapshot_refused)REFUSED(i % 2 ? "JOB_FULL" : "VERSION_DIFFERS", 3, .pid = i);
+    for (int i = 0; i < 60; i++)
+        strangers[i] = (struct snapshot_stranger){ .kind = (enum reject_kind)(i % REJECT_KINDS_N),
+                                                   .address = "10.8.0.1",
+                                                   .bytes = "x",
+                                                   .job = "y",
+                                                   .times = 2 };
+    struct snapshot s = CASE(GATHERING, .nodes = nodes, .n_nodes = 200, .refused = refused, .n_refused = 40,
+                             .strangers = strangers, .n_strangers = 60);
+    s.max = s.min = 1000;
+    char *text = screen(s);
+    int lines = 1;
+    for (const char *p = text; *p; p++)
+        lines += *p == '\n';
+    cr_assert_leq(lines, 48, "%d lines:\n%s", lines, text);
+    free(text);
+}
+
+Test(screen, findings_as_json)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0))));
+    cJSON *o = cJSON_CreateObject();
+    cr_assert(screen_add_findings(o, &d));
+    const cJSON *array = cJSON_GetObjectItem(o, "findings");
+    cr_assert_eq(cJSON_GetArraySize(array), 1);
+    const cJSON *row = cJSON_GetArrayItem(array, 0);
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "code")->valuestring, "NODE_NEVER_CAME");
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "grade")->valuestring, "error");
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "subject")->valuestring, "node 1");
+    cJSON_Delete(o);
+}

@@ -15,14 +15,21 @@ make_it() {
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$BUILD" DESTDIR="$stage" PREFIX="$prefix" "$@"
 }
 
-# The first C block of the README, as a reader would copy it.
-readme_program() {
-    awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' README.md
+# The first C block of page $1, as a reader would copy it.
+program_of() {
+    awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' "$1"
+}
+
+# compile PAGE OUTPUT COMMAND...: with the flags that the command prints.
+compile() {
+    local page=$1 out=$2
+    shift 2
+    # shellcheck disable=SC2046  # pkg-config prints words
+    program_of "$page" | "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
 }
 
 compile_with() {
-    # shellcheck disable=SC2046  # pkg-config prints words
-    readme_program | "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $("$@")
+    compile README.md "$tmp/worker" "$@"
 }
 
 pkg() {
@@ -42,6 +49,18 @@ runs_with_four() {
     "$stage$prefix/bin/ddprun" --nproc_per_node=4 "$tmp/worker" >"$tmp/out"
     cat "$tmp/out"
     [ "$(grep -c 'of 4' "$tmp/out")" -eq 4 ]
+}
+
+# A training program of somebody else's, in a directory of its own: with four workers, then resumed by two.
+compile_fit() {
+    mkdir "$tmp/fit" && compile worker/train/README.md "$tmp/fit/fit" pkg --cflags --libs
+}
+
+# fits WORKERS WORD
+fits() {
+    (cd "$tmp/fit" && "$stage$prefix/bin/ddprun" --nproc_per_node="$1" ./fit >out) || return 1
+    cat "$tmp/fit/out"
+    [ "$(grep -c "$2: w is 7.000 after 320 steps" "$tmp/fit/out")" -eq "$1" ]
 }
 
 nothing_left() {
@@ -69,6 +88,9 @@ check "it runs alone" runs_alone
 check "it runs with four workers" runs_with_four
 check "the README's worker compiles against the static library" compile_with static_flags
 check "that one runs too" runs_alone
+check "the training program of worker/train/README.md compiles" compile_fit
+check "it learns with four workers" fits 4 fresh
+check "it goes on with two" fits 2 resumed
 torchrun=$stage$prefix/bin/torchrun
 
 the_alias_has_torchruns_defaults() {

@@ -34,11 +34,12 @@ struct ddp_zero1 {
     struct zero1_plan plan;
     ddp_optim optim;
     size_t bucket_bytes;
-    char *grads;        /* shared block: all buckets */
-    float *slot[SLOTS]; /* of the shard: master, states (NULL: the rule has none) */
-    int states;         /* how many of them; the rule's numbers may change later */
-    float *grad;        /* of the shard, float32 */
-    double *leaves;     /* sums of squares of all ranks' blocks */
+    unsigned char *no_decay; /* NULL = all parameters decay */
+    char *grads;             /* shared block: all buckets */
+    float *slot[SLOTS];      /* of the shard: master, states (NULL: the rule has none) */
+    int states;              /* how many of them; the rule's numbers may change later */
+    float *grad;             /* of the shard, float32 */
+    double *leaves;          /* sums of squares of all ranks' blocks */
     enum stage stage;
 };
 
@@ -85,6 +86,7 @@ static void release(ddp_zero1 *zero)
         free(zero->slot[s]);
     free(zero->grad);
     free(zero->leaves);
+    free(zero->no_decay);
     free(zero->params);
     free(zero);
 }
@@ -104,7 +106,8 @@ static ddp_status read_options(const ddp_zero1_options *given, ddp_zero1_options
 }
 
 /* calloc: padding must begin as zero. All of it now: a step must not fail for want of memory on one rank of many. */
-static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, struct ddp_err *err)
+static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
+                           struct ddp_err *err)
 {
     const size_t shard = zero->plan.shard > 0 ? zero->plan.shard : 1;
     bool ok = (zero->params = calloc(zero->n, sizeof(*params))) != NULL;
@@ -113,9 +116,12 @@ static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, struct ddp_
     zero->states = ddp_optim_states(&zero->optim);
     for (int s = 0; s <= zero->states; s++)
         ok = ok && (zero->slot[s] = calloc(shard, sizeof(float))) != NULL;
+    ok = ok && (no_decay == NULL || (zero->no_decay = malloc(zero->n + 1)) != NULL);
     if (!ok)
         return ddp_fail(err, DDP_ERR_NOMEM, "zero1: no memory for a shard of %zu elements", shard);
     memcpy(zero->params, params, zero->n * sizeof(*params));
+    if (no_decay != NULL)
+        memcpy(zero->no_decay, no_decay, zero->n);
     return DDP_OK;
 }
 
@@ -131,7 +137,7 @@ static ddp_status build(ddp_zero1 *zero, const ddp_param *params, size_t n, cons
     zero->bucket_bytes = options.bucket_bytes;
     zero->n = n;
     status = zero1_plan_make(&zero->plan, params, n, options.bucket_bytes, (int)zero->world, err);
-    return status == DDP_OK ? allocate(zero, params, err) : status;
+    return status == DDP_OK ? allocate(zero, params, options.no_decay, err) : status;
 }
 
 /* The float32 copies begin as what rank 0 has sent. */
@@ -338,7 +344,27 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return fail(zero, &err);
 }
 
-/* One array for the rule: where one parameter ends and the next begins means nothing to it. */
+/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to decay. */
+static void update_shard(ddp_zero1 *zero)
+{
+    ddp_optim without = zero->optim;
+    size_t first, at;
+    without.weight_decay = 0;
+    if (zero->no_decay == NULL) {
+        ddp_optim_update(&zero->optim, zero->slot[0], zero->grad, zero->slot[1], zero->slot[2],
+                         zero->plan.shard);
+        return;
+    }
+    for (size_t i = 0; i < zero->n; i++) {
+        const size_t n = overlap(zero, i, &first, &at);
+        float *s0 = zero->slot[1] != NULL ? zero->slot[1] + at : NULL;
+        float *s1 = zero->slot[2] != NULL ? zero->slot[2] + at : NULL;
+        if (n > 0)
+            ddp_optim_update(zero->no_decay[i] ? &without : &zero->optim, zero->slot[0] + at, zero->grad + at,
+                             s0, s1, n);
+    }
+}
+
 ddp_status ddp_zero1_step(ddp_zero1 *zero)
 {
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_step");
@@ -348,7 +374,7 @@ ddp_status ddp_zero1_step(ddp_zero1 *zero)
         return status;
     zero->stage = STEPPED;
     ddp_optim_begin(&zero->optim);
-    ddp_optim_update(&zero->optim, zero->slot[0], zero->grad, zero->slot[1], zero->slot[2], zero->plan.shard);
+    update_shard(zero);
     return gather_params(zero);
 }
 

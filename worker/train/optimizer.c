@@ -134,6 +134,7 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
 {
     ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
     options.optim = o->optim;
+    options.no_decay = o->no_decay;
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
@@ -157,11 +158,14 @@ static ddp_status make_lists(struct optimizer *o, struct ddp_err *err)
     const struct model_tensors *params = &o->model->params;
     o->grad = calloc(params->n, sizeof(*o->grad));
     o->count = calloc(params->n, sizeof(*o->count));
+    o->no_decay = calloc(params->n, 1);
     o->rounded = malloc(is_rounded(o) ? largest(params) * sizeof(*o->rounded) : 1);
-    if (o->grad == NULL || o->count == NULL || o->rounded == NULL)
+    if (o->grad == NULL || o->count == NULL || o->no_decay == NULL || o->rounded == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a list of %zu gradients", params->n);
-    for (size_t i = 0; i < params->n; i++)
+    for (size_t i = 0; i < params->n; i++) {
         o->count[i] = params->each[i].count;
+        o->no_decay[i] = !model_decays(&params->each[i]);
+    }
     return DDP_OK;
 }
 
@@ -196,6 +200,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
         status = library(ddp_zero1_free(o->zero1), err);
     free(o->grad);
     free(o->count);
+    free(o->no_decay);
     free(o->memory);
     free(o->rounded);
     *o = (struct optimizer){ 0 };
@@ -265,9 +270,12 @@ static void update_all(struct optimizer *o)
 {
     const struct model_tensors *params = &o->model->params;
     ddp_optim_begin(&o->optim);
+    ddp_optim without = o->optim;
+    without.weight_decay = 0;
     for (size_t i = 0; i < params->n; i++) {
         size_t at = (size_t)(params->each[i].value - params->values);
-        ddp_optim_update(&o->optim, o->slot[0] + at, o->grad[i], o->slot[1] != NULL ? o->slot[1] + at : NULL,
+        ddp_optim_update(o->no_decay[i] ? &without : &o->optim, o->slot[0] + at, o->grad[i],
+                         o->slot[1] != NULL ? o->slot[1] + at : NULL,
                          o->slot[2] != NULL ? o->slot[2] + at : NULL, params->each[i].count);
     }
 }

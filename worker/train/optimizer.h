@@ -26,6 +26,7 @@ struct optimizer {
     ddp_zero1 *zero1;
     float **grad;                 /* of each parameter: where to write it in this step */
     size_t *count;                /* of each parameter */
+    unsigned char *no_decay;      /* of each parameter: 1 = without weight decay */
     float *memory;                /* ours; the next lie in it */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
     int slots;

@@ -36,3 +36,20 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", path, strerror(errno));
     return DDP_OK;
 }
+
+ddp_status files_may_write(const char *path, struct ddp_err *err)
+{
+    char dir[PATH_MAX];
+    struct stat s;
+    const char *slash = strrchr(path, '/');
+    size_t len = slash != NULL ? (size_t)(slash - path) : 1;
+    if (len >= sizeof(dir))
+        return ddp_fail(err, DDP_ERR_ARG, "%.100s...: the path is too long", path);
+    memcpy(dir, slash != NULL ? path : ".", len);
+    dir[len] = '\0';
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        return ddp_fail(err, DDP_ERR_ARG, "%s: is a directory", path);
+    if (access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", len > 0 ? dir : "/", strerror(errno));
+    return DDP_OK;
+}

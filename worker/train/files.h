@@ -10,6 +10,10 @@
  * to. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err);
 
+/* Could a file be written under this name at the end of a long run? Fails (naming the directory) when it is clear that it
+ * could not. */
+ddp_status files_may_write(const char *path, struct ddp_err *err);
+
 /* "DIR/NAME" into `to`, which has room for PATH_MAX bytes. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err);
 

@@ -4,6 +4,7 @@
  * has one. */
 #include "train_options.h"
 
+#include "llmc.h"
 #include "models.h"
 
 #include <string.h>
@@ -39,6 +40,10 @@ static const struct arg_row rows[] = {
     { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
       "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); GPT-2 as gpt2:SIZE, tiny or 10M (bytes "
       "as tokens), 124M, 355M, 774M, 1558M" },
+    { "init_from", "FILE", ARG_TEXT, AT(init_from), NULL, 0, 0, NULL,
+      "begin with the parameters of a model of llm.c, e.g. gpt2_124M.bin" },
+    { "export", "FILE", ARG_TEXT, AT(export_to), NULL, 0, 0, NULL,
+      "at the end write the parameters as a model of llm.c (float32)" },
     { "batch", "N", ARG_COUNT, AT(batch), NULL, 1, MOST, NULL,
       "samples per worker and step (100 if nothing is said)" },
     { "global_batch", "N", ARG_COUNT, AT(global_batch), NULL, 1, MOST, NULL,
@@ -160,6 +165,9 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
         return ddp_fail(err, DDP_ERR_ARG,
                         "--dump_gradients writes what the reducer averages in fp32; leave out --zero1 and "
                         "--precision");
+    if ((o->init_from != NULL || o->export_to != NULL) && !llmc_knows(&models[o->model]))
+        return ddp_fail(err, DDP_ERR_ARG, "--%s: llm.c's models are GPT-2; --model %s is none",
+                        o->init_from != NULL ? "init_from" : "export", models[o->model].name);
     if (o->hash_steps && o->metrics == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "--hash_steps needs --metrics FILE: where to write them");
     return DDP_OK;

@@ -39,9 +39,10 @@ struct train_options {
     uint64_t checkpoint_every, keep_last, keep_every, eval_every; /* the first, third: 0 = no */
     double peak_tflops;                                           /* 0 = not said */
     bool eval, hash_steps;
-    const char *profile;             /* NULL = no */
-    uint64_t threads;                /* 0 = not said */
-    uint64_t loader_threads, length; /* length: 0 = not said */
+    const char *profile;               /* NULL = no */
+    const char *init_from, *export_to; /* NULL = no */
+    uint64_t threads;                  /* 0 = not said */
+    uint64_t loader_threads, length;   /* length: 0 = not said */
     bool augment;
     uint64_t limit_steps;                                        /* 0 = no limit */
     const char *metrics, *summary, *checkpoint, *dump_gradients; /* NULL = no */

@@ -9,6 +9,7 @@
 #include "trainer.h"
 
 #include "library.h"
+#include "llmc_file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,6 +204,22 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
+/* All bits of the parameters, which with 16 bits are the optimiser's. */
+static ddp_status export_model(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    if (o->export_to == NULL)
+        return DDP_OK;
+    ddp_status status = optimizer_gather(&t->optimizer, err);
+    if (status != DDP_OK || !trainer_is_first(t))
+        return status;
+    status = llmc_save(o->export_to, &models[o->model], &t->model->params, t->optimizer.slot[0], err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "--export");
+    journal_line(&t->journal, "exported to %s", o->export_to);
+    return DDP_OK;
+}
+
 ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -214,5 +231,7 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
         return status;
     uint64_t hash = model_hash(t->model);
     status = compare_hashes(t, hash, err);
+    if (status == DDP_OK)
+        status = export_model(t, err);
     return status == DDP_OK ? summarize(t, hash, err) : status;
 }

@@ -7,6 +7,7 @@
 
 #include "files.h"
 #include "library.h"
+#include "llmc_file.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -52,6 +53,9 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
         status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, err);
     if (status == DDP_OK && trainer_is_first(t))
         status = open_checkpoints(o, err);
+    if (status == DDP_OK && trainer_is_first(t) && o->export_to != NULL &&
+        files_may_write(o->export_to, err) != DDP_OK)
+        status = ddp_wrap(err, "--export");
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
     t->dump = fopen(o->dump_gradients, "wbe");
@@ -82,6 +86,19 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
 }
 
+/* Rank 0 reads; the others get its parameters in optimizer_open. */
+static ddp_status init_model(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    if (o->init_from == NULL || !trainer_is_first(t))
+        return DDP_OK;
+    ddp_status status = llmc_load(o->init_from, &models[o->model], &t->model->params, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "--init_from");
+    journal_line(&t->journal, "first parameters: those of %s", o->init_from);
+    return DDP_OK;
+}
+
 /* All ranks begin with the same parameters, from the same seed; optimizer_open makes sure. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
@@ -104,6 +121,9 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     if (!gradient_init(&t->gradient, t->model, &t->feed))
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for gradients of %zu parameters",
                         t->model->params.count);
+    status = init_model(t, err);
+    if (status != DDP_OK)
+        return status;
     return optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err);
 }
 

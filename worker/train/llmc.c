@@ -1,0 +1,228 @@
+/* llmc.c -- see llmc.h. */
+#include "llmc.h"
+
+#include "gpt2.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { AT_VERSION = 4, AT_PADDED = 28, MOST_PADDING = 65536 };
+
+static uint32_t get_u32(const uint8_t *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static void put_u32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> 8 * i);
+}
+
+bool llmc_knows(const struct model_kind *kind)
+{
+    return kind->create == gpt2_create;
+}
+
+static const struct gpt2_config *config_of(const struct model_kind *kind)
+{
+    return kind->config;
+}
+
+/* --- header ------------------------------------------------------------------------------------------ */
+
+enum { SIZES = 5 };
+
+struct size {
+    const char *words;
+    size_t value;
+};
+
+/* What must be as the model has it, from offset 8. */
+static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
+{
+    const struct gpt2_config *c = config_of(kind);
+    size[0] = (struct size){ "tokens in the longest sequence", kind->length };
+    size[1] = (struct size){ "tokens in the vocabulary", kind->vocabulary };
+    size[2] = (struct size){ "blocks", c->blocks };
+    size[3] = (struct size){ "heads", c->heads };
+    size[4] = (struct size){ "as the width", c->width };
+}
+
+static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head, struct ddp_err *err)
+{
+    struct size size[SIZES];
+    sizes_of(kind, size);
+    for (size_t i = 0; i < SIZES; i++) {
+        const size_t at = 8 + 4 * i;
+        if (get_u32(head + at) != size[i].value)
+            return ddp_fail(err, DDP_ERR_MISMATCH, "offset %zu: %" PRIu32 " %s, --model %s has %zu", at,
+                            get_u32(head + at), size[i].words, kind->name, size[i].value);
+    }
+    return DDP_OK;
+}
+
+static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
+{
+    const uint32_t magic = get_u32(head), version = get_u32(head + AT_VERSION);
+    if (magic != LLMC_MAGIC)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: magic %" PRIu32 ", expected %d (a model of llm.c)",
+                        magic, LLMC_MAGIC);
+    if (version != LLMC_FLOAT && version != LLMC_BFLOAT)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %d: version %" PRIu32 ", expected %d (float32) or %d (bfloat16)", AT_VERSION,
+                        version, LLMC_FLOAT, LLMC_BFLOAT);
+    return DDP_OK;
+}
+
+/* Numbers in the file; the vocabulary has been padded to `padded`. */
+static uint64_t count_of(const struct model_kind *kind, size_t padded)
+{
+    static const struct {
+        size_t out, in;
+    } block[GPT2_BLOCK] = {
+#define X(id, name, out, in, first) { out, in },
+        GPT2_BLOCK_TENSORS(X)
+#undef X
+    };
+    const uint64_t width = config_of(kind)->width;
+    uint64_t in_block = 0;
+    for (int i = 0; i < GPT2_BLOCK; i++)
+        in_block += block[i].out * width * (block[i].in != 0 ? block[i].in * width : 1);
+    return (padded + kind->length) * width + config_of(kind)->blocks * in_block + 2 * width;
+}
+
+static ddp_status check_length(const struct llmc *f, uint64_t file_bytes, struct ddp_err *err)
+{
+    if (file_bytes < f->bytes)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
+                        file_bytes, f->bytes);
+    if (file_bytes > f->bytes)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %" PRIu64 ": the parameters end here by the header, but the file goes on",
+                        f->bytes);
+    return DDP_OK;
+}
+
+ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
+                      struct ddp_err *err)
+{
+    *f = (struct llmc){ .padded = get_u32(head + AT_PADDED),
+                        .element = get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
+    ddp_status status = check_version(head, err);
+    if (status == DDP_OK)
+        status = check_sizes(kind, head, err);
+    if (status != DDP_OK)
+        return status;
+    if (f->padded < kind->vocabulary || f->padded > kind->vocabulary + MOST_PADDING)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %d: %zu tokens with padding, expected from %zu to %d more", AT_PADDED,
+                        f->padded, kind->vocabulary, MOST_PADDING);
+    f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
+    return check_length(f, file_bytes, err);
+}
+
+/* --- tensors ----------------------------------------------------------------------------------------- */
+
+/* All parameters in the order of the file: calls `visit` for each index. */
+static void in_order(const struct model_kind *kind, void (*visit)(void *user, size_t i), void *user)
+{
+    const size_t blocks = config_of(kind)->blocks, ends = gpt2_tensor(blocks, 0);
+    visit(user, GPT2_TOKENS);
+    visit(user, GPT2_PLACES);
+    for (int which = 0; which < GPT2_BLOCK; which++) {
+        for (size_t block = 0; block < blocks; block++)
+            visit(user, gpt2_tensor(block, (enum gpt2_block_tensor)which));
+    }
+    for (size_t i = 0; i < GPT2_ENDS; i++)
+        visit(user, ends + i);
+}
+
+/* bfloat16 is the upper half of a float32. */
+static float get_number(const uint8_t *from, size_t element)
+{
+    const uint32_t bits = element == 4 ? get_u32(from) : (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+struct reading {
+    const struct llmc *f;
+    const struct model_tensors *params;
+    const uint8_t *at;
+    size_t padding; /* bytes behind the tokens' embedding */
+};
+
+static void read_tensor(void *user, size_t i)
+{
+    struct reading *r = user;
+    const struct model_tensor *t = &r->params->each[i];
+    for (size_t k = 0; k < t->count; k++, r->at += r->f->element)
+        t->value[k] = get_number(r->at, r->f->element);
+    if (i == GPT2_TOKENS)
+        r->at += r->padding;
+}
+
+void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
+               const struct model_tensors *params)
+{
+    struct reading r = { f, params, body,
+                         (f->padded - kind->vocabulary) * config_of(kind)->width * f->element };
+    in_order(kind, read_tensor, &r);
+}
+
+static size_t padded_for_writing(const struct model_kind *kind)
+{
+    return (kind->vocabulary + LLMC_PADDING - 1) / LLMC_PADDING * LLMC_PADDING;
+}
+
+uint64_t llmc_bytes(const struct model_kind *kind)
+{
+    return LLMC_HEADER + 4 * count_of(kind, padded_for_writing(kind));
+}
+
+static void write_header(const struct model_kind *kind, uint8_t *head)
+{
+    struct size size[SIZES];
+    sizes_of(kind, size);
+    memset(head, 0, LLMC_HEADER);
+    put_u32(head, LLMC_MAGIC);
+    put_u32(head + AT_VERSION, LLMC_FLOAT);
+    for (size_t i = 0; i < SIZES; i++)
+        put_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
+    put_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
+}
+
+struct writing {
+    const struct model_tensors *params;
+    const float *values;
+    uint8_t *at;
+    size_t padding;
+};
+
+static void write_tensor(void *user, size_t i)
+{
+    struct writing *w = user;
+    const struct model_tensor *t = &w->params->each[i];
+    const float *values = w->values + (t->value - w->params->values);
+    for (size_t k = 0; k < t->count; k++, w->at += 4) {
+        uint32_t bits;
+        memcpy(&bits, &values[k], sizeof(bits));
+        put_u32(w->at, bits);
+    }
+    if (i == GPT2_TOKENS) {
+        memset(w->at, 0, w->padding);
+        w->at += w->padding;
+    }
+}
+
+void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
+                uint8_t *to)
+{
+    struct writing w = { params, values, to + LLMC_HEADER,
+                         (padded_for_writing(kind) - kind->vocabulary) * config_of(kind)->width * 4 };
+    write_header(kind, to);
+    in_order(kind, write_tensor, &w);
+}

@@ -73,6 +73,18 @@ static const struct ctl_column member_columns[] = {
     { 0 },
 };
 
+static const struct ctl_column flight_columns[] = {
+    { "RANK",      "rank",     ctl_cell_number,   true },
+    { "HOST",      "host",     ctl_cell_text,     false },
+    { "PID",       "pid",      ctl_cell_number,   true },
+    { "STEP",      "step",     ctl_cell_number,   true },
+    { "LAST CALL", "call",     ctl_cell_text,     false },
+    { "STATE",     "state",    ctl_cell_text,     false },
+    { "SINCE",     "since_ms", ctl_cell_duration, true },
+    { "RECORD",    "why",      ctl_cell_text,     false },
+    { 0 },
+};
+
 static const struct ctl_column job_columns[] = {
     { "JOB",         "job",         ctl_cell_text,   false },
     { "ATTEMPT",     "attempt",     ctl_cell_number, true },
@@ -281,4 +293,50 @@ bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 {
     (void)answer;
     return buf_printf(out, "cancelled\n");
+}
+
+/* --- flight records ------------------------------------------------------------------------------------- */
+
+/* "rank 3", "ranks 0-2" */
+static bool put_ranks(const cJSON *object, const char *field, struct buf *out)
+{
+    const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field));
+    return buf_printf(out, n == 1 ? "rank " : "ranks ") && ctl_cell_ranks(object, field, out);
+}
+
+static bool has_some(const cJSON *object, const char *field)
+{
+    return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field)) > 0;
+}
+
+/* The calls at the number where the ranks parted. */
+static bool put_parting(const cJSON *answer, struct buf *out)
+{
+    const cJSON *group;
+    const char *between = "differ    ";
+    bool ok = true;
+    cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(answer, "differ"))
+    {
+        ok = ok && buf_printf(out, "%s", between) && put_ranks(group, "ranks", out) &&
+             buf_printf(out, " called ") && ctl_cell_text(group, "call", out);
+        between = "; ";
+    }
+    return ok && (*between == ';' ? buf_printf(out, "\n") : true);
+}
+
+/* Whom to look at comes first, then what each did. */
+bool ctl_format_flight(const cJSON *answer, struct buf *out)
+{
+    bool ok = put_job(answer, out) && put_parting(answer, out);
+    if (has_some(answer, "behind"))
+        ok = ok && buf_printf(out, "behind    ") && put_ranks(answer, "behind", out) &&
+             buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " came to ") &&
+             ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
+    else
+        ok = ok && buf_printf(out, "behind    nobody: all came to ") && ctl_cell_text(answer, "front", out) &&
+             buf_printf(out, "\n");
+    if (has_some(answer, "missing"))
+        ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
+             buf_printf(out, "\n");
+    return ok && buf_printf(out, "\n") && put_list(answer, "ranks", flight_columns, "no records", out);
 }

@@ -19,4 +19,7 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out);
 
+/* Not of a store: what flight_compare() has found. */
+bool ctl_format_flight(const cJSON *answer, struct buf *out);
+
 #endif

@@ -17,21 +17,25 @@ enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
 
 /* The one list of commands; the op's answer is described in rendezvous/README.md. */
 static const struct ctl_command commands[] = {
-    { "status", NULL, "the job, what is known of each rank, and how full the store is", "status",
+    { "status", NULL, "the job, what is known of each rank, and how full the store is", "status", false,
       ctl_format_status },
-    { "jobs", NULL, "all jobs that the store serves", "jobs", ctl_format_jobs },
-    { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects",
+    { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
+    { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects", false,
       ctl_format_rejects },
-    { "why", NULL, "what keeps the job from coming together or going on, and what to do", "why",
+    { "why", NULL, "what keeps the job from coming together or going on, and what to do", "why", false,
       ctl_format_why },
-    { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", ctl_format_keys },
-    { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", ctl_format_waiters },
+    { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,
+      ctl_format_keys },
+    { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", false,
+      ctl_format_waiters },
     { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
-      "barriers", ctl_format_barriers },
-    { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel",
+      "barriers", false, ctl_format_barriers },
+    { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel", false,
       ctl_format_cancelled },
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): who joined when, who waited for whom",
-      NULL, NULL },
+      NULL, true, NULL },
+    { "flight", "FILES...", "compare the flight records of ranks: who is behind, who called something else",
+      NULL, false, ctl_format_flight },
     { 0 },
 };
 
@@ -225,7 +229,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
         return ddp_fail(err, DDP_ERR_ARG, "%s needs more: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
     if (out->command->op == NULL)
-        return check_output(out, err);
+        return out->command->draws ? check_output(out, err) : DDP_OK;
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 

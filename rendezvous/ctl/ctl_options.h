@@ -14,6 +14,7 @@ struct ctl_command {
     const char *argument; /* what stands for it in the help; NULL = the command takes none */
     const char *help;     /* one line */
     const char *op;       /* of the CONTROL request; NULL = no store is asked, the arguments are files */
+    bool draws;           /* into --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 

@@ -4,6 +4,7 @@
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "base/text.h"
+#include "ctl/ctl_flight.h"
 #include "ctl/ctl_options.h"
 #include "ctl/ctl_timeline.h"
 #include "ctl/ctl_watch.h"
@@ -147,6 +148,18 @@ static bool watch_once(const struct ctl_options *o)
     return ok;
 }
 
+/* What is asked of files and not of a store. */
+static int from_files(const struct ctl_options *o)
+{
+    struct buf text = { 0 };
+    if (o->command->draws)
+        return ctl_timeline(o) ? EXIT_OK : EXIT_FAILED;
+    cJSON *answer = ctl_flight(o);
+    const int code = answer != NULL ? print_text(&text, put_answer(o, answer, &text)) : EXIT_FAILED;
+    cJSON_Delete(answer);
+    return code;
+}
+
 /* Until the user, or the reader of the output, has enough. */
 static int watch(const struct ctl_options *o)
 {
@@ -173,6 +186,6 @@ int main(int argc, char **argv)
     if (options.action != CTL_ASK)
         return print_text(&text, ctl_options_text(options.action, &text));
     if (options.command->op == NULL)
-        return ctl_timeline(&options) ? EXIT_OK : EXIT_FAILED;
+        return from_files(&options);
     return options.watch ? watch(&options) : ask_once(&options);
 }

@@ -78,6 +78,18 @@ static void expect_record(int rank, const char *const parts[])
     free(text);
 }
 
+static void expect_compared(const char *words)
+{
+    char paths[2][256];
+    for (int rank = 0; rank < 2; rank++)
+        snprintf(paths[rank], sizeof(paths[rank]), "%s/latest/attempt_0/flight_%d.json", dir, rank);
+    const char *const ask[] = { bin("ddpctl"), "flight", paths[0], paths[1], NULL };
+    struct run_result r = run_command(ask, NULL);
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_not_null(strstr(r.out, words), "%s%s", r.out, r.err);
+    run_free(&r);
+}
+
 #define PARTS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
@@ -91,6 +103,7 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
     cr_expect_not_null(strstr(r.err, "ddpctl flight "), "%s", r.err);
     expect_record(0, PARTS("\"state\":\"started\"", "\"collective_seq_id\":5"));
     expect_record(1, PARTS("written by ddprun", "\"last_completed_collective\":4"));
+    expect_compared("behind    rank 1; rank 0 came to all_reduce #5 (f32 x 16, sum)\n");
     run_free(&r);
 }
 

@@ -1,0 +1,24 @@
+/* Flight records: whatever lies in a file, comparing it with itself and with an empty one ends, and prints. */
+#include "ctl/ctl_format.h"
+#include "ctl/flight_compare.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char empty[] = "{\"format\":\"ddp-flight\",\"rank\":1,\"world_size\":2,\"entries\":[]}";
+    struct flight_dump dumps[3];
+    struct ddp_err err;
+    struct buf out = { 0 };
+    size_t n = 0;
+    n += flight_dump_read(&dumps[n], slice_of(data, size), &err) == DDP_OK;
+    n += flight_dump_read(&dumps[n], slice_of(data, size), &err) == DDP_OK;
+    n += flight_dump_read(&dumps[n], slice_of(empty, sizeof(empty) - 1), &err) == DDP_OK;
+    cJSON *answer = flight_compare(dumps, n);
+    ctl_format_flight(answer, &out);
+    cJSON_Delete(answer);
+    buf_free(&out);
+    for (size_t i = 0; i < n; i++)
+        flight_dump_free(&dumps[i]);
+    return 0;
+}

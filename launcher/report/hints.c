@@ -39,7 +39,7 @@ static const struct {
     { "version `GLIBC_", "the program was built for a newer C library than this system has" },
     { "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
-    { "Connection refused", "nobody listens at the address that it tried; MASTER_ADDR and MASTER_PORT of ddprun point to its store" },
+    { "Connection refused", "nobody listens at the address that it tried; MASTER_ADDR and MASTER_PORT of ddprun point to its store; Gloo may have tried that of a process that has gone, or of an earlier group of the same name" },
     { "terminate called without an active exception",
       "the process ended while a C++ thread of it still ran; PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before its end" },
     { "Stale file handle", "a file server has lost the file: mount the file system again" },

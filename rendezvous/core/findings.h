@@ -356,13 +356,15 @@
 #define FINDINGS_OF_TORCH(X)                                                                                 \
     X(STORE_SHARED, ERROR,                                                                                   \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",            \
-      "end the launch that is not wanted, or give each a --master_port of its own; more time would not help, " \
-      "for PyTorch waits for a number that cannot be right any more")                                        \
+      "end the launch that is not wanted, and start the other again if it waits, too: PyTorch waits for a "   \
+      "number that cannot be right any more, and more time would not help; or give each a --master_port of "  \
+      "its own")                                                                                             \
     X(GROUP_TOO_LARGE, WARNING,                                                                              \
       "${subject}: ${count} ${come}, ${belong}: ${who}",                               \
       "when the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "  \
-      "instead, or give them ranks and a world size that count all of them; when it sets the group up again, "  \
-      "PyTorch 1.x goes on counting; when another launch has used this store, give each a --master_port")
+      "instead, or give them RANK and WORLD_SIZE that count all of them; when it sets the group up again, give "  \
+      "that one names of its own: init_process_group(store=PrefixStore('second', TCPStore(...)), ...); when "   \
+      "another launch has used this store, give each a --master_port")
 
 #define FINDINGS(X)                                                                                          \
     FINDINGS_OF_HOSTS(X)                                                                                     \

@@ -35,7 +35,7 @@ struct torch_client {
     uint32_t meet;    /* the one it has counted in last, 0 = none */
     uint32_t rank;    /* 1 + that of the default group as which it has given its address, 0 = none */
     uint32_t awaited; /* a hash of the key that it has waited for last */
-    bool polls;       /* its last request has asked for the count of `meet` */
+    bool polls;       /* its last request has asked for the count of `meet`, which was not the right one */
     bool asked;       /* agents were asked whose it is if it is none of their workers */
     uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last */
     char *owner;                /* owned: an agent's words for a process that is no worker; NULL = none */

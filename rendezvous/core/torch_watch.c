@@ -47,9 +47,15 @@ static void suspect(struct session *newcomer)
     job_touch(job);
 }
 
+/* Who only asks, and sees the right count, goes on; whatever is counted later is no business of his. */
+static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
+{
+    return delta == 0 && job->members.known && meet->count == job->members.world_size;
+}
+
 static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 {
-    s->torch->polls = true;
+    s->torch->polls = !goes_on(s->job, meet, delta);
     s->torch->meet = meet->id;
     if (delta <= 0)
         return;

@@ -157,6 +157,25 @@ Test(torch_watch, a_complete_barrier_is_none)
     cr_assert_str_empty(told());
 }
 
+/* Theirs was complete; only the two of the second launch are stuck. */
+Test(torch_watch, who_has_passed_a_barrier_does_not_wait_in_it_again)
+{
+    client(RANK0, 0, 100);
+    client(RANK1, 1, 101);
+    add(RANK0, BARRIER, 1);
+    add(RANK1, BARRIER, 1);
+    add(RANK0, BARRIER, 0);
+    add(RANK1, BARRIER, 0);
+    client(OTHER0, -1, 0);
+    add(OTHER0, BARRIER, 1);
+    add(OTHER0, BARRIER, 0);
+    sim_at(&sim, 1000);
+    const char *answer = sim_control(&sim, OPERATOR, "{\"op\":\"waiters\"}");
+    cr_expect(strstr(answer, "peer:22") != NULL && strstr(answer, "peer:20") == NULL &&
+                  strstr(answer, "peer:21") == NULL,
+              "%s", answer);
+}
+
 Test(torch_watch, after_ten_seconds_all_are_told_who_is_missing)
 {
     client(RANK0, 0, 100);

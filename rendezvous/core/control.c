@@ -1,6 +1,7 @@
 /* control.c -- see control.h: which calls there are, and who may make them. */
 #include "core/control.h"
 
+#include "core/control_calls.h"
 #include "core/encode.h"
 #include "core/json.h"
 

@@ -1,55 +1,15 @@
-/* control.h -- the JSON calls of agents and operators. One row each, in control.c; what they do is in the files
- * below it, and the questions that only look are answered in control_report.c. */
+/* control.h -- the JSON calls of agents and operators: one comes in, its answer goes out. */
 #ifndef RENDEZVOUS_CONTROL_H
 #define RENDEZVOUS_CONTROL_H
 
-#include "core/session.h"
+#include "base/slice.h"
 
-#include <cjson/cJSON.h>
+#include <stdbool.h>
 
-/* Times in requests, in ms: a year is as good as for ever, and sums of a few cannot overflow. */
-#define CONTROL_MS_MAX (366ll * 24 * 3600 * 1000)
+struct hub;
+struct session;
 
 /* The answer to one call goes into hub->out. False when memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
-
-/* A call fills `answer`, or returns false and hub->err says why not. */
-typedef bool (*control_call)(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-
-/* control_job.c: the job that a call is about; NULL, with hub->err, when that is not clear. */
-struct job *control_job(struct hub *hub, const struct session *s, const cJSON *request);
-/* What is declared about a job, its workers and barriers. */
-bool control_declare(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_worker_started(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_barrier_cancel(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-
-/* control_rdzv.c, vouch.c: a node joins, and what it says from then on. */
-bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_done(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_stopped(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_vouch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_owner(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-/* It names a round that is over; the answer says so already. */
-bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);
-
-/* Ranks of the agent's node have come to a barrier; the answer is a push, see control_arrive.c. */
-bool control_arrive(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-
-/* control_why.c: what is wrong; what a node has found on itself, and what a rank has met. */
-bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_trouble(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-
-bool control_rejects(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
 #endif

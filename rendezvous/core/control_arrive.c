@@ -8,7 +8,7 @@
  * The answer is the push that says how the barrier ended, and there is no other: where two thousand nodes meet, a second
  * message to each would be half of what the meeting costs. */
 #include "core/arrivals.h"
-#include "core/control.h"
+#include "core/control_calls.h"
 
 #include "core/json.h"
 #include "core/rdzv.h"

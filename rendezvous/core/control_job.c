@@ -2,7 +2,7 @@
  *
  * An agent's word about its own workers is taken as true: it has started them and the kernel tells it of their end. What
  * it says is still compared with what is known, since the commonest stranger here is an agent of the same job's past. */
-#include "core/control.h"
+#include "core/control_calls.h"
 
 #include "core/json.h"
 

@@ -6,7 +6,7 @@
  *
  * A refusal is an answer like any other: "ok" false, the code of the row that refused, and its advice. The
  * connection stays, since closing it would look like a store that is gone. */
-#include "core/control.h"
+#include "core/control_calls.h"
 
 #include "base/endpoint.h"
 #include "core/job_nodes.h"

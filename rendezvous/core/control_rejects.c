@@ -2,7 +2,7 @@
  *
  * Every text in it comes from strangers and will be shown on a terminal: first bytes go out as hex, words
  * escaped. */
-#include "core/control.h"
+#include "core/control_calls.h"
 
 #include "base/text.h"
 #include "core/json.h"

@@ -3,7 +3,7 @@
  *
  * `why` looks at the job when it is asked, and nothing is kept for it. Anybody may ask: an operator on
  * another machine, a launcher whose user has pressed a key. */
-#include "core/control.h"
+#include "core/control_calls.h"
 
 #include "core/job_look.h"
 #include "core/json.h"

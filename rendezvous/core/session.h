@@ -2,30 +2,30 @@
  * hub.h only. From the top down, and each file uses only those below it:
  *
  *     hub.c               connections come and go; bytes come in; time
- *     jobs.c              time passes for the jobs
  *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
  *     requests.c, ours.c  the handlers: PyTorch's requests, our own
+ *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
  *     control.c           the JSON calls of agents and operators: which there are
  *     control_*.c         ... and what each does
- *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
  *     vouch.c             whose process a plain connection is
  *     job_rdzv.c          a job's rendezvous: what it decides is done
- *     control_push.c      ... and told to its nodes
+ *     jobs.c              time passes for the jobs
  *     attempt.c           attempts begin and end
- *     session_job.c       a session enters a job, leaves it, is freed
- *     job_nodes.c         sessions of agents as nodes
  *     job_tell.c          why a job does not come together
- *     job_look.c          ... as far as the store can see
- *     torch_crowd.c       who takes part where more have come than belong there
- *     control_rejects.c   who did not find what it came for
+ *     session_job.c       a session enters a job, leaves it, is freed
  *     job.c               jobs are made, found, freed
- *     job_watch.c         when a job that waits is looked at
+ *     job_look.c          what the store can see of a job
  *     job_barriers.c      what a job's barriers ask of it
+ *     torch_crowd.c       who takes part where more have come than belong there
  *     facts.c             what is known of a rank
+ *     job_nodes.c         sessions of agents as nodes
  *     arrivals.c          barriers that an agent waits in for ranks of its node
  *     job_events.c        what happens in a job, for an event log
- *     session.c           a session is made, found, waits, speaks for a rank
+ *     control_push.c      what a rendezvous tells its nodes
+ *     control_rejects.c   who did not find what it came for
+ *     job_watch.c         when a job that waits is looked at
  *     hub_out.c           what goes out
+ *     session.c           a session is made, found, waits, speaks for a rank
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
  * worked off; it returns false, with hub->err saying why, when the connection must be closed. */

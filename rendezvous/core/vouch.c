@@ -10,7 +10,7 @@
  * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do. */
 #include "core/job_rdzv.h"
 
-#include "core/control.h"
+#include "core/control_calls.h"
 #include "core/json.h"
 
 #include <stdio.h>

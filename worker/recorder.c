@@ -2,6 +2,7 @@
 #include "recorder.h"
 
 #include "base/clock.h"
+#include "base/flight_file.h"
 #include "base/flight_page.h"
 
 #include <errno.h>
@@ -75,6 +76,12 @@ static void put_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
+/* It stands first in its recorder. */
+static void on_usr1(struct usr1 *usr1)
+{
+    recorder_write((struct recorder *)usr1, "SIGUSR1");
+}
+
 void recorder_open(struct recorder *r, const struct recorder_setup *s)
 {
     static const char end[] = ".tmp";
@@ -92,7 +99,8 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     }
     memcpy(r->temporary, r->path, sizeof(r->path));
     strcat(r->temporary, end);
-    recorder_listen(r);
+    r->usr1.asked = on_usr1;
+    usr1_listen(&r->usr1);
 }
 
 /* The page stays what it is: the launcher reads it when we are gone. */
@@ -100,7 +108,7 @@ void recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
         return;
-    recorder_leave(r);
+    usr1_leave(&r->usr1);
     munmap(r->flight, FLIGHT_PAGE_BYTES);
     r->flight = NULL;
 }
@@ -172,32 +180,9 @@ void recorder_step(struct recorder *r, uint64_t step)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Of POSIX's list of what a signal handler may call. */
-static bool write_all(void *user, const char *text, size_t len)
-{
-    const int *fd = user;
-    while (len > 0) {
-        const ssize_t n = write(*fd, text, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        text += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
-/* O_EXCL after unlink: never through a link that somebody else has put there. */
 static bool write_file(struct recorder *r, const char *why)
 {
-    unlink(r->temporary);
-    int fd = open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return false;
-    bool ok = flight_json(r->flight, why, clock_ns(), write_all, &fd);
-    ok = close(fd) == 0 && ok;
-    if (ok && rename(r->temporary, r->path) == 0)
+    if (flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0)
         return true;
     unlink(r->temporary);
     return false;

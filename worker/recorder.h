@@ -5,16 +5,18 @@
  * and a dozen plain stores.
  *
  * The file is written when a collective has failed in a way that puts ranks out of step, by ddp_abort, and at SIGUSR1: see
- * recorder_signal.c. Of a rank that cannot write it any more (stopped, killed) ddprun writes it, from the same memory. */
+ * usr1.h. Of a rank that cannot write it any more (stopped, killed) ddprun writes it, from the same memory. */
 #ifndef WORKER_RECORDER_H
 #define WORKER_RECORDER_H
 
 #include "base/flight.h"
 #include "call.h"
+#include "usr1.h"
 
 enum { RECORDER_PATH = 4096 };
 
 struct recorder {
+    struct usr1 usr1;                                   /* first: SIGUSR1 writes the file */
     struct flight *flight;                              /* owned; NULL = nothing is recorded */
     size_t bytes;                                       /* of the mapping */
     char path[RECORDER_PATH], temporary[RECORDER_PATH]; /* of the file; "" = none is written */
@@ -55,9 +57,5 @@ void recorder_step(struct recorder *r, uint64_t step);
 /* Write the file, whole or not at all. False when there is none to write, it could not be written, or another thread is about
  * it. Any thread, and signal handlers. */
 bool recorder_write(struct recorder *r, const char *why);
-
-/* recorder_signal.c: SIGUSR1 writes the file from now on, unless the program has a handler of its own; and no more. */
-void recorder_listen(struct recorder *r);
-void recorder_leave(struct recorder *r);
 
 #endif

@@ -3,7 +3,7 @@
  * Sealed, so that a worker cannot make it smaller while we read. Pages that no worker touches cost nothing. */
 #include "node/rank_pages.h"
 
-#include "base/clock.h"
+#include "base/flight_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,30 +64,10 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- its file ------------------------------------------------------------------------------------------- */
 
-static bool put(void *user, const char *text, size_t len)
-{
-    const int *fd = user;
-    while (len > 0) {
-        const ssize_t n = write(*fd, text, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        text += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
 /* A rename would take the place of what the worker has written itself; a link does not. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
-    unlink(temporary);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return false;
-    bool ok = flight_json(f, why, clock_ns(), put, &fd);
-    ok = close(fd) == 0 && ok && (link(temporary, path) == 0 || errno == EEXIST);
+    const bool ok = flight_file_write(f, temporary, why) && (link(temporary, path) == 0 || errno == EEXIST);
     unlink(temporary);
     return ok;
 }

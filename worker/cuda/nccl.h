@@ -69,8 +69,8 @@ struct nccl_comm {
 
 /* --- nccl_flight.c; `lock` is held in all of these ------------------------------------------------------------- */
 
-/* Room for one more call; waits while there is none. */
-ddp_status flight_room(struct nccl_comm *n, struct ddp_err *err);
+/* Is there room for one more call? */
+bool flight_has_room(const struct nccl_comm *n);
 
 /* It begins; it is on the stream; it never was. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);

@@ -124,12 +124,27 @@ static ddp_status put(struct nccl_comm *n, const struct call *call, struct ddp_e
     return status == DDP_OK ? DDP_OK : watch_fault(n, err);
 }
 
+/* Waits while there is none. */
+static ddp_status make_room(struct nccl_comm *n, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    while (status == DDP_OK && !flight_has_room(n)) {
+        status = flight_retire(n, err);
+        if (status != DDP_OK)
+            return watch_fault(n, err);
+        if (!flight_has_room(n))
+            watch_pause(n, 200);
+        status = watch_alive(n, err);
+    }
+    return status;
+}
+
 ddp_status calls_run(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
     if (status == DDP_OK)
-        status = flight_room(n, err);
+        status = make_room(n, err);
     if (status == DDP_OK)
         status = put(n, call, err);
     n->comm.ticket = n->begun;

@@ -67,18 +67,9 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
     return gpu_fail(&n->gpu, error, doing, err);
 }
 
-ddp_status flight_room(struct nccl_comm *n, struct ddp_err *err)
+bool flight_has_room(const struct nccl_comm *n)
 {
-    ddp_status status = DDP_OK;
-    while (status == DDP_OK && n->begun - n->done >= NCCL_FLIGHTS - 1) {
-        status = flight_retire(n, err);
-        if (status != DDP_OK)
-            return watch_fault(n, err);
-        if (n->begun - n->done >= NCCL_FLIGHTS - 1)
-            watch_pause(n, 200);
-        status = watch_alive(n, err);
-    }
-    return status;
+    return n->begun - n->done < NCCL_FLIGHTS - 1;
 }
 
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n)

@@ -15,34 +15,12 @@
 #include <math.h>
 #include <string.h>
 
-bool trainer_is_first(const struct trainer *t)
-{
-    return ddp_rank(t->ctx) == 0;
-}
-
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
 /* A limit counts the steps of this run, not those of the runs it goes on from. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
-}
-
-uint64_t trainer_epoch_samples(const struct trainer *t)
-{
-    uint64_t samples = t->epoch_step * t->split.global_batch;
-    return samples < t->split.samples ? samples : t->split.samples;
-}
-
-/* What this rank has added since then joins the sum of all. */
-ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
-{
-    double sum = t->loss_here;
-    t->loss_here = 0;
-    ddp_status status =
-        library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
-    t->epoch_loss += sum;
-    return status;
 }
 
 /* In the middle of an epoch; at its end one is saved anyway. */

@@ -7,44 +7,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "checkpoint.h"
-#include "evaluate.h"
-#include "gradient.h"
-#include "journal.h"
-#include "models.h"
-#include "optimizer.h"
-#include "profile.h"
-#include "train_options.h"
-
-struct trainer {
-    const struct train_options *options; /* borrowed, as is the context */
-    ddp_ctx *ctx;
-
-    struct dataset train_set, test_set;
-    struct split split;
-    struct feed feed;
-    struct model *model;
-    size_t length; /* tokens of a sample; 0 = it is none of tokens */
-    struct gradient gradient;
-    struct optimizer optimizer;
-    struct schedule schedule;
-
-    struct phases phases; /* of the step that is made */
-    struct profile profile;
-    struct journal journal;
-    FILE *dump;       /* of gradients; NULL = no */
-    ddp_ckpts *ckpts; /* rank 0's; NULL = none */
-
-    uint64_t epochs_done, resumed_epochs; /* by all runs; by those before this one */
-    uint64_t epoch_step;                  /* steps done of the epoch that has begun */
-    uint64_t steps_done, steps_here;      /* by all runs; by this one */
-    uint64_t saved_step;                  /* what the newest checkpoint of this run has done; 0 = none yet */
-    uint64_t samples_here, train_us;      /* seen by all ranks, and how long that took, without tests */
-    double loss;                          /* of the last epoch, the mean over its samples */
-    double epoch_loss,
-        loss_here; /* sums over the epoch that has begun: of all ranks; of this one since then */
-    struct accuracy accuracy;
-};
+#include "trainer_state.h"
 
 /* Collective. On an error call trainer_close as well. */
 ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
@@ -56,27 +19,5 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err);
 /* Free everything. Collective, unless the context is broken or aborted. An error is the first of what could
  * not be ended well: a file that could not be flushed, a rank that did not come. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err);
-
-/* --- shared by the trainer's files ---------------------------------------------------------------------- */
-
-/* Is this the rank that talks and writes files? */
-bool trainer_is_first(const struct trainer *t);
-
-uint64_t trainer_now_us(void);
-
-/* trainer_step.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
-ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err);
-
-/* Samples of the first t->epoch_step steps of the epoch. */
-uint64_t trainer_epoch_samples(const struct trainer *t);
-
-/* Collective: bring t->epoch_loss up to date. */
-ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err);
-
-/* trainer_save.c: collective, and does nothing without --checkpoint or when this step has been saved. */
-ddp_status trainer_save(struct trainer *t, struct ddp_err *err);
-
-/* Collective. Go on from the newest checkpoint, if there is one. */
-ddp_status trainer_resume(struct trainer *t, struct ddp_err *err);
 
 #endif

@@ -1,9 +1,9 @@
-/* trainer_step.c -- see trainer.h: one step, on every rank at once.
+/* trainer_step.c -- see trainer_state.h: one step, on every rank at once.
  *
  *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
  *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
  *     clip and update                                   every rank for itself, and all come to the same bits */
-#include "trainer.h"
+#include "trainer_state.h"
 
 #include "library.h"
 
@@ -156,4 +156,15 @@ ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
     ddp_progress(t->ctx, t->steps_done); /* a launcher that does not hear of it is no reason to stop */
     status = tell(t, step, loss, lr, us, err);
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
+}
+
+/* What this rank has added since then joins the sum of all. */
+ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
+{
+    double sum = t->loss_here;
+    t->loss_here = 0;
+    ddp_status status =
+        library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    t->epoch_loss += sum;
+    return status;
 }

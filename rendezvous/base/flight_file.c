@@ -1,0 +1,34 @@
+/* flight_file.c -- see flight_file.h. All that is called here is on POSIX's list of what a signal handler may call. */
+#include "base/flight_file.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static bool put(void *user, const char *text, size_t len)
+{
+    const int *fd = user;
+    while (len > 0) {
+        const ssize_t n = write(*fd, text, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        text += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* O_EXCL after unlink: never through a link that somebody else has put there. */
+bool flight_file_write(const struct flight *flight, const char *path, const char *why)
+{
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    const bool ok = flight_json(flight, why, clock_ns(), put, &fd);
+    return close(fd) == 0 && ok;
+}

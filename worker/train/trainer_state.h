@@ -1,0 +1,76 @@
+/* trainer_state.h -- the insides of a run, shared by the trainer's files, from the top down (each uses those below it):
+ *
+ *     trainer.c         epochs, the end
+ *     trainer_open.c    what a run needs
+ *     trainer_save.c    the run into a checkpoint, and back
+ *     trainer_step.c    one step */
+#ifndef TRAIN_TRAINER_STATE_H
+#define TRAIN_TRAINER_STATE_H
+
+#include "checkpoint.h"
+#include "evaluate.h"
+#include "gradient.h"
+#include "journal.h"
+#include "models.h"
+#include "optimizer.h"
+#include "profile.h"
+#include "train_options.h"
+
+struct trainer {
+    const struct train_options *options; /* borrowed, as is the context */
+    ddp_ctx *ctx;
+
+    struct dataset train_set, test_set;
+    struct split split;
+    struct feed feed;
+    struct model *model;
+    size_t length; /* tokens of a sample; 0 = it is none of tokens */
+    struct gradient gradient;
+    struct optimizer optimizer;
+    struct schedule schedule;
+
+    struct phases phases; /* of the step that is made */
+    struct profile profile;
+    struct journal journal;
+    FILE *dump;       /* of gradients; NULL = no */
+    ddp_ckpts *ckpts; /* rank 0's; NULL = none */
+
+    uint64_t epochs_done, resumed_epochs; /* by all runs; by those before this one */
+    uint64_t epoch_step;                  /* steps done of the epoch that has begun */
+    uint64_t steps_done, steps_here;      /* by all runs; by this one */
+    uint64_t saved_step;                  /* what the newest checkpoint of this run has done; 0 = none yet */
+    uint64_t samples_here, train_us;      /* seen by all ranks, and how long that took, without tests */
+    double loss;                          /* of the last epoch, the mean over its samples */
+    double epoch_loss,
+        loss_here; /* sums over the epoch that has begun: of all ranks; of this one since then */
+    struct accuracy accuracy;
+};
+
+/* Is this the rank that talks and writes files? */
+static inline bool trainer_is_first(const struct trainer *t)
+{
+    return ddp_rank(t->ctx) == 0;
+}
+
+uint64_t trainer_now_us(void);
+
+/* trainer_step.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
+ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err);
+
+/* Samples of the first t->epoch_step steps of the epoch. */
+static inline uint64_t trainer_epoch_samples(const struct trainer *t)
+{
+    const uint64_t samples = t->epoch_step * t->split.global_batch;
+    return samples < t->split.samples ? samples : t->split.samples;
+}
+
+/* trainer_step.c: collective; bring t->epoch_loss up to date. */
+ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err);
+
+/* trainer_save.c: collective, and does nothing without --checkpoint or when this step has been saved. */
+ddp_status trainer_save(struct trainer *t, struct ddp_err *err);
+
+/* Collective. Go on from the newest checkpoint, if there is one. */
+ddp_status trainer_resume(struct trainer *t, struct ddp_err *err);
+
+#endif

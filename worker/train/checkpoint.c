@@ -6,6 +6,7 @@
 
 #include "files.h"
 #include "library.h"
+#include "models.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -132,6 +133,7 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
                                      { "adam.m", o->slot[1], bytes },
                                      { "adam.v", o->slot[2], bytes } };
     ddp_status status = ddp_ckpt_load(path, block, sizeof(block) / sizeof(block[0]), err);
+    c->fact[FACT_MODEL] = models_mark(c->fact[FACT_MODEL] == 0 ? "mlp" : "seqnet");
     c->fact[FACT_OPTIMIZER] = DDP_ADAM;
     c->fact[FACT_ACCUMULATE] = 1;
     c->fact[FACT_UPDATES] = c->fact[FACT_STEPS];
@@ -186,8 +188,11 @@ ddp_status checkpoint_open(const struct train_options *options, struct optimizer
 /* As the user would write it. The value may come from a file and be any number. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
-    const char *word =
-        strncmp(facts[fact].text, "--", 2) == 0 ? train_options_word(facts[fact].text + 2, value) : NULL;
+    const char *word = NULL;
+    if (fact == FACT_MODEL)
+        word = models_marked(value);
+    else if (strncmp(facts[fact].text, "--", 2) == 0)
+        word = train_options_word(facts[fact].text + 2, value);
     snprintf(number, 24, "%" PRId64, value);
     return word != NULL ? word : number;
 }

@@ -23,3 +23,21 @@ const struct model_kind models[] = { PICTURE_MODELS(PICTURE_ROW) GPT2_SIZES(GPT2
 #define GPT2_NAME(size, ...)               "gpt2:" #size,
 
 const char *const model_names[] = { PICTURE_MODELS(PICTURE_NAME) GPT2_SIZES(GPT2_NAME) NULL };
+
+/* FNV-1a 64. */
+int64_t models_mark(const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
+    return (int64_t)hash;
+}
+
+const char *models_marked(int64_t mark)
+{
+    for (int i = 0; model_names[i] != NULL; i++) {
+        if (models_mark(model_names[i]) == mark)
+            return model_names[i];
+    }
+    return NULL;
+}

@@ -14,8 +14,12 @@ struct model_kind {
     size_t length, vocabulary; /* of MODEL_TOKENS: the longest sequence, how many tokens there are */
 };
 
-/* Ends with a row without a name. Checkpoints know a model by its number: add at the end. */
+/* Ends with a row without a name. */
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* of the same rows, for the option; ends with NULL */
+
+/* What checkpoints know a model by, whichever rows there are: a hash of its name. NULL: no model has it. */
+int64_t models_mark(const char *name);
+const char *models_marked(int64_t mark);
 
 #endif

@@ -10,7 +10,7 @@ static struct checkpoint describe(struct trainer *t)
     return (struct checkpoint){
         .fact = { [FACT_EPOCHS] = (int64_t)t->epochs_done,
                   [FACT_STEPS] = (int64_t)t->steps_done,
-                  [FACT_MODEL] = o->model,
+                  [FACT_MODEL] = models_mark(model_names[o->model]),
                   [FACT_SEED] = (int64_t)o->seed,
                   [FACT_GLOBAL_BATCH] = (int64_t)t->split.global_batch,
                   [FACT_SAMPLES] = (int64_t)t->split.samples,

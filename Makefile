@@ -44,6 +44,7 @@ RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard worker/*.c worker/cpu/*.c)
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
+BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_options.c worker/bench/bench_run.c worker/bench/bench_print.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
@@ -62,7 +63,7 @@ HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) te
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)
-ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(WORKER_CUDA) $(FAKE_GPU) $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC) $(PROG_SRC) $(BENCH_SRC) \
+ALL_SRC    := $(BASE) $(RDZV) $(LAUNCHER) $(WORKER) $(WORKER_CUDA) $(FAKE_GPU) $(BENCH_CORE) worker/bench/main.c $(TRAIN) $(TEST_LIB) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC) $(PROG_SRC) $(BENCH_SRC) \
               $(BENCH_LIB) $(HARNESS_MAIN) $(HARNESS_LIB) $(FUZZ_SRC) $(RDZV_MAINS) launcher/main.c worker/train/main.c worker/train/make_data.c
 
 obj  = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -70,7 +71,7 @@ bin  = $(patsubst %.c,$(BUILD)/%,$(1))
 # Suites whose path contains a word of $(T): `make test T=store`, `make test T="wire hub"`.
 pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t:$(BUILD)/%=%)))),$(t))),$(1))
 
-PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data
+PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data $(BUILD)/ddp-bench
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
 FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
 TEST_BIN := $(call bin,$(TEST_SRC))
@@ -117,6 +118,7 @@ $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
 $(BUILD)/libtrain.a:      $(call obj,$(TRAIN))
 $(BUILD)/libddp.a:        $(call obj,$(LIBDDP))
 $(BUILD)/libddp_cuda.a:   $(call obj,$(WORKER_CUDA))
+$(BUILD)/libddpbench.a:   $(call obj,$(BENCH_CORE))
 $(BUILD)/libtest.a:       $(call obj,$(TEST_LIB))
 $(BUILD)/lib%.a: $(BUILD)/sources
 	$(call say,AR,$@)
@@ -162,12 +164,15 @@ $(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/librendezvous.a
 $(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
 	$(call say,LD,$@)
 	$(LINK) -lopenblas -lcjson -lz -lm -ldl
+$(BUILD)/ddp-bench: $(call obj,worker/bench/main.c) $(BUILD)/libddpbench.a $(BUILD)/libddp.a
+	$(call say,LD,$@)
+	$(LINK) -lcjson -lz -lm -ldl
 $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a
 	$(call say,LD,$@)
 	$(LINK) -lopenblas -lcjson -lz -lm -ldl
 
 # --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME ------------------------------
-PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
+PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddpbench.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
 PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
@@ -298,7 +303,7 @@ check-format: ## fail where `make format` would change something
 
 # --- install --------------------------------------------------------------------------------------------------------
 # ddprun prints its whole page, the others their options; either way an option is described in one table.
-MAN1 := $(BUILD)/man/ddprun.1 $(BUILD)/man/ddpctl.1
+MAN1 := $(BUILD)/man/ddprun.1 $(BUILD)/man/ddpctl.1 $(BUILD)/man/ddp-bench.1
 MAN3 := worker/libddp.3
 MAN8 := $(BUILD)/man/ddp-rendezvous.8
 D    := $(DESTDIR)$(PREFIX)
@@ -307,6 +312,7 @@ $(BUILD)/man/ddprun.1: $(BUILD)/ddprun
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
 	$(Q)$< --print_man >$@
+$(BUILD)/man/ddp-bench.1: worker/bench/ddp-bench.1.in $(BUILD)/ddp-bench
 $(BUILD)/man/ddpctl.1: rendezvous/ctl/ddpctl.1.in $(BUILD)/ddpctl
 $(BUILD)/man/ddp-rendezvous.8: rendezvous/server/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
 $(BUILD)/man/%:
@@ -321,7 +327,7 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(call say,INSTALL,$(D))
 	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
-	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(D)/bin
+	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(D)/bin
 	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
 	$(Q)install -m 644 launcher/report.schema.json launcher/events.schema.json $(D)/share/ddprun
@@ -348,7 +354,7 @@ install-torchrun-alias: ## torchrun as a second name of the installed ddprun, wi
 
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
 	$(Q)[ "$$(readlink $(D)/bin/torchrun)" != ddprun ] || rm $(D)/bin/torchrun
-	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl) \
+	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl ddp-bench) \
 		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) $(CUDA_SONAME) libddp_cuda.so.$(VERSION) pkgconfig/ddp.pc) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man3/,$(notdir $(MAN3))) \

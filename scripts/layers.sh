@@ -53,6 +53,7 @@ set_layer() {
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
     launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
+    worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker worker/bench' ;;
     worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
     worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
     *) layer=tests allowed= ;;

@@ -67,6 +67,8 @@ struct comm_ops {
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
+    /* Wait until all is done that is on the stream. */
+    ddp_status (*settle)(struct comm *comm, void *stream, struct ddp_err *err);
 };
 
 extern const struct comm_ops cpu_comm_ops;

@@ -139,6 +139,21 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
     return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
+ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
+{
+    struct ddp_err err = { 0 };
+    struct comm *comm = group->comm;
+    if (comm->ops->copy == NULL) {
+        if (bytes > 0)
+            memmove(to, from, bytes);
+        return DDP_OK;
+    }
+    ddp_status status = comm->ops->copy(comm, to, from, bytes, stream, &err);
+    if (status == DDP_OK)
+        status = comm->ops->settle(comm, stream, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(group->ctx, &err);
+}
+
 ddp_status ddp_work_wait(ddp_work *work)
 {
     return follow(work->group, work->ticket, work->stream);

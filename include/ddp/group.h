@@ -79,6 +79,10 @@ DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
+/* Copy between any memory of the host and of the group's device, behind what is on `stream`; done when it returns. Without a
+ * device a memmove. Not collective. */
+DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
+
 /* Counts are elements. `in` == `out` (in place) is allowed where both are given with equal sizes. */
 DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype,
                                   ddp_op op, void *stream, ddp_work **work);

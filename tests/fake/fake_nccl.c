@@ -350,10 +350,10 @@ static struct op *op_make(struct ncclComm *comm)
 
 static nccl_result launch(struct op *op, struct CUstream_st *stream)
 {
-    op->number = ++op->comm->calls;
+    int number = op->number = ++op->comm->calls;
     atomic_fetch_add(&op->comm->under_way, 1);
-    fake_launch(stream, run, op);
-    return op->number == 1 && fake_number("FAKE_NCCL_LAZY", 0) ? NCCL_IN_PROGRESS : NCCL_SUCCESS;
+    fake_launch(stream, run, op); /* which frees it */
+    return number == 1 && fake_number("FAKE_NCCL_LAZY", 0) ? NCCL_IN_PROGRESS : NCCL_SUCCESS;
 }
 
 static char *part(const void *at, int i, size_t bytes)

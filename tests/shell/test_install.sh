@@ -73,7 +73,7 @@ every_page_is_clean() {
 
 pages_for_the_programs() {
     local page
-    for page in man1/ddprun.1 man1/ddpctl.1 man8/ddp-rendezvous.8; do
+    for page in man1/ddprun.1 man1/ddpctl.1 man1/ddp-bench.1 man8/ddp-rendezvous.8; do
         [ -s "$stage$prefix/share/man/$page" ] || { echo "$page is missing"; return 1; }
     done
 }

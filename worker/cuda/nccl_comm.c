@@ -294,6 +294,12 @@ static ddp_status nccl_zero(struct comm *comm, void *at, size_t bytes, void *str
     return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
 }
 
+static ddp_status nccl_settle(struct comm *comm, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.stream_sync(stream), "waiting for a stream", err);
+}
+
 const struct comm_ops nccl_comm_ops = {
     .name = "nccl",
     .blocks = false,
@@ -308,4 +314,5 @@ const struct comm_ops nccl_comm_ops = {
     .await = nccl_await,
     .copy = nccl_copy,
     .zero = nccl_zero,
+    .settle = nccl_settle,
 };

@@ -284,6 +284,12 @@ static ddp_status staged_zero(struct comm *comm, void *at, size_t bytes, void *s
     return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
 }
 
+static ddp_status staged_settle(struct comm *comm, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct staged *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.stream_sync(stream), "waiting for a stream", err);
+}
+
 const struct comm_ops staged_comm_ops = {
     .name = "cpu",
     .blocks = true,
@@ -296,4 +302,5 @@ const struct comm_ops staged_comm_ops = {
     .close = staged_close,
     .copy = staged_copy,
     .zero = staged_zero,
+    .settle = staged_settle,
 };

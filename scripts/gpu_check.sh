@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# gpu_check.sh -- on a machine with an NVIDIA GPU: builds, tests what CI cannot, times it, and prints one table. Elsewhere it
+# says why nothing is done, and succeeds.
+#
+#     scripts/gpu_check.sh            all of it, some minutes
+#
+# Every line of the table is one check with its result; details are in build/gpu-check/. OUT=DIR puts them there. Needs the
+# packages of a build (scripts/packages.sh), the driver, libcudart and libnccl.so.2; what is missing is a line that says so.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+BUILD=${BUILD:-build}
+out=${OUT:-$BUILD/gpu-check}
+limit=${LIMIT:-120}
+
+skipped() {
+    echo "skipped, because $1"
+    exit 0
+}
+if ! command -v nvidia-smi >/dev/null || ! gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null); then
+    skipped "no GPU is on this machine (nvidia-smi shows none)"
+fi
+[ -n "$gpus" ] || skipped "no GPU is on this machine (nvidia-smi shows none)"
+count=$(wc -l <<<"$gpus")
+mkdir -p "$out"
+rows=() bad=0
+
+# row NAME RESULT -- one line of the table.
+row() {
+    rows+=("| $1 | $2 |")
+}
+
+# check NAME COMMAND... -- runs it with a limit, its output goes to a file; `result` is what stands in the table.
+check() {
+    local name=$1 rc=0 log
+    shift
+    log=$out/${name//[^a-z0-9]/_}.log
+    timeout -k 10 "$limit" "$@" >"$log" 2>&1 || rc=$?
+    if [ "$rc" -eq 0 ]; then
+        result=ok
+    else
+        result="FAILED ($rc): $(grep -v '^ *$' "$log" | grep -m 1 -E 'DDP_ERR|ddp-bench:|FAIL|rror' || tail -n 1 "$log")"
+        bad=$((bad + 1))
+    fi
+    row "$name" "$result"
+    [ "$rc" -eq 0 ]
+}
+
+# The largest bus bandwidth of a log of ddp-bench --json, and the time of its smallest size.
+figures() {
+    python3 - "$1" <<'PYTHON'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
+best = max(rows, key=lambda row: row["busbw"] or row["algbw"])
+least = min(rows, key=lambda row: (row["bytes"], row["us"]))
+print("%.1f us for %d B; %.1f GB/s bus (%.1f algorithm) at %d B" %
+      (least["us"], least["bytes"], best["busbw"], best["algbw"], best["bytes"]))
+PYTHON
+}
+
+# bench NAME RANKS OPTION... -- times under ddprun.
+bench() {
+    local name=$1 ranks=$2 share=()
+    shift 2
+    [ "$ranks" -le "$count" ] || share=(--share_gpu)
+    if check "$name" "$BUILD/ddprun" --standalone --no_prefix "${share[@]}" --nproc_per_node="$ranks" "$BUILD/ddp-bench" \
+        --json "$@"; then
+        rows[-1]="| $name | $(figures "$out/${name//[^a-z0-9]/_}.log") |"
+    fi
+}
+
+limit=900 check 'build' make -j"$(nproc)" all test-programs || { printf '%s\n' "${rows[@]}"; exit 1; }
+check 'our declarations and the headers' bash tests/shell/test_abi.sh
+check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "$BUILD/tests/unit/test_nccl_core" \
+    "$BUILD/tests/socket/test_nccl" "$BUILD/tests/e2e/test_ddp_bench"
+bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50
+bench 'all collectives, cpu backend with device buffers, 2 ranks' 2 --backend cpu --memory gpu --collective all -e 16M
+if [ "$count" -gt 1 ]; then
+    bench "all_reduce, NCCL, $count ranks" "$count" --backend nccl -b 8 -e 1G -f 8
+    bench "all collectives, NCCL, $count ranks" "$count" --backend nccl --collective all -e 64M
+fi
+# Slow by its nature, see worker/README.md: it is to be right.
+bench 'all collectives, NCCL, 2 ranks on one GPU' "$((count + 1))" --backend nccl --collective all -b 4K -e 1M -f 16 -n 3 -w 1
+bench 'averages in bf16, NCCL, ranks on one GPU' "$((count + 1))" --backend nccl -d bf16 -o avg -b 64K -e 64K -n 3 -w 1
+
+# A rank that is killed: the others end within seconds, by name.
+kill_one() {
+    "$BUILD/ddprun" --standalone --no_prefix --share_gpu --nproc_per_node=2 "$BUILD/ddp-bench" --backend nccl -b 64K -e 64K \
+        -n 1000000 -c 0 >"$out/kill.log" 2>&1 &
+    local job=$! victim=
+    for _ in $(seq 200); do
+        victim=$(pgrep -P "$(pgrep -P $job | head -n 1)" -x ddp-bench | tail -n 1)
+        [ -z "$victim" ] || break
+        sleep 0.1
+    done
+    sleep 15
+    [ -z "$victim" ] || kill -9 "$victim"
+    local start=$SECONDS
+    wait $job
+    [ $((SECONDS - start)) -le 10 ] && grep -q 'has ended\|first: signal' "$out/kill.log"
+}
+if kill_one; then row 'a rank is killed in a call of NCCL' ok; else
+    row 'a rank is killed in a call of NCCL' "FAILED, see $out/kill.log"
+    bad=$((bad + 1))
+fi
+
+{
+    echo "$(date -u +%F), $(git describe --always --dirty 2>/dev/null), $(head -n 1 <<<"$gpus") x $count, $(nproc) cores:"
+    echo
+    echo '| check | result |'
+    echo '|---|---|'
+    printf '%s\n' "${rows[@]}"
+} | tee "$out/table.md"
+[ "$bad" -eq 0 ]

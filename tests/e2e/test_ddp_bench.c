@@ -1,0 +1,87 @@
+/* ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of tests/fake. */
+#include "job.h"
+#include "pretend_gpu.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static int lines_with(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part))
+        n++;
+    return n;
+}
+
+/* Two sizes of each of the seven collectives, out of place and in place, and nothing is wrong. */
+static void expect_all_right(const struct run_result *r, const char *backend)
+{
+    char part[64];
+    snprintf(part, sizeof(part), "\"backend\":\"%s\"", backend);
+    EXPECT(*r, 0);
+    cr_assert_eq(lines_with(r->out, part), 28, "%s", r->out);
+    cr_assert_eq(lines_with(r->out, "\"wrong\":0}"), 28, "%s", r->out);
+    cr_assert_eq(lines_with(r->out, "\"bench\":\"scatter\""), 4, "%s", r->out);
+}
+
+#define QUICK "--collective=all", "-b", "64K", "-e", "256K", "-n", "2", "-w", "1", "--json"
+
+Test(ddp_bench, all_collectives_have_the_right_values_on_cpus, .timeout = 120)
+{
+    struct run_result r = JOB("--nproc_per_node=3", "--no_prefix", bin("ddp-bench"), QUICK, "--backend=cpu");
+    expect_all_right(&r, "cpu");
+    run_free(&r);
+}
+
+static struct run_result on_fake(const char *backend, const char *memory)
+{
+    static char cuda[4600], runtime[4600], nccl[4600];
+    snprintf(cuda, sizeof(cuda), "DDP_CUDA_LIBRARY=%s", bin("libddp_cuda.so"));
+    snprintf(runtime, sizeof(runtime), "DDP_CUDART_LIBRARY=%s", bin("tests/fake/libfake_gpu.so"));
+    snprintf(nccl, sizeof(nccl), "DDP_NCCL_LIBRARY=%s", bin("tests/fake/libfake_gpu.so"));
+    const char *const env[] = { cuda, runtime, nccl, NULL };
+    const struct run_options options = { .env = env };
+    return job_run((const char *const[]){ "--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), QUICK,
+                                          backend, memory, NULL },
+                   &options);
+}
+
+Test(ddp_bench, and_through_nccl, .timeout = 120)
+{
+    struct run_result r = on_fake("--backend=nccl", "--memory=gpu");
+    expect_all_right(&r, "nccl");
+    run_free(&r);
+}
+
+Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
+{
+    struct run_result r = on_fake("--backend=cpu", "--memory=gpu");
+    expect_all_right(&r, "cpu");
+    cr_assert_eq(lines_with(r.out, "\"memory\":\"gpu\""), 28);
+    run_free(&r);
+}
+
+Test(ddp_bench, the_table_has_nccl_tests_columns, .timeout = 120)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1K", "-e", "1K",
+                              "-n", "1", "--backend=cpu");
+    EXPECT(r, 0);
+    cr_assert_not_null(
+        strstr(r.out, "size        count    type  redop   root      time   algbw   busbw #wrong"), "%s",
+        r.out);
+    cr_assert_not_null(strstr(r.out, "1024          256     f32    sum     -1"), "%s", r.out);
+    cr_assert_not_null(strstr(r.out, "# Out of bounds values : 0 OK"), "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
+{
+    static const char *const env[] = { "DDP_CUDA_LIBRARY=/nowhere/libddp_cuda.so", NULL };
+    const struct run_options options = { .env = env };
+    struct run_result r =
+        run_command((const char *const[]){ bin("ddp-bench"), "--backend=nccl", NULL }, &options);
+    EXPECT(r, 1);
+    cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
+    run_free(&r);
+}

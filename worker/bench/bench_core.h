@@ -1,0 +1,73 @@
+/* bench_core.h -- what ddp-bench measures: sizes, values that are known, and bandwidth as nccl-tests counts it. Pure. */
+#ifndef BENCH_CORE_H
+#define BENCH_CORE_H
+
+#include "ddp/group.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How bytes per second become bus bandwidth, which can be compared over any number of ranks n: what a link has to carry at
+ * least. From nccl-tests, doc/PERFORMANCE.md, and src/gather.cu and scatter.cu, which that page leaves out. */
+enum bench_factor {
+    FACTOR_ONE,    /* 1 */
+    FACTOR_TWICE,  /* 2 (n-1)/n */
+    FACTOR_OTHERS, /* (n-1)/n */
+};
+
+/* kind, name, factor, parts of the ranks in: input, output; has an operation, has a root */
+#define BENCH_LIST(X)                                                            \
+    X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
+    X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \
+    X(BROADCAST, "broadcast", FACTOR_ONE, false, false, false, true)             \
+    X(REDUCE, "reduce", FACTOR_ONE, false, false, true, true)                    \
+    X(REDUCE_SCATTER, "reduce_scatter", FACTOR_OTHERS, true, false, true, false) \
+    X(GATHER, "gather", FACTOR_OTHERS, false, true, false, true)                 \
+    X(SCATTER, "scatter", FACTOR_OTHERS, true, false, false, true)
+
+enum bench_kind {
+#define X(kind, name, factor, in, out, reduces, rooted) BENCH_##kind,
+    BENCH_LIST(X)
+#undef X
+        BENCH_KINDS
+};
+
+struct bench_rule {
+    const char *name;
+    enum bench_factor factor;
+    bool in_parts, out_parts, reduces, rooted;
+};
+
+extern const struct bench_rule bench_rules[BENCH_KINDS];
+
+/* One measurement. */
+struct bench_case {
+    enum bench_kind kind;
+    ddp_dtype dtype;
+    ddp_op op;
+    int root, world;
+    size_t count; /* elements as the call counts them */
+    bool in_place;
+};
+
+/* `bytes` of all that a rank has to do with, which the parts of the ranks share: rounded down to whole elements. */
+size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
+
+/* The bytes of such a count, as they are shown; of the buffers. */
+size_t bench_bytes(const struct bench_case *c);
+size_t bench_in_count(const struct bench_case *c);
+size_t bench_out_count(const struct bench_case *c);
+
+/* GB/s (1e9) of `bytes` in `us` microseconds, and times the factor. */
+double bench_algbw(size_t bytes, double us);
+double bench_busbw(enum bench_kind kind, int world, double algbw);
+
+/* The size after `bytes`: with a step in bytes, or times `factor` (step 0). */
+size_t bench_next(size_t bytes, size_t step, size_t factor);
+
+/* Fill rank `rank`'s input; how many elements of its output are wrong. Sums are exact in every type up to a world of 64;
+ * an average may be off by two units in the last place, since NCCL divides before it adds. */
+void bench_fill(const struct bench_case *c, int rank, void *in);
+uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
+
+#endif

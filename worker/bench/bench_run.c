@@ -1,0 +1,156 @@
+/* bench_run.c -- see bench_run.h.
+ *
+ * As in nccl-tests: some calls to warm up, a barrier, a batch of calls that follow each other without waiting where the backend
+ * lets them, and the time of the whole divided by their number; the slowest rank's counts. Values are compared in a call of
+ * their own, afterwards. */
+#include "bench/bench_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --- buffers ------------------------------------------------------------------------------------------------------- */
+
+ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o)
+{
+    *b = (struct bench_buffers){ .group = group, .bytes = o->most, .shared = !o->private_memory };
+    b->host = malloc(b->bytes);
+    ddp_status status = b->host != NULL ? DDP_OK : DDP_ERR_NOMEM;
+    if (b->shared && status == DDP_OK)
+        status = ddp_shared_alloc(group, b->bytes, &b->in);
+    if (b->shared && status == DDP_OK)
+        status = ddp_shared_alloc(group, b->bytes, &b->out);
+    if (!b->shared) {
+        b->in = malloc(b->bytes);
+        b->out = malloc(b->bytes);
+        status = b->host && b->in && b->out ? DDP_OK : DDP_ERR_NOMEM;
+    }
+    return status;
+}
+
+ddp_status bench_buffers_close(struct bench_buffers *b)
+{
+    ddp_status status = DDP_OK;
+    free(b->host);
+    if (!b->shared) {
+        free(b->in);
+        free(b->out);
+        return DDP_OK;
+    }
+    status = ddp_shared_free(b->group, b->out);
+    return status == DDP_OK ? ddp_shared_free(b->group, b->in) : status;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------------------- */
+
+/* Where a call's buffers lie. In place the smaller one is the rank's part of the larger one, or both are the same. */
+struct places {
+    void *in, *out;
+};
+
+static struct places places_of(const struct bench_buffers *b, const struct bench_case *c, int rank)
+{
+    size_t skip = (size_t)rank * c->count * ddp_dtype_size(c->dtype);
+    const struct bench_rule *rule = &bench_rules[c->kind];
+    struct places p = { b->in, b->out };
+    if (!c->in_place)
+        return p;
+    p.out = p.in;
+    if (rule->in_parts)
+        p.out = (char *)p.in + skip;
+    if (rule->out_parts)
+        p.in = (char *)p.out + skip;
+    return p;
+}
+
+static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p, ddp_work **work)
+{
+    switch (c->kind) {
+    case BENCH_ALL_REDUCE:
+        return ddp_all_reduce(g, p.in, p.out, c->count, c->dtype, c->op, NULL, work);
+    case BENCH_REDUCE:
+        return ddp_reduce(g, p.in, p.out, c->count, c->dtype, c->op, c->root, NULL, work);
+    case BENCH_BROADCAST:
+        return ddp_broadcast(g, p.out, c->count, c->dtype, c->root, NULL, work);
+    case BENCH_ALL_GATHER:
+        return ddp_all_gather(g, p.in, p.out, c->count, c->dtype, NULL, work);
+    case BENCH_GATHER:
+        return ddp_gather(g, p.in, p.out, c->count, c->dtype, c->root, NULL, work);
+    case BENCH_SCATTER:
+        return ddp_scatter(g, p.in, p.out, c->count, c->dtype, c->root, NULL, work);
+    default:
+        return ddp_reduce_scatter(g, p.in, p.out, c->count, c->dtype, c->op, NULL, work);
+    }
+}
+
+/* All but the last go on without being waited for. */
+static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
+{
+    ddp_work *work = NULL;
+    ddp_status status = DDP_OK;
+    for (int i = 1; i < times && status == DDP_OK; i++)
+        status = call(g, c, p, NULL);
+    if (status == DDP_OK)
+        status = call(g, c, p, &work);
+    if (work != NULL)
+        status = ddp_work_sync(work, 0);
+    ddp_work_free(work);
+    return status;
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
+                             const struct bench_options *o, double *us)
+{
+    ddp_status status = o->warmup > 0 ? call_often(g, c, p, o->warmup) : DDP_OK;
+    if (status == DDP_OK)
+        status = ddp_barrier(g, 0);
+    double start = now_us();
+    if (status == DDP_OK)
+        status = call_often(g, c, p, o->iters);
+    *us = (now_us() - start) / o->iters;
+    return status == DDP_OK ? ddp_all_reduce(g, us, us, 1, DDP_F64, DDP_MAX, NULL, NULL) : status;
+}
+
+/* --- values -------------------------------------------------------------------------------------------------------- */
+
+static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
+                          struct places p, uint64_t *wrong)
+{
+    size_t size = ddp_dtype_size(c->dtype);
+    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* which has one buffer */
+    int64_t count = 0;
+    bench_fill(c, rank, b->host);
+    ddp_status status = ddp_copy(b->group, from, b->host, bench_in_count(c) * size, NULL);
+    if (status == DDP_OK)
+        status = call_often(b->group, c, p, 1);
+    if (status == DDP_OK)
+        status = ddp_copy(b->group, b->host, p.out, bench_out_count(c) * size, NULL);
+    if (status == DDP_OK)
+        count = (int64_t)bench_wrong(c, rank, b->host);
+    if (status == DDP_OK)
+        status = ddp_all_reduce(b->group, &count, &count, 1, DDP_I64, DDP_SUM, NULL, NULL);
+    *wrong = (uint64_t)count;
+    return status;
+}
+
+/* Zeros first: what a buffer holds by chance may be numbers that a processor adds up more slowly. */
+ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
+                         const struct bench_options *o, struct bench_result *result)
+{
+    struct places p = places_of(b, c, rank);
+    memset(b->host, 0, b->bytes);
+    ddp_status status = ddp_copy(b->group, b->in, b->host, b->bytes, NULL);
+    if (status == DDP_OK)
+        status = ddp_copy(b->group, b->out, b->host, b->bytes, NULL);
+    if (status == DDP_OK)
+        status = time_calls(b->group, c, p, o, &result->us);
+    result->wrong = 0;
+    return status == DDP_OK && o->check ? compare(b, rank, c, p, &result->wrong) : status;
+}

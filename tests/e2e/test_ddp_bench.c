@@ -6,6 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Where there is one GPU, ddprun would not start more workers than that. */
+#define NO_GPU "CUDA_VISIBLE_DEVICES="
+
+static struct run_result on_cpus(const char *const args[])
+{
+    static const char *const env[] = { NO_GPU, NULL };
+    const struct run_options options = { .env = env };
+    return job_run(args, &options);
+}
+
+#define CPU_JOB(...) on_cpus((const char *const[]){ __VA_ARGS__, NULL })
+
 static int lines_with(const char *text, const char *part)
 {
     int n = 0;
@@ -29,7 +41,8 @@ static void expect_all_right(const struct run_result *r, const char *backend)
 
 Test(ddp_bench, all_collectives_have_the_right_values_on_cpus, .timeout = 120)
 {
-    struct run_result r = JOB("--nproc_per_node=3", "--no_prefix", bin("ddp-bench"), QUICK, "--backend=cpu");
+    struct run_result r =
+        CPU_JOB("--nproc_per_node=3", "--no_prefix", bin("ddp-bench"), QUICK, "--backend=cpu");
     expect_all_right(&r, "cpu");
     run_free(&r);
 }
@@ -40,7 +53,7 @@ static struct run_result on_fake(const char *backend, const char *memory)
     snprintf(cuda, sizeof(cuda), "DDP_CUDA_LIBRARY=%s", bin("libddp_cuda.so"));
     snprintf(runtime, sizeof(runtime), "DDP_CUDART_LIBRARY=%s", bin("tests/fake/libfake_gpu.so"));
     snprintf(nccl, sizeof(nccl), "DDP_NCCL_LIBRARY=%s", bin("tests/fake/libfake_gpu.so"));
-    const char *const env[] = { cuda, runtime, nccl, NULL };
+    const char *const env[] = { cuda, runtime, nccl, NO_GPU, "FAKE_CUDA_DEVICES=2", NULL };
     const struct run_options options = { .env = env };
     return job_run((const char *const[]){ "--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), QUICK,
                                           backend, memory, NULL },
@@ -64,8 +77,8 @@ Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
 
 Test(ddp_bench, the_table_has_nccl_tests_columns, .timeout = 120)
 {
-    struct run_result r = JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1K", "-e", "1K",
-                              "-n", "1", "--backend=cpu");
+    struct run_result r = CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1K", "-e",
+                                  "1K", "-n", "1", "--backend=cpu");
     EXPECT(r, 0);
     cr_assert_not_null(
         strstr(r.out, "size        count    type  redop   root      time   algbw   busbw #wrong"), "%s",

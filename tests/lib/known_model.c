@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PICTURES = 64, PIXELS = 784, CLASSES = 10 };
+enum { PICTURES = 64, PIXELS = 784, COLOURED = 3 * 32 * 32, CLASSES = 10 };
 
 /* Number k of a stream. */
 static uint32_t noise(uint64_t stream, uint64_t k)
@@ -25,8 +25,8 @@ static void set_values(struct model_tensor *t, uint64_t stream)
 {
     for (size_t k = 0; k < t->count; k++) {
         double value = noise(stream, k) / 4294967296.0 - 0.5;
-        if (t->dims == 2)
-            value /= sqrt((double)t->shape[1]);
+        if (t->dims >= 2)
+            value /= sqrt((double)(t->count / t->shape[0]));
         else
             value = value * 0.1 + ends_with_weight(t->name);
         t->value[k] = (float)value;
@@ -42,18 +42,28 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
+/* A model of convolutions has colours, and few of them, as it takes its time. */
+static bool is_coloured(const struct model_kind *kind)
+{
+    return strncmp(kind->name, "resnet", 6) == 0;
+}
+
+static const struct model_spec *spec_of(const struct model_kind *kind)
+{
+    static const struct model_spec
+        of_pictures = { .rows = KNOWN_ROWS, .channels = 1, .height = 28, .width = 28, .classes = CLASSES },
+        of_colours = { .rows = KNOWN_COLOURED, .channels = 3, .height = 32, .width = 32, .classes = CLASSES },
+        of_tokens = { .rows = KNOWN_SEQUENCES, .length = KNOWN_LENGTH };
+    return kind->input == MODEL_TOKENS ? &of_tokens : is_coloured(kind) ? &of_colours : &of_pictures;
+}
+
 struct model *known_model(const char *name)
 {
     const struct model_kind *kind = known_kind(name);
-    const struct model_spec of_pictures = {
-        .rows = KNOWN_ROWS, .channels = 1, .height = 28, .width = 28, .classes = CLASSES
-    };
-    const struct model_spec of_tokens = { .rows = KNOWN_SEQUENCES, .length = KNOWN_LENGTH };
     struct model *m;
     struct ddp_err err;
     cr_assert_not_null(kind);
-    cr_assert_eq(model_create(kind, kind->input == MODEL_TOKENS ? &of_tokens : &of_pictures, &m, &err),
-                 DDP_OK, "%s", err.msg);
+    cr_assert_eq(model_create(kind, spec_of(kind), &m, &err), DDP_OK, "%s", err.msg);
     for (size_t i = 0; i < m->params.n; i++)
         set_values(&m->params.each[i], i);
     return m;
@@ -67,19 +77,20 @@ static void set_weights(size_t rows, size_t length)
         weight[i] = 1 / (float)(rows * length);
 }
 
-static struct model_batch pictures(int step)
+static struct model_batch pictures(int step, int rows, int pixels)
 {
-    static float picture[KNOWN_ROWS * PIXELS];
+    static float picture[KNOWN_ROWS * PIXELS > KNOWN_COLOURED * COLOURED ? KNOWN_ROWS * PIXELS
+                                                                         : KNOWN_COLOURED * COLOURED];
     static int32_t label[KNOWN_ROWS];
-    for (int row = 0; row < KNOWN_ROWS; row++) {
-        int index = (step * KNOWN_ROWS + row) % PICTURES;
+    for (int row = 0; row < rows; row++) {
+        int index = (step * rows + row) % PICTURES;
         label[row] = index % CLASSES;
-        for (int i = 0; i < PIXELS; i++)
-            picture[row * PIXELS + i] = (float)(noise(1000, (uint64_t)(index * PIXELS + i)) >> 24) / 255;
+        for (int i = 0; i < pixels; i++)
+            picture[row * pixels + i] = (float)(noise(1000, (uint64_t)(index * pixels + i)) >> 24) / 255;
     }
-    set_weights(KNOWN_ROWS, 1);
+    set_weights((size_t)rows, 1);
     return (struct model_batch){
-        .rows = KNOWN_ROWS, .length = 1, .picture = picture, .target = label, .weight = weight
+        .rows = (size_t)rows, .length = 1, .picture = picture, .target = label, .weight = weight
     };
 }
 
@@ -103,7 +114,9 @@ static struct model_batch tokens(int step)
     };
 }
 
-struct model_batch known_batch(enum model_input input, int step)
+struct model_batch known_batch(const struct model_kind *kind, int step)
 {
-    return input == MODEL_TOKENS ? tokens(step) : pictures(step);
+    if (kind->input == MODEL_TOKENS)
+        return tokens(step);
+    return is_coloured(kind) ? pictures(step, KNOWN_COLOURED, COLOURED) : pictures(step, KNOWN_ROWS, PIXELS);
 }

@@ -5,7 +5,8 @@
 #include "train/models.h"
 
 enum {
-    KNOWN_ROWS = 20, /* pictures, 28x28, of 64 that come again and again */
+    KNOWN_ROWS = 20,    /* pictures, 28x28, of 64 that come again and again */
+    KNOWN_COLOURED = 4, /* pictures of resnet's, 3x32x32 */
     KNOWN_SEQUENCES = 3,
     KNOWN_LENGTH = 64,
 };
@@ -16,8 +17,8 @@ const struct model_kind *known_kind(const char *name);
 /* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
 struct model *known_model(const char *name);
 
-/* What model `m` of input `input` is trained with in step `step`; every target weighs the same, 1 together. Valid until the
+/* What a model of this kind is trained with in step `step`; every target weighs the same, 1 together. Valid until the
  * next call. */
-struct model_batch known_batch(enum model_input input, int step);
+struct model_batch known_batch(const struct model_kind *kind, int step);
 
 #endif

@@ -107,7 +107,7 @@ static double forward(const struct model_batch *batch, enum model_mode mode)
 Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
 {
     const struct model_ready ready = { note, NULL };
-    const struct model_batch batch = known_batch(MODEL_TOKENS, 0);
+    const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);
     make_known();
     forward(&batch, MODEL_TRAIN);
     cr_assert_eq(model_backward(m, &batch, grad, &ready, &err), DDP_OK);
@@ -120,7 +120,7 @@ Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
 /* In the direction of the gradient the loss rises as much as the gradient is long. */
 Test(gpt2, its_gradient_is_that_of_its_loss)
 {
-    const struct model_batch batch = known_batch(MODEL_TOKENS, 0);
+    const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);
     const double targets = (double)(batch.rows * batch.length);
     double squares = 0, loss[2];
     make_known();
@@ -139,7 +139,7 @@ Test(gpt2, its_gradient_is_that_of_its_loss)
 
 Test(gpt2, a_test_has_the_loss_of_training_and_logits)
 {
-    const struct model_batch batch = known_batch(MODEL_TOKENS, 3);
+    const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 3);
     make_known();
     double loss = forward(&batch, MODEL_TRAIN);
     cr_expect_null(m->logits);
@@ -152,7 +152,7 @@ Test(gpt2, a_shorter_sequence_gives_the_same_logits)
 {
     enum { SHORT = 11 };
     static float first[SHORT * 256];
-    struct model_batch batch = known_batch(MODEL_TOKENS, 0);
+    struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);
     make_known();
     batch.rows = 1;
     forward(&batch, MODEL_TEST);

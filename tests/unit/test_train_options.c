@@ -78,7 +78,7 @@ Test(train_options, what_is_wrong_is_named)
         { { "--seed", "99999999999999999999" }, "--seed '99999999999999999999'" },
         { { "--lr", "0" }, "--lr '0': expected a number above 0" },
         { { "--lr", "nan" }, "--lr 'nan'" },
-        { { "--model", "vgg" }, "--model 'vgg': expected mlp or seqnet or gpt2:tiny or " },
+        { { "--model", "vgg" }, "--model 'vgg': expected mlp or seqnet or resnet20 or gpt2:tiny or " },
         { { "--quiet=1" }, "--quiet takes no value" },
         { { "--batch=1", "--global_batch=2" }, "give one of them" },
         { { "--resume" }, "--resume needs --checkpoint" },

@@ -3,11 +3,13 @@
 
 #include "gpt2.h"
 #include "mlp.h"
+#include "resnet.h"
 
 /* name, create, config */
-#define PICTURE_MODELS(X)           \
-    X("mlp", mlp_create, &mlp_relu) \
-    X("seqnet", mlp_create, &mlp_seqnet)
+#define PICTURE_MODELS(X)                \
+    X("mlp", mlp_create, &mlp_relu)      \
+    X("seqnet", mlp_create, &mlp_seqnet) \
+    X("resnet20", resnet_create, &resnet20)
 
 #define GPT2_CONFIG(size, blocks, heads, width, length, vocabulary) \
     static const struct gpt2_config gpt2_##size = { blocks, heads, width };

@@ -38,7 +38,8 @@ static const struct arg_row rows[] = {
     { "length", "N", ARG_COUNT, AT(length), NULL, 1, 1 << 20, NULL,
       "tokens of a sample (if nothing is said: the model's)" },
     { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
-      "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); GPT-2 as gpt2:SIZE, tiny or 10M (bytes "
+      "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); resnet20; GPT-2 as gpt2:SIZE, tiny or "
+      "10M (bytes "
       "as tokens), 124M, 355M, 774M, 1558M" },
     { "init_from", "FILE", ARG_TEXT, AT(init_from), NULL, 0, 0, NULL,
       "begin with the parameters of a model of llm.c, e.g. gpt2_124M.bin" },

@@ -1,0 +1,234 @@
+/* The layers of resnet in double precision, their gradients against central differences; convolution and normalisation
+ * also against what their definitions say.
+ *
+ * Batch normalisation is the library's. Its source is compiled here a second time with double in place of float, under names of
+ * its own. */
+#define LAYERS_IN_DOUBLE
+#include "train/layers/conv.c"
+#include "train/layers/pool.c"
+#include "train/layers/shortcut.c"
+
+#include "ddp/error.h"
+#include "ddp/group.h"
+#include "grad_check.h"
+
+#include <criterion/criterion.h>
+
+#define float double
+#define batch_measure   measure_in_double
+#define batch_merge     merge_in_double
+#define batch_learn     learn_in_double
+#define batch_normalise normalise_in_double
+#define batch_sums      sums_in_double
+#define batch_gradient  gradient_in_double
+#include "batchnorm.c"
+#undef float
+
+enum { ROWS = 3, ROOM = 2048 };
+
+static double x[ROOM], dx[ROOM], w[ROOM], dw[ROOM], y[ROOM], mix[ROOM], columns[16384];
+
+/* --- convolution ------------------------------------------------------------------------------------------- */
+
+static struct conv conv;
+
+static size_t x_values(void)
+{
+    return ROWS * conv.in * conv.side * conv.side;
+}
+
+static size_t y_values(void)
+{
+    return ROWS * conv.out * conv_side(&conv) * conv_side(&conv);
+}
+
+static size_t w_values(void)
+{
+    return conv.out * conv.in * conv.kernel * conv.kernel;
+}
+
+static void conv_there(void)
+{
+    conv_forward(&conv, y, x, w, ROWS, columns);
+}
+
+static void conv_back(void)
+{
+    memset(dx, 0, sizeof(dx));
+    conv_backward_weight(&conv, dw, mix, x, ROWS, columns);
+    conv_backward_input(&conv, dx, mix, w, ROWS, columns);
+}
+
+/* in, out, side, kernel, stride, padding: those of resnet20 in small, and shapes in which something does not come out even. */
+static const struct conv convs[] = { { 2, 3, 6, 3, 1, 1 }, { 2, 4, 6, 3, 2, 1 }, { 3, 2, 5, 3, 2, 1 },
+                                     { 2, 2, 4, 1, 1, 0 }, { 2, 2, 5, 1, 2, 0 }, { 1, 2, 5, 5, 1, 2 },
+                                     { 1, 1, 1, 3, 1, 1 }, { 1, 1, 2, 5, 2, 3 }, { 1, 2, 7, 3, 3, 0 } };
+enum { CONVS = sizeof(convs) / sizeof(convs[0]) };
+
+Test(resnet_layers, convolution)
+{
+    for (int i = 0; i < CONVS; i++) {
+        conv = convs[i];
+        const struct grad_check c = { .in = { { "x", x, dx, x_values() }, { "weight", w, dw, w_values() } },
+                                      .out = y,
+                                      .mix = mix,
+                                      .n = y_values(),
+                                      .forward = conv_there,
+                                      .backward = conv_back };
+        cr_assert(x_values() <= ROOM && y_values() <= ROOM && w_values() <= ROOM);
+        cr_assert_leq(conv_columns(&conv), sizeof(columns) / sizeof(columns[0]));
+        grad_check(&c);
+    }
+}
+
+/* The definition, element by element. */
+static double naive(size_t row, size_t out, size_t line, size_t column)
+{
+    double sum = 0;
+    for (size_t in = 0; in < conv.in; in++) {
+        for (size_t k = 0; k < conv.kernel * conv.kernel; k++) {
+            size_t i = line * conv.stride + k / conv.kernel, j = column * conv.stride + k % conv.kernel;
+            if (i >= conv.padding && j >= conv.padding && i < conv.side + conv.padding &&
+                j < conv.side + conv.padding)
+                sum +=
+                    w[(out * conv.in + in) * conv.kernel * conv.kernel + k] *
+                    x[((row * conv.in + in) * conv.side + i - conv.padding) * conv.side + j - conv.padding];
+        }
+    }
+    return sum;
+}
+
+Test(resnet_layers, a_convolution_is_what_its_definition_says)
+{
+    for (int i = 0; i < CONVS; i++) {
+        conv = convs[i];
+        const size_t n = conv_side(&conv);
+        grad_check_random(x, x_values(), 1);
+        grad_check_random(w, w_values(), 2);
+        conv_there();
+        for (size_t k = 0; k < y_values(); k++)
+            cr_assert_float_eq(y[k], naive(k / n / n / conv.out, k / n / n % conv.out, k / n % n, k % n),
+                               1e-12, "convolution %d, value %zu", i, k);
+    }
+}
+
+Test(resnet_layers, no_rows_have_no_gradient)
+{
+    conv = convs[0];
+    dw[3] = 7;
+    conv_backward_weight(&conv, dw, mix, x, 0, columns);
+    cr_expect_eq(dw[3], 0);
+}
+
+/* --- shortcut, pooling ------------------------------------------------------------------------------------- */
+
+static struct shortcut shortcut;
+static size_t y_n;
+
+static void shortcut_there(void)
+{
+    memset(y, 0, sizeof(y));
+    shortcut_forward(&shortcut, y, x, ROWS);
+}
+
+static void shortcut_back(void)
+{
+    shortcut_backward(&shortcut, dx, mix, ROWS);
+}
+
+Test(resnet_layers, shortcut)
+{
+    const struct shortcut all[] = { { 3, 3, 5, 1 }, { 2, 4, 6, 2 }, { 2, 5, 5, 2 } };
+    for (int i = 0; i < 3; i++) {
+        shortcut = all[i];
+        const size_t side = (shortcut.side + shortcut.stride - 1) / shortcut.stride;
+        const struct grad_check c = { .in = { { "x", x, dx,
+                                                ROWS * shortcut.in * shortcut.side * shortcut.side } },
+                                      .out = y,
+                                      .mix = mix,
+                                      .n = ROWS * shortcut.out * side * side,
+                                      .forward = shortcut_there,
+                                      .backward = shortcut_back };
+        grad_check(&c);
+    }
+}
+
+Test(resnet_layers, a_shortcut_adds_every_second_pixel_between_new_channels)
+{
+    shortcut = (struct shortcut){ 2, 4, 4, 2 };
+    for (int i = 0; i < 32; i++)
+        x[i] = i;
+    memset(y, 0, sizeof(y));
+    y[4] = 100;
+    shortcut_forward(&shortcut, y, x, 1);
+    const double expected[16] = { 0, 0, 0, 0, 100, 2, 8, 10, 16, 18, 24, 26, 0, 0, 0, 0 };
+    for (int i = 0; i < 16; i++)
+        cr_expect_eq(y[i], expected[i], "%d: %g", i, y[i]);
+}
+
+static void pool_there(void)
+{
+    pool_forward(y, x, y_n, 6);
+}
+
+static void pool_back(void)
+{
+    pool_backward(dx, mix, y_n, 6);
+}
+
+Test(resnet_layers, pooling)
+{
+    y_n = 5;
+    const struct grad_check c = { .in = { { "x", x, dx, 30 } },
+                                  .out = y,
+                                  .mix = mix,
+                                  .n = 5,
+                                  .forward = pool_there,
+                                  .backward = pool_back };
+    grad_check(&c);
+    for (int i = 0; i < 6; i++)
+        x[i] = i;
+    pool_there();
+    cr_expect_eq(y[0], 2.5);
+}
+
+/* --- batch normalisation ----------------------------------------------------------------------------------- */
+
+enum { CHANNELS = 3, SPATIAL = 7, VALUES = ROWS * CHANNELS * SPATIAL };
+
+static double saved[2 * CHANNELS], bias[CHANNELS], dbias[CHANNELS];
+static ddp_syncbn bn = { .channels = CHANNELS, .spatial = SPATIAL, .eps = 1e-5, .saved = saved };
+
+static void bn_there(void)
+{
+    double batch[2 * CHANNELS + 1];
+    measure_in_double(&bn, x, ROWS, batch);
+    learn_in_double(&bn, batch);
+    normalise_in_double(&bn, saved, saved + CHANNELS, x, ROWS, y);
+}
+
+static void bn_back(void)
+{
+    double sums[2 * CHANNELS];
+    sums_in_double(&bn, x, mix, ROWS, sums);
+    gradient_in_double(&bn, sums, x, mix, ROWS, dx);
+    for (int c = 0; c < CHANNELS; c++) {
+        dbias[c] = sums[c];
+        dw[c] = sums[CHANNELS + c] * saved[CHANNELS + c];
+    }
+}
+
+Test(resnet_layers, batch_normalisation)
+{
+    bn.weight = w;
+    bn.bias = bias;
+    const struct grad_check c = {
+        .in = { { "x", x, dx, VALUES }, { "weight", w, dw, CHANNELS }, { "bias", bias, dbias, CHANNELS } },
+        .out = y,
+        .mix = mix,
+        .n = VALUES,
+        .forward = bn_there,
+        .backward = bn_back
+    };
+    grad_check(&c);
+}

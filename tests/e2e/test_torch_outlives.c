@@ -85,8 +85,10 @@ static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
     return n == 0;
 }
 
-/* Dead at once, before its thread has seen the end of the store or has said a word about it. */
-static void kill_and_look(bool kill_agent)
+enum victims { GUARDIAN = 1, AGENT = 2 };
+
+/* Workers are dead at once, before their threads have seen the end of the store or have said a word about it. */
+static void kill_and_look(unsigned victims)
 {
     static char seen[SEEN_SIZE];
     struct job_witness w;
@@ -96,7 +98,10 @@ static void kill_and_look(bool kill_agent)
     const pid_t agent = procstat_child(run_pid(job), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    kill(kill_agent ? agent : run_pid(job), SIGKILL);
+    if ((victims & GUARDIAN) != 0)
+        kill(run_pid(job), SIGKILL);
+    if ((victims & AGENT) != 0)
+        kill(agent, SIGKILL);
     cr_expect(read_to_end(&w, seen), "somebody is left without a store");
     cr_expect_str_eq(seen, "", "a worker has met the end of the store");
     struct run_result r = run_wait(job);
@@ -108,14 +113,21 @@ Test(torch_outlives, all_when_the_agent_is_killed)
 {
     torch_skip_without();
     torch_skip_sanitized();
-    kill_and_look(true);
+    kill_and_look(AGENT);
 }
 
 Test(torch_outlives, all_when_the_guardian_is_killed)
 {
     torch_skip_without();
     torch_skip_sanitized();
-    kill_and_look(false);
+    kill_and_look(GUARDIAN);
+}
+
+Test(torch_outlives, all_when_both_are_killed)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    kill_and_look(GUARDIAN | AGENT);
 }
 
 /* --- when a node is lost -------------------------------------------------------------------------------- */

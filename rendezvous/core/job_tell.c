@@ -211,15 +211,8 @@ static void keep_more(struct job_watch *w, const struct findings_now *now)
             w->told[w->n_told++ % JOB_WATCH_TOLD_MAX] = now->digest[i];
 }
 
-/* A job whose ranks only start one after the other is left alone. */
-static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
+static void tell_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
-    const uint64_t waited_ms = diagnose_torch_waits(s);
-    const bool is_crowded = diagnose_torch_crowd(s);
-    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= job_watch_torch_limit(&job->watch));
-    job_watch_torch_seen(job, s->crowd.n > 0 ? JOB_WATCH_TORCH_MS : waited_ms, is_due);
-    if (!is_due)
-        return;
     diagnose_job(s, &now->all);
     sort_out(&job->watch, now);
     if (now->news.n > 0)
@@ -227,17 +220,23 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     keep_more(&job->watch, now);
 }
 
+/* A job whose ranks only start one after the other is left alone. */
+static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
+{
+    const uint64_t waited_ms = diagnose_torch_waits(s);
+    const bool is_crowded = diagnose_torch_crowd(s);
+    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= job_watch_torch_limit(&job->watch));
+    job_watch_torch_seen(job, s->crowd.n > 0 ? JOB_WATCH_TORCH_MS : waited_ms, is_due);
+    if (is_due)
+        tell_news(job, s, now);
+}
+
 static void tell_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const bool is_due = diagnose_stands_still(s, JOB_WATCH_STILL_MS);
     job_watch_still_seen(job, diagnose_still_waits(s), is_due);
-    if (!is_due)
-        return;
-    diagnose_job(s, &now->all);
-    sort_out(&job->watch, now);
-    if (now->news.n > 0)
-        tell(job, s, now);
-    keep_more(&job->watch, now);
+    if (is_due)
+        tell_news(job, s, now);
 }
 
 static void look_with(struct job *job,

@@ -17,7 +17,6 @@
 #include "results.h"
 #include "timed.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,32 +91,14 @@ static void measure_trips(const char *what, int store_port, int echo_port, reque
     buf_free(&request);
 }
 
-/* This program, and the servers that it starts from now on, run on one processor. Where the scheduler puts a server,
- * beside its client or on a processor that has to be woken, makes a third of a round trip, and it would be luck which of
- * the two servers gets what. So both get the same, one after the other. */
-static void stay_on(int number)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)number, &set);
-    sched_setaffinity(0, sizeof(set), &set); /* on a single processor there is no other, and all is fair */
-}
-
-/* Servers on the last processor that we may use, the client on the first. Afterwards everybody may run anywhere. */
+/* Servers on the last processor, the client on the first: both servers get the same, one after the other. */
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;
-    cpu_set_t all;
-    int first = 0, last = CPU_SETSIZE - 1;
-    need(sched_getaffinity(0, sizeof(all), &all) == 0, "cannot ask for the processors");
-    while (!CPU_ISSET((size_t)first, &all))
-        first++;
-    while (!CPU_ISSET((size_t)last, &all))
-        last--;
-    stay_on(last);
+    need(bench_stay(BENCH_LAST), "cannot ask for the processors");
     need(bench_start_store(path, &store), "cannot start ddp-rendezvous");
     need(bench_start_echo(&echo), "cannot start the echo");
-    stay_on(first);
+    bench_stay(BENCH_FIRST);
     crowd_prepare(store.port, DIALECT_C);
     if (tables)
         printf("| round trip, %d in each of %d rounds | ddp-rendezvous | bare epoll echo | ratio "
@@ -127,7 +108,7 @@ static void round_trips(const char *path)
     measure_trips("GET", store.port, echo.port, request_get, crowd_value_key, 8 + REQUEST_VALUE_BYTES);
     bench_stop(&echo);
     bench_stop(&store);
-    sched_setaffinity(0, sizeof(all), &all);
+    bench_stay(BENCH_ANYWHERE);
 }
 
 /* --- sets per second ------------------------------------------------------------------------------------ */

@@ -16,7 +16,6 @@
 #include "results.h"
 #include "timed.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,29 +69,13 @@ static void stop_servers(void)
     bench_stop(&server[GENUINE]);
 }
 
-/* This program, and what it starts from now on. */
-static void stay_on(int number)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET((size_t)number, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
 /* Servers on the last of our processors, this program on the first. */
 static void start_servers_apart(void)
 {
-    cpu_set_t all;
-    int first = 0, last = CPU_SETSIZE - 1;
-    need(sched_getaffinity(0, sizeof(all), &all) == 0, "cannot ask for the processors");
-    while (!CPU_ISSET((size_t)first, &all))
-        first++;
-    while (!CPU_ISSET((size_t)last, &all))
-        last--;
-    stay_on(last);
+    need(bench_stay(BENCH_LAST), "cannot ask for the processors");
     start_servers();
     need(bench_start_echo(&server[ECHO]), "cannot start the echo");
-    stay_on(first);
+    bench_stay(BENCH_FIRST);
 }
 
 /* --- throughput --------------------------------------------------------------------------------------------- */

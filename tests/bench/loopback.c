@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -257,4 +258,31 @@ long bench_requests(int fd)
         requests = strtol(strstr(answer, field) + strlen(field), NULL, 10);
     free(answer);
     return requests;
+}
+
+/* --- processors ----------------------------------------------------------------------------------------- */
+
+/* The first that is in `all` from `number` on, in steps of `step`. */
+static cpu_set_t only(const cpu_set_t *all, int number, int step)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    while (!CPU_ISSET((size_t)number, all))
+        number += step;
+    CPU_SET((size_t)number, &one);
+    return one;
+}
+
+bool bench_stay(enum bench_place place)
+{
+    static cpu_set_t all;
+    static bool is_known;
+    if (!is_known && sched_getaffinity(0, sizeof(all), &all) != 0)
+        return false;
+    is_known = true;
+    const cpu_set_t there = place == BENCH_FIRST  ? only(&all, 0, 1)
+                            : place == BENCH_LAST ? only(&all, CPU_SETSIZE - 1, -1)
+                                                  : all;
+    sched_setaffinity(0, sizeof(there), &there);
+    return true;
 }

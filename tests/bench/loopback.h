@@ -31,6 +31,12 @@ bool bench_start_genuine(const char *python, struct bench_genuine *out);
  * bytes. */
 bool bench_start_echo(struct bench_server *out);
 
+/* This program, and the servers that it starts from now on, run there. Where the scheduler puts a server, beside its client or on
+ * a processor that has to be woken, makes a third of a round trip, and it would be luck which of two servers gets what. On a single
+ * processor there is no other, and all is fair. False: the processors cannot be asked for. */
+enum bench_place { BENCH_FIRST, BENCH_LAST, BENCH_ANYWHERE };
+bool bench_stay(enum bench_place place);
+
 void bench_stop(struct bench_server *server);
 
 /* Resident memory in KiB, now and at most. */

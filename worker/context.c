@@ -77,14 +77,18 @@ ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Without a name: to the store, the end of a connection with a name is the end of the rank. */
-static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
+ddp_status ctx_reconnect(const struct ddp_ctx *ctx, uint32_t timeout_ms, struct ddp_store **out,
+                         struct ddp_err *err)
 {
-    const struct ddp_ctx *ctx = user;
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
     options.connect_timeout_ms = timeout_ms;
     options.timeout_ms = timeout_ms;
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
+static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
+{
+    return ctx_reconnect(user, timeout_ms, out, err);
 }
 
 /* Where ranks that start meet is a call like others, and the first one that can hang. */
@@ -157,6 +161,8 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct 
     if (status == DDP_OK)
         status = worker_env_read(&ctx->env, lookup, NULL, err);
     if (status == DDP_OK)
+        status = detail_open(&ctx->detail, &ctx->env, err);
+    if (status == DDP_OK)
         status = backend_find(options.backend, options.device, &ctx->env, backend, err);
     if (status != DDP_OK)
         return status;
@@ -176,6 +182,7 @@ static void ctx_free(struct ddp_ctx *ctx)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
     ddp_store_close(ctx->late_store);
+    detail_close(&ctx->detail);
     recorder_close(&ctx->recorder);
     free(ctx);
 }
@@ -251,7 +258,11 @@ ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err
     const bool blocks = comm->ops->blocks;
     ctx->calls = comm->seq != 0 ? comm->seq + 1 : ctx->calls + 1;
     recorder_begin(&ctx->recorder, call, ctx->calls, ctx->step_timeout_ms, blocks);
-    ddp_status status = give(comm, call, err);
+    ddp_status status = detail_meet(ctx, call, ctx->calls, err);
+    if (status == DDP_OK)
+        status = give(comm, call, err);
+    if (status == DDP_OK)
+        detail_left(ctx, call, ctx->calls);
     recorder_end(&ctx->recorder, status, blocks ? 0 : comm->ticket);
     return status;
 }

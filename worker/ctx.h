@@ -4,6 +4,7 @@
 #define WORKER_CTX_H
 
 #include "comm.h"
+#include "detail.h"
 #include "env.h"
 #include "lane.h"
 #include "recorder.h"
@@ -26,6 +27,7 @@ struct ddp_ctx {
     struct ddp_group world;
     struct lane *lane; /* owned; NULL until ctx_want_lane, and with a backend that does not block */
     struct recorder recorder;
+    struct detail detail; /* used by the thread that calls collectives */
     uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
     struct ddp_err
@@ -41,6 +43,11 @@ struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
 /* Connect to the store that the environment names; *out is the caller's. */
 ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
+
+/* The same without a name, for any thread and any time: to the store, the end of a connection with a name is the end of the
+ * rank. */
+ddp_status ctx_reconnect(const struct ddp_ctx *ctx, uint32_t timeout_ms, struct ddp_store **out,
+                         struct ddp_err *err);
 
 /* The connection of this context. A world of one has none of its own: it is made when there is something to tell. A store
  * that cannot be reached is not asked again, since each step would wait for it: then *out is NULL. */

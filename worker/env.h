@@ -30,18 +30,19 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
 /* field, variable, bytes with the NUL, value when missing, part of the four */
-#define WORKER_ENV_TEXTS(X)                                   \
-    X(master_addr, "MASTER_ADDR", 256, "", true)              \
-    X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)      \
-    X(error_file, "TORCHELASTIC_ERROR_FILE", 4096, "", false) \
-    X(iface, "DDP_IFACE", 64, "", false)                      \
-    X(port_range, "DDP_PORT_RANGE", 16, "", false)            \
-    X(cuda_library, "DDP_CUDA_LIBRARY", 1024, "", false)      \
-    X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)      \
-    X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)  \
-    X(test_host, "DDP_TEST_HOST", 32, "", false)              \
-    X(page, "DDPRUN_PAGE", 128, "", false)                    \
-    X(flight_recorder, "DDP_FLIGHT_RECORDER", 4096, "", false)
+#define WORKER_ENV_TEXTS(X)                                    \
+    X(master_addr, "MASTER_ADDR", 256, "", true)               \
+    X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
+    X(error_file, "TORCHELASTIC_ERROR_FILE", 4096, "", false)  \
+    X(iface, "DDP_IFACE", 64, "", false)                       \
+    X(port_range, "DDP_PORT_RANGE", 16, "", false)             \
+    X(cuda_library, "DDP_CUDA_LIBRARY", 1024, "", false)       \
+    X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)       \
+    X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)   \
+    X(test_host, "DDP_TEST_HOST", 32, "", false)               \
+    X(page, "DDPRUN_PAGE", 128, "", false)                     \
+    X(flight_recorder, "DDP_FLIGHT_RECORDER", 4096, "", false) \
+    X(debug, "DDPRUN_DEBUG", 16, "off", false)
 
 struct worker_env {
 #define X(field, name, least, most, missing, core) int field;

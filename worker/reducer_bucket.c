@@ -11,10 +11,12 @@
  *
  * A backend whose calls do not block needs neither lane nor wait: the same jobs then only say what is to happen on a
  * stream. */
+#include "crc32c.h"
 #include "last_error.h"
 #include "reducer_state.h"
 #include "values.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What happens to a value before and after the all-reduce, and which that is. */
@@ -98,6 +100,25 @@ static ddp_status reduce(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
+/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their names. */
+static void say_what(ddp_reducer *reducer, size_t index)
+{
+    struct detail *detail = &reducer->group->ctx->detail;
+    const char *first = NULL;
+    uint32_t names = 0;
+    if (!detail->on)
+        return;
+    for (size_t i = 0; i < reducer->n; i++) {
+        if (reducer->plan.bucket_of[i] != index)
+            continue;
+        first = first != NULL ? first : reducer->params[i].name;
+        names = crc32c(names, reducer->params[i].name, strlen(reducer->params[i].name));
+    }
+    snprintf(detail->what, sizeof(detail->what), "bucket %zu of %zu: %.80s and %zu more (%08x)", index,
+             reducer->plan.count, first != NULL ? first : "nothing", reducer->plan.buckets[index].params - 1,
+             names);
+}
+
 /* After a failure the buckets behind it are left alone: the ranks may be out of step. The words are of this thread, and
  * the program will ask for them on another. */
 static void run_job(void *user, size_t index)
@@ -108,6 +129,7 @@ static void run_job(void *user, size_t index)
     struct recorder *recorder = &reducer->group->ctx->recorder;
     recorder->bucket = (int)index;
     recorder->posted_ns = reducer->jobs[index].posted_ns;
+    say_what(reducer, index);
     ddp_status status = reduce(reducer, index);
     recorder->bucket = -1;
     if (status != DDP_OK)

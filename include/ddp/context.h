@@ -9,9 +9,10 @@
  * A worker is started by ddprun (or torchrun, or by hand) with RANK, WORLD_SIZE, MASTER_ADDR ... in its environment;
  * with none of them it is a world of one, so every program also runs bare.
  *
- * Rules: every call returns a status and never exits; option structs start with their size; no signal handlers, no
- * state shared between contexts; a context and all that was made from it belong to one thread at a time, only
- * ddp_abort may be called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that the
+ * Rules: every call returns a status and never exits; option structs start with their size; no state shared between
+ * contexts; no signal handlers, but for SIGUSR1 where the environment asks for a flight recorder (DDP_FLIGHT_RECORDER) and
+ * the program has none; a context and all that was made from it belong to one thread at a time, only ddp_abort may be
+ * called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that the
  * launcher blames the rank that was the cause. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
  * DDP_ERR_MISMATCH in a collective the context is broken: later collectives return the same error at once. */
 #ifndef DDP_CONTEXT_H

@@ -214,6 +214,8 @@ static void gpt2_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, gpt2_free };
 
+#define MEMORY_MAX ((size_t)1 << 40)
+
 /* Hands out `count` floats of *at, or only counts them while there is no memory yet. */
 static float *take(float *memory, size_t *at, size_t count)
 {
@@ -244,10 +246,11 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
+/* More than MEMORY_MAX no machine has, and the sum for it might wrap around to little. */
 static bool allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
-    if (g->kept == NULL)
+    if (g->kept == NULL || n > MEMORY_MAX / sizeof(float) / lay_out(g, 1, length))
         return false;
     g->memory = calloc(lay_out(g, n, length), sizeof(float));
     lay_out(g, n, length);

@@ -64,9 +64,8 @@ ddp_install nodes || echo "== going on without them"
 ddp_install slurm || echo "== going on without Slurm"
 
 step build make -j"$jobs" test-programs
-# Against a genuine PyTorch's store three times as many operations as someone who only types `make test` wants to wait for; the
-# 100,000 of `make interop` take 95 s, and the whole of this is near half an hour where two processors have other work, too.
-DDP_OPERATIONS=30000 step test make test
+# Against a genuine PyTorch's store ten times as many operations as someone who only types `make test` wants to wait for.
+DDP_OPERATIONS=100000 step test make test
 step purity make purity
 if [ "$quick" = no ]; then
     step asan-ubsan make -j"$jobs" asan-ubsan

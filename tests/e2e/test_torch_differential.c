@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-TestSuite(torch_differential, .timeout = 400);
+TestSuite(torch_differential, .timeout = 880);
 
 static void expect_no_difference(const char *backend)
 {
@@ -23,7 +23,7 @@ static void expect_no_difference(const char *backend)
                            NULL };
     snprintf(operations, sizeof(operations), "%d", torch_number("DDP_OPERATIONS", 10000));
     snprintf(seed, sizeof(seed), "%d", torch_number("DDP_SEED", 1));
-    struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 390000 });
+    struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 870000 });
     cr_expect_eq(r.exit_code, 0, "exit %d, signal %d:\n%s%s", r.exit_code, r.signal, r.out, r.err);
     cr_expect_not_null(strstr(r.out, "no difference"), "%s", r.out);
     fputs(r.out, stdout);

@@ -122,7 +122,7 @@ static void expect_same_after_restart(const char *die, const char *hash)
     remove_checkpoints();
     set_die(die);
     job_witness_open(&w);
-    snprintf(hold, sizeof(hold), "exec 9>%s; exec \"$0\" \"$@\"", w.path);
+    snprintf(hold, sizeof(hold), "exec 0<>%s; exec \"$0\" \"$@\"", w.path);
     struct run_result r =
         JOB("--nproc_per_node=3", "--max_restarts=1", "--restart_backoff=0", "sh", "-c", hold,
             bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60", "--epochs", "3",

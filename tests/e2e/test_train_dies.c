@@ -146,3 +146,22 @@ Test(train_dies, a_restart_ends_with_the_same_parameters_and_leaves_nothing)
     for (int i = 0; i < PHASES_TRIED; i++)
         expect_same_after_restart(phases[i].die, undisturbed);
 }
+
+/* --- a wrong bit ----------------------------------------------------------------------------------------- */
+
+Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_saved)
+{
+    char data[256], ckpt[256];
+    make_data("data", "200", NULL);
+    snprintf(data, sizeof(data), "%s", in_dir("data"));
+    snprintf(ckpt, sizeof(ckpt), "%s", in_dir("ckpt"));
+    set_die("flipping:2:5");
+    struct run_result r =
+        JOB("--nproc_per_node=3", bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60",
+            "--epochs", "3", "--check_every", "3", "--checkpoint_every", "3", "--checkpoint", ckpt);
+    EXPECT(r, 1);
+    cr_expect(strstr(r.err, "after step 6 rank 2 has other parameters than rank 0"), "%s", r.err);
+    cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
+    cr_expect_eq(access(in_dir("ckpt/step-00000004"), F_OK), 0);
+    run_free(&r);
+}

@@ -6,6 +6,7 @@
  *                                  after    behind it
  *                                  saving   when the writer of the N-th checkpoint has its first file on the way to the disk
  *                                  naming   when all is written and it is about to get its name
+ *                                  flipping does not die: a bit of its averaged gradient is another behind step N
  *     DIE_FILE=PATH        is made a moment before
  *
  * Only in the first attempt of a job. */
@@ -147,8 +148,11 @@ ddp_status __wrap_ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 
 ddp_status __wrap_ddp_reducer_finish(ddp_reducer *reducer)
 {
+    int rank;
     ddp_status status = __real_ddp_reducer_finish(reducer);
     die_if("after", steps);
+    if (is_now("flipping", steps, &rank) && rank == number_of("RANK"))
+        *(unsigned char *)ddp_reducer_grad(reducer, 0) ^= 0x40;
     return status;
 }
 

@@ -93,6 +93,8 @@ static const struct arg_row rows[] = {
     { "eval", NULL, ARG_FLAG, AT(eval), NULL, 0, 0, NULL, "only test the newest checkpoint" },
     { "eval_every", "N", ARG_COUNT, AT(eval_every), "1", 1, MOST, NULL,
       "test after each N epochs, and after the last one" },
+    { "check_every", "N", ARG_COUNT, AT(check_every), NULL, 1, MOST, NULL,
+      "compare the parameters of all workers after each N steps; at the end they are compared anyway" },
     { "metrics", "FILE", ARG_TEXT, AT(metrics), NULL, 0, 0, NULL,
       "write a JSON line for each step and epoch" },
     { "hash_steps", NULL, ARG_FLAG, AT(hash_steps), NULL, 0, 0, NULL,

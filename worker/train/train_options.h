@@ -36,8 +36,9 @@ struct train_options {
     double momentum, weight_decay, beta1, beta2;             /* weight_decay: -1 = not said */
     uint64_t warmup;
     bool nesterov, zero1, sync_bn;
-    uint64_t checkpoint_every, keep_last, keep_every, eval_every; /* the first, third: 0 = no */
-    double peak_tflops;                                           /* 0 = not said */
+    uint64_t checkpoint_every, keep_every, check_every; /* 0 = no */
+    uint64_t keep_last, eval_every;
+    double peak_tflops; /* 0 = not said */
     bool eval, hash_steps;
     const char *profile;               /* NULL = no */
     const char *init_from, *export_to; /* NULL = no */

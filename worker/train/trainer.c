@@ -13,7 +13,37 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* --- do all ranks have the same? --------------------------------------------------------------------- */
+
+/* All ranks have computed the same bits, or something is badly wrong: memory, a machine unlike the others, a race. */
+static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
+{
+    for (int rank = 1; rank < t->split.world_size; rank++) {
+        if (hash[rank] != hash[0])
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "after step %" PRIu64
+                            " rank %d has other parameters than rank 0: their hashes are "
+                            "%016" PRIx64 " and %016" PRIx64,
+                            t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
+    }
+    return DDP_OK;
+}
+
+static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_err *err)
+{
+    int64_t mine = (int64_t)(*hash = model_hash(t->model));
+    int64_t *all = calloc((size_t)t->split.world_size, sizeof(*all));
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the hashes of %d ranks", t->split.world_size);
+    ddp_status status = library(ddp_all_gather(ddp_world(t->ctx), &mine, all, 1, DDP_I64, NULL, NULL), err);
+    if (status == DDP_OK)
+        status = compare(t, all, err);
+    free(all);
+    return status;
+}
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
@@ -23,11 +53,19 @@ static bool limit_reached(const struct trainer *t)
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
 }
 
-/* In the middle of an epoch; at its end one is saved anyway. */
-static bool is_save_due(const struct trainer *t)
+static bool is_due(const struct trainer *t, uint64_t every)
 {
-    uint64_t every = t->options->checkpoint_every;
-    return every != 0 && t->steps_done % every == 0 && t->epoch_step < t->split.steps;
+    return every != 0 && t->steps_done % every == 0;
+}
+
+/* What is wrong is not saved. In the middle of an epoch; at its end it is saved anyway. */
+static ddp_status after_step(struct trainer *t, struct ddp_err *err)
+{
+    uint64_t hash;
+    ddp_status status = is_due(t, t->options->check_every) ? compare_ranks(t, &hash, err) : DDP_OK;
+    if (status == DDP_OK && is_due(t, t->options->checkpoint_every) && t->epoch_step < t->split.steps)
+        status = trainer_save(t, err);
+    return status;
 }
 
 /* All steps of an epoch that are left, or fewer when the limit comes first. Sets t->loss. */
@@ -37,8 +75,8 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
     while (t->epoch_step < t->split.steps && !limit_reached(t) && status == DDP_OK) {
         status = trainer_step(t, t->epoch_step, err);
         t->epoch_step++;
-        if (status == DDP_OK && is_save_due(t))
-            status = trainer_save(t, err);
+        if (status == DDP_OK)
+            status = after_step(t, err);
         journal_progress(&t->journal, t->epochs_done + 1, t->options->epochs, t->epoch_step, t->split.steps);
     }
     if (status == DDP_OK)
@@ -129,19 +167,6 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 
 /* --- the end ----------------------------------------------------------------------------------------- */
 
-/* All ranks have computed the same bits, or something is badly wrong. The largest of h and of ~h tell whether
- * all h are equal, in one all-reduce. */
-static ddp_status compare_hashes(struct trainer *t, uint64_t hash, struct ddp_err *err)
-{
-    int64_t most[2] = { (int64_t)hash, (int64_t)~hash };
-    ddp_status status =
-        library(ddp_all_reduce(ddp_world(t->ctx), most, most, 2, DDP_I64, DDP_MAX, NULL, NULL), err);
-    if (status == DDP_OK && most[0] != ~most[1])
-        status = ddp_fail(err, DDP_ERR_MISMATCH,
-                          "the ranks end with different parameters; mine have the hash %016" PRIx64, hash);
-    return status;
-}
-
 /* For people a line, for programs a file. */
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
@@ -207,8 +232,8 @@ ddp_status trainer_run(struct trainer *t, struct ddp_err *err)
         status = only_test(t, err);
     if (status != DDP_OK)
         return status;
-    uint64_t hash = model_hash(t->model);
-    status = compare_hashes(t, hash, err);
+    uint64_t hash;
+    status = compare_ranks(t, &hash, err);
     if (status == DDP_OK)
         status = export_model(t, err);
     return status == DDP_OK ? summarize(t, hash, err) : status;

@@ -1,4 +1,4 @@
-/* main.c -- the program train: data-parallel training of a small classifier on libddp.
+/* main.c -- the program train: data-parallel training on libddp.
  *
  * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
  * part. A rank that fails says why, frees the others with ddp_abort and exits; they then say that they were

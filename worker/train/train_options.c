@@ -215,7 +215,7 @@ void train_options_help(FILE *to)
 {
     fprintf(to, "usage: train [options]                            one worker\n"
                 "       ddprun --nproc_per_node=4 train [options]  four\n"
-                "Train a small classifier on 28x28 pictures, data-parallel over all workers.\n\n");
+                "Train a classifier of pictures or a GPT-2, data-parallel over all workers.\n\n");
     args_help(to, rows, ROWS);
     fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option, 75 another worker failed.\n");
 }

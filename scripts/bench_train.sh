@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# bench_train.sh -- a step of `train` against the same model in PyTorch with DistributedDataParallel on Gloo, 2 workers of one
+# thread each, in turn within one run; medians of ROUNDS (5).
+#
+# Ours is a mean over all steps with the reading of data, PyTorch's without (tests/bench/torch/models.py) and without the first
+# ten. Both run under ddprun. PYTHON= (/usr/bin/python3) has the torch. Numbers go as JSON lines to descriptor 3 when it is open.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+PYTHON=${PYTHON:-/usr/bin/python3}
+rounds=${ROUNDS:-5}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+why=
+"$PYTHON" -c 'import torch' 2>/dev/null || why="skipped, because $PYTHON has no torch"
+
+# model, what one sample is, samples per worker, steps, other words for train
+cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $work/pictures"
+    "gpt2:tiny|64 tokens|4|200|--data $work/tokens" "gpt2:tiny|64 tokens|16|60|--data $work/tokens")
+
+"$BUILD/make-data" --out "$work/pictures" --samples 20000 --test_samples 100 >/dev/null
+"$BUILD/make-data" --out "$work/tokens" --format tokens --samples 200000 --test_samples 1000 >/dev/null
+
+export OMP_NUM_THREADS=1
+ours() {
+    # shellcheck disable=SC2086
+    "$BUILD/ddprun" --nproc_per_node="$1" "$BUILD/train" --quiet --model "$2" --batch "$3" --limit_steps "$4" --epochs 10 \
+        --eval_every 10 --lr 0.001 --summary "$work/summary.json" $5
+    awk -F '[:,]' '/"train_s"/ { s = $2 } /"steps"/ { n = $2 } END { printf "%.4f\n", s * 1e3 / n }' "$work/summary.json"
+}
+
+theirs() {
+    "$BUILD/ddprun" --no_prefix --nproc_per_node=2 "$PYTHON" tests/bench/torch/models.py "$1" "$2" "$3" 2>/dev/null
+}
+
+for ((round = 0; round < rounds && (round == 0 || SECONDS < 100); round++)); do
+    for case in "${cases[@]}"; do
+        IFS='|' read -r model _ batch steps words <<<"$case"
+        echo "$model $batch ours $(ours 2 "$model" "$batch" "$steps" "$words")"
+        echo "$model $batch one $(ours 1 "$model" "$batch" "$steps" "$words")"
+        [ -n "$why" ] || echo "$model $batch torch $(theirs "$model" "$batch" "$steps")"
+    done
+done >"$work/times"
+
+{ true >&3; } 2>/dev/null || exec 3>/dev/null
+printf '%s\n' "${cases[@]}" >"$work/cases"
+sort -k1,1 -k2,2n -k3,3 -k4,4g "$work/times" | awk -v why="$why" -v rounds="$round" -v cases="$work/cases" '
+    { key = $1 " " $2 " " $3; n[key]++; ms[key, n[key]] = $4 }
+    function median(key, half) { half = (n[key] + n[key] % 2) / 2; return n[key] % 2 ? ms[key, half] : (ms[key, half] + ms[key, half + 1]) / 2 }
+    END {
+        print "train, a step of 2 workers (Adam, float32, one thread each), median of " rounds " rounds, ms; and one worker on its own batch:"
+        print ""
+        print "| model | batch of a worker | train | PyTorch DDP, Gloo | train takes | one worker | 1 -> 2 workers |"
+        print "|---|---:|---:|---:|---:|---:|---:|"
+        while ((getline line < cases) > 0) {
+            split(line, c, "|"); key = c[1] " " c[3]
+            two = median(key " ours"); one = median(key " one"); peer = key " torch"
+            printf "| %s | %d x %s | %.2f | %s | %s | %.2f | %.2f x |\n", c[1], c[3], c[2], two,
+                peer in n ? sprintf("%.2f", median(peer)) : why, peer in n ? sprintf("%.2f x", two / median(peer)) : "-", one, 2 * one / two
+            printf "{\"bench\":\"train\",\"model\":\"%s\",\"batch\":%d,\"train_ms\":%.4f,\"one_worker_ms\":%.4f,\"torch_ms\":%s}\n",
+                c[1], c[3], two, one, peer in n ? median(peer) : "null" > "/dev/fd/3"
+        }
+    }'

@@ -1,0 +1,84 @@
+"""The models of `train` in PyTorch, data-parallel with DistributedDataParallel on Gloo: milliseconds for a step.
+
+    ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny BATCH STEPS          BATCH of each worker; rank 0 prints the mean
+
+The batch lies in memory before the clock starts. One thread for each worker, as for train.
+"""
+import math
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+WARM_UP = 10
+BLOCKS, HEADS, WIDTH, LENGTH, VOCABULARY = 2, 2, 64, 64, 256
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.network = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(approximate="tanh"), nn.Linear(4 * WIDTH, WIDTH)
+        )
+        self.ahead = torch.ones(LENGTH, LENGTH).triu(1).bool()
+
+    def attend(self, x):
+        rows, length, _ = x.shape
+        q, k, v = (p.view(rows, length, HEADS, -1).transpose(1, 2) for p in self.qkv(x).split(WIDTH, dim=2))
+        scores = (q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)).masked_fill(self.ahead, -math.inf)
+        return self.out((scores.softmax(3) @ v).transpose(1, 2).reshape(rows, length, WIDTH))
+
+    def forward(self, x):
+        x = x + self.attend(self.norm1(x))
+        return x + self.network(self.norm2(x))
+
+
+class Gpt2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
+        self.blocks = nn.Sequential(*(Block() for _ in range(BLOCKS)))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.place = torch.arange(LENGTH)
+
+    def forward(self, tokens):
+        x = self.blocks(self.tokens(tokens) + self.places(self.place))
+        return F.linear(self.norm(x), self.tokens.weight).flatten(0, 1)
+
+
+def batch_of(name, batch):
+    if name == "mlp":
+        return torch.rand(batch, 784), torch.randint(10, (batch,))
+    tokens = torch.randint(VOCABULARY, (batch, LENGTH + 1))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
+
+
+def main():
+    name, batch, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(mlp() if name == "mlp" else Gpt2())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x, target = batch_of(name, batch)
+    for step in range(WARM_UP + steps):
+        if step == WARM_UP:
+            start = time.perf_counter()
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), target).backward()
+        optimizer.step()
+    if dist.get_rank() == 0:
+        print(f"{(time.perf_counter() - start) * 1e3 / steps:.4f}")
+    dist.destroy_process_group()
+
+
+main()

@@ -77,6 +77,18 @@ static void put_head(struct flight *f, const struct recorder_setup *s)
 }
 
 /* It stands first in its recorder. */
+/* The last part of the way to the file; what is there already is fine. */
+static void make_directory(const char *path)
+{
+    char directory[RECORDER_PATH];
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path)
+        return;
+    memcpy(directory, path, (size_t)(slash - path));
+    directory[slash - path] = '\0';
+    mkdir(directory, 0777);
+}
+
 static void on_usr1(struct usr1 *usr1)
 {
     recorder_write((struct recorder *)usr1, "SIGUSR1");
@@ -99,6 +111,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     }
     memcpy(r->temporary, r->path, sizeof(r->path));
     strcat(r->temporary, end);
+    make_directory(r->path);
     r->usr1.asked = on_usr1;
     usr1_listen(&r->usr1);
 }
@@ -182,10 +195,12 @@ void recorder_step(struct recorder *r, uint64_t step)
 
 static bool write_file(struct recorder *r, const char *why)
 {
-    if (flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0)
-        return true;
-    unlink(r->temporary);
-    return false;
+    const bool ok = flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0;
+    if (ok)
+        flight_note_kept(r->flight);
+    else
+        unlink(r->temporary);
+    return ok;
 }
 
 bool recorder_write(struct recorder *r, const char *why)

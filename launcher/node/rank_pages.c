@@ -5,7 +5,6 @@
 
 #include "base/flight_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -64,21 +63,21 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- its file ------------------------------------------------------------------------------------------- */
 
-/* A rename would take the place of what the worker has written itself; a link does not. */
+/* Beside the file first, so that half a record is never found under its name. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
-    const bool ok = flight_file_write(f, temporary, why) && (link(temporary, path) == 0 || errno == EEXIST);
-    unlink(temporary);
+    const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
+    if (!ok)
+        unlink(temporary);
     return ok;
 }
 
+/* What lies there may be of an earlier run. */
 bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
     const struct flight *f = rank_page(pages, i);
-    if (access(path, F_OK) == 0)
-        return true;
     if (f == NULL || snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= PATH_MAX)
         return false;
-    return write_record(f, path, temporary, why);
+    return (flight_is_kept(f) && access(path, F_OK) == 0) || write_record(f, path, temporary, why);
 }

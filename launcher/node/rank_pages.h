@@ -21,7 +21,8 @@ void rank_pages_text(const struct rank_pages *pages, char *out, size_t size);
 /* What worker `i` has written so far; NULL when it has not begun, or there are none. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
 
-/* Write worker `i`'s record to `path`, whole or not at all, unless it is there already. True when it is there then. */
+/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. True when it is
+ * there then. */
 bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why);
 
 #endif

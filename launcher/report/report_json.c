@@ -248,8 +248,8 @@ static bool add_job(cJSON *o, const struct report *r)
            json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&
            json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
            json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
-           json_add_text(o, "log_dir", r->plan->log_root) && add_first_failure(o, r) &&
-           report_attempts_json(r, o) && add_losses(o, r);
+           json_add_text(o, "log_dir", r->plan->log_root) && json_add_text(o, "flight_records", r->flights) &&
+           add_first_failure(o, r) && report_attempts_json(r, o) && add_losses(o, r);
 }
 
 /* Ownership passes with each json_add: from then on the parent frees. `workers` is made before it has a parent, so

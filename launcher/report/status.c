@@ -34,6 +34,18 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
+/* ", waits in all_reduce #5 since 3.7 s, behind step 3" */
+static bool put_steps(const cJSON *member, struct buf *out)
+{
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
+    const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
+    const char *call = text_of(member, "call");
+    bool ok = call[0] != '\0' ? buf_printf(out, ", waits in %s since ", call)
+                              : buf_printf(out, ", is in no collective since ");
+    ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
+    return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
+}
+
 /* ", waits for barrier 'x'", or whatever else the store has noticed. */
 static bool put_store(const struct status_facts *f, int rank, struct buf *out)
 {
@@ -42,6 +54,8 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
     const char *waits = text_of(member, "waits_for"), *state = text_of(member, "state");
     if (waits[0] != '\0')
         return buf_printf(out, ", waits for %s", waits);
+    if (cJSON_HasObjectItem(member, "beat_ms"))
+        return put_steps(member, out);
     if (strcmp(state, "disconnected") == 0)
         return buf_printf(out, ", has closed its connection to the store");
     if (strcmp(state, "connected") != 0 || !cJSON_IsNumber(silent))
@@ -80,7 +94,8 @@ static bool is_shown(const struct status_facts *f, int local_rank)
 {
     if (f->plan->nproc <= STATUS_LINES_MAX)
         return true;
-    return text_of(member_of(f, f->plan->workers[local_rank].rank), "waits_for")[0] == '\0';
+    const cJSON *member = member_of(f, f->plan->workers[local_rank].rank);
+    return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
 /* Local rank of the n-th worker that is shown; nproc when there are not so many. */

@@ -44,6 +44,23 @@ void flight_settle(struct flight *f, struct flight_op *op, enum flight_state sta
         set(&f->call, call);
 }
 
+static uint64_t get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+void flight_note_kept(struct flight *f)
+{
+    set(&f->kept_records, get(&f->records));
+    set(&f->kept_call, get(&f->call));
+}
+
+bool flight_is_kept(const struct flight *f)
+{
+    return get(&f->records) > 0 && get(&f->kept_records) == get(&f->records) &&
+           get(&f->kept_call) == get(&f->call);
+}
+
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index)
 {
     if (index >= n || words[index][0] == '\0')

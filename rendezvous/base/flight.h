@@ -57,9 +57,10 @@ struct flight {
     char job[FLIGHT_NAME], host[FLIGHT_NAME], backend[FLIGHT_WORD];
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
-    _Alignas(64) _Atomic uint64_t step; /* the step that was told last, + 1; 0 = none was */
-    _Atomic uint64_t call;              /* of the latest operation */
-    _Atomic uint64_t records;           /* operations ever begun */
+    _Alignas(64) _Atomic uint64_t step;       /* the step that was told last, + 1; 0 = none was */
+    _Atomic uint64_t call;                    /* of the latest operation */
+    _Atomic uint64_t records;                 /* operations ever begun */
+    _Atomic uint64_t kept_records, kept_call; /* as they were when the worker has written its file */
     _Alignas(64) struct flight_op op[FLIGHT_OPS];
 };
 
@@ -89,6 +90,10 @@ static inline enum flight_state flight_state(uint64_t call)
 {
     return (enum flight_state)(call & 0xff);
 }
+
+/* The worker has written its file now; has it, since the last call? */
+void flight_note_kept(struct flight *f);
+bool flight_is_kept(const struct flight *f);
 
 /* What a call is: all that is known when it begins. */
 struct flight_begin {

@@ -53,7 +53,7 @@ static void put_signed(struct out *o, int64_t n)
 {
     if (n < 0)
         put_char(o, '-');
-    put_number(o, n < 0 ? (uint64_t)-n : (uint64_t)n);
+    put_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
 /* At most `max` bytes of it; what JSON or a terminal might stumble over becomes '?'. */
@@ -103,7 +103,7 @@ static void put_time(struct out *o, const struct flight *f, const char *name, ui
     if (ns == 0)
         put(o, "null");
     else
-        put_signed(o, (int64_t)ns + f->wall_ns);
+        put_signed(o, (int64_t)(ns + (uint64_t)f->wall_ns));
 }
 
 /* In ms with three places, as far as it has come. */

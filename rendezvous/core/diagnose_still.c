@@ -107,13 +107,14 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
 static void tell(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
                  const struct rank_facts *most)
 {
-    words who, time, step, others, call, what, pid;
+    words who, time, step, others, call, what, pid = "PID";
     const uint32_t n = count_at(s, most);
     snprintf(others, sizeof(others), "%u %s", n, n == 1 ? "other waits" : "others wait");
+    if (f->pid > 0)
+        number(pid, (uint64_t)f->pid);
     snprintf(call, sizeof(call), "%.24s #%llu", most->call, (unsigned long long)most->call_seq);
     finding_make(slot, FINDING_RANK_STANDS_STILL, who_is(who, f), "time", duration(time, f->still_ms), "last",
-                 last(step, f), "others", others, "call", call, "does", does(what, f), "pid",
-                 number(pid, (uint64_t)(f->pid > 0 ? f->pid : 0)), NULL);
+                 last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
 /* The end of a process needs no more words than it has elsewhere. */

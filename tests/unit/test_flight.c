@@ -128,6 +128,18 @@ Test(flight, the_head_tells_of_the_latest_call_only)
     cr_expect_eq(flight_state(atomic_load(&flight->call)), FLIGHT_FAILED);
 }
 
+Test(flight, what_was_kept_is_old_after_the_next_call)
+{
+    cr_expect_not(flight_is_kept(flight));
+    flight_note_kept(flight);
+    cr_expect_not(flight_is_kept(flight), "there is nothing to keep");
+    struct flight_op *op = call(1, 0, 10);
+    flight_note_kept(flight);
+    cr_expect(flight_is_kept(flight));
+    flight_settle(flight, op, FLIGHT_COMPLETED, 20);
+    cr_expect_not(flight_is_kept(flight));
+}
+
 /* The launcher prints what a worker has left, and a worker may have written anything there. */
 Test(flight, damaged_memory_is_printed_as_what_it_is)
 {

@@ -81,6 +81,18 @@ Test(status, with_the_store_it_tells_who_waits_for_what, .fini = end)
                  "rank 3: exit 0 after 3.0 s\n");
 }
 
+Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
+{
+    begin(2);
+    facts.answer = cJSON_Parse("{\"members\":["
+                               "{\"rank\":0,\"state\":\"connected\",\"silent_ms\":10,\"call\":\"all_reduce "
+                               "#5\",\"step\":3,\"beat_ms\":3700},"
+                               "{\"rank\":1,\"state\":\"connected\",\"silent_ms\":5000,\"beat_ms\":4000}]}");
+    expect_lines("12.3 s after the start: job k3x9, 2 of 2 workers run\n"
+                 "rank 0 (pid 100) runs for 12.3 s, waits in all_reduce #5 since 3.7 s, behind step 3\n"
+                 "rank 1 (pid 101) runs for 12.3 s, is in no collective since 4.0 s\n");
+}
+
 /* 200 workers of which 199 wait: only the one that does not is worth a line. */
 Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
 {

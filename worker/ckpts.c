@@ -5,6 +5,7 @@
  * the caller's thread while the state is IDLE and to the writer while it is BUSY, so neither copies under
  * the lock. The memory of the copy is kept for the next one: the bound is one copy, from the first save to
  * the close. */
+#include "base/clock.h"
 #include "ckpt_dir.h"
 #include "ctx.h"
 #include "manifest.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
@@ -92,21 +92,10 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-static struct timespec deadline(uint32_t ms)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += ms / 1000;
-    at.tv_nsec += (long)(ms % 1000) * 1000000;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
-    return at;
-}
-
 /* Until the writer has nothing to do. Hands out the outcome, once. */
 static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
 {
-    const struct timespec until = deadline(c->options.timeout_ms);
+    const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
     ddp_status status;
     int failed = 0;
     pthread_mutex_lock(&c->lock);

@@ -9,6 +9,7 @@
  * thread and not for a batch. */
 #include "ddp/loader.h"
 
+#include "base/clock.h"
 #include "last_error.h"
 #include "loader_core.h"
 #include "quiet_thread.h"
@@ -18,7 +19,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct slot {
     ddp_batch batch;
@@ -113,16 +113,7 @@ static void *work(void *user)
 
 static struct timespec deadline_of(const ddp_loader *loader)
 {
-    struct timespec t;
-    const int64_t ms = loader->core.options.timeout_ms;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
+    return clock_after_us((uint64_t)loader->core.options.timeout_ms * 1000);
 }
 
 /* With the mutex. Which sample of which batch is not there: one that is being read, the lowest first. */

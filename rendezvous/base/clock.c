@@ -1,8 +1,6 @@
 /* clock.c -- see clock.h. */
 #include "clock.h"
 
-#include <time.h>
-
 static uint64_t read_us(clockid_t clock)
 {
     struct timespec t;
@@ -30,4 +28,11 @@ uint64_t clock_unix_us(void)
 uint64_t clock_ms(void)
 {
     return clock_us() / 1000u;
+}
+
+struct timespec clock_after_us(uint64_t us)
+{
+    const uint64_t until_ns = clock_ns() + us * 1000;
+    return (struct timespec){ .tv_sec = (time_t)(until_ns / 1000000000u),
+                              .tv_nsec = (long)(until_ns % 1000000000u) };
 }

@@ -3,6 +3,7 @@
 #define BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 /* Milliseconds (microseconds, nanoseconds) of the monotonic clock: steps of the wall clock have no effect. */
 uint64_t clock_ms(void);
@@ -11,6 +12,9 @@ uint64_t clock_ns(void);
 
 /* Microseconds since 1970 by the wall clock: for people, never to measure with. */
 uint64_t clock_unix_us(void);
+
+/* That much from now on the monotonic clock, for a pthread_cond_timedwait by that clock. */
+struct timespec clock_after_us(uint64_t us);
 
 /* Before a process that stood still (STOOD_STILL_MS) judges anybody for being late, it reads for a moment what has come in
  * meanwhile. */

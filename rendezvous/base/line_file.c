@@ -2,13 +2,13 @@
 #include "base/line_file.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { QUEUE_BYTES = 4 << 20 }; /* some 20,000 lines */
@@ -167,12 +167,7 @@ struct line_file_state line_file_state(struct line_file *f)
  * launcher back at its end. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(limit_ms / 1000);
-    until.tv_nsec += (long)(limit_ms % 1000) * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = clock_after_us(limit_ms * 1000);
     pthread_mutex_lock(&f->mutex);
     f->ends = true;
     pthread_cond_signal(&f->more);

@@ -17,7 +17,6 @@
 #include "quiet_thread.h"
 
 #include <string.h>
-#include <time.h>
 
 enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
@@ -68,11 +67,7 @@ ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err)
 
 void watch_pause(struct nccl_comm *n, uint32_t us)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)us * 1000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = clock_after_us(us);
     pthread_cond_timedwait(&n->changed, &n->lock, &until);
 }
 

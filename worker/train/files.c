@@ -53,3 +53,14 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", len > 0 ? dir : "/", strerror(errno));
     return DDP_OK;
 }
+
+ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "stat: %s", strerror(errno));
+    if (!S_ISREG(s.st_mode))
+        return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
+    *bytes = (uint64_t)s.st_size;
+    return DDP_OK;
+}

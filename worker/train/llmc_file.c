@@ -2,13 +2,13 @@
 #include "llmc_file.h"
 
 #include "ddp/ckpt.h"
+#include "files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* `len` bytes, or an error. */
@@ -25,17 +25,6 @@ static ddp_status read_all(int fd, uint8_t *to, uint64_t len, uint64_t offset, s
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": the file ends here", offset + got);
         got += (uint64_t)n;
     }
-    return DDP_OK;
-}
-
-static ddp_status size_of(int fd, uint64_t *bytes, struct ddp_err *err)
-{
-    struct stat s;
-    if (fstat(fd, &s) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "stat: %s", strerror(errno));
-    if (!S_ISREG(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
-    *bytes = (uint64_t)s.st_size;
     return DDP_OK;
 }
 
@@ -59,7 +48,7 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
     uint8_t head[LLMC_HEADER];
     struct llmc f;
     uint64_t bytes = 0;
-    ddp_status status = size_of(fd, &bytes, err);
+    ddp_status status = files_size(fd, &bytes, err);
     if (status == DDP_OK)
         status = read_all(fd, head, sizeof(head), 0, err);
     if (status == DDP_OK)

@@ -1,6 +1,8 @@
 /* tokens.c -- see tokens.h. */
 #include "tokens.h"
 
+#include "../files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -102,24 +104,12 @@ static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t fi
     return DDP_OK;
 }
 
-/* A pipe has no size and cannot be read twice. */
-static ddp_status size_of(int fd, uint64_t *bytes, struct ddp_err *err)
-{
-    struct stat s;
-    if (fstat(fd, &s) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "stat: %s", strerror(errno));
-    if (!S_ISREG(s.st_mode))
-        return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
-    *bytes = (uint64_t)s.st_size;
-    return DDP_OK;
-}
-
 static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struct ddp_err *err)
 {
     uint8_t head[TOKENS_HEADER];
     uint64_t bytes = 0;
     size_t got = 0;
-    ddp_status status = size_of(fd, &bytes, err);
+    ddp_status status = files_size(fd, &bytes, err);
     if (status == DDP_OK)
         status = read_at(fd, head, sizeof(head), 0, &got, err);
     if (status == DDP_OK)

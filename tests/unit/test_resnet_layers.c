@@ -54,9 +54,8 @@ static void conv_there(void)
 
 static void conv_back(void)
 {
-    memset(dx, 0, sizeof(dx));
     conv_backward_weight(&conv, dw, mix, x, ROWS, columns);
-    conv_backward_input(&conv, dx, mix, w, ROWS, columns);
+    conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
 }
 
 /* in, out, side, kernel, stride, padding: those of resnet20 in small, and shapes in which something does not come out even. */
@@ -109,6 +108,23 @@ Test(resnet_layers, a_convolution_is_what_its_definition_says)
         for (size_t k = 0; k < y_values(); k++)
             cr_assert_float_eq(y[k], naive(k / n / n / conv.out, k / n / n % conv.out, k / n % n, k % n),
                                1e-12, "convolution %d, value %zu", i, k);
+    }
+}
+
+Test(resnet_layers, a_gradient_is_added_to_what_is_there)
+{
+    for (int i = 0; i < CONVS; i++) {
+        conv = convs[i];
+        grad_check_random(mix, y_values(), 3);
+        grad_check_random(w, w_values(), 4);
+        conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
+        for (size_t k = 0; k < x_values(); k++)
+            x[k] = dx[k] + (double)k;
+        for (size_t k = 0; k < x_values(); k++)
+            dx[k] = (double)k;
+        conv_backward_input(&conv, dx, mix, w, ROWS, 1, columns);
+        for (size_t k = 0; k < x_values(); k++)
+            cr_assert_float_eq(dx[k], x[k], 1e-12, "convolution %d, value %zu", i, k);
     }
 }
 

@@ -52,6 +52,7 @@ struct resnet {
     float *temporary[TEMPORARIES]; /* gradients of what lies between layers */
     float *columns, *pooled, *dpooled, *logits, *dlogits;
     size_t rows; /* of the last forward pass for training */
+    size_t most; /* values that `columns` has to hold for a layer */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -201,9 +202,10 @@ static ddp_status unit_backward_params(const struct back *b, struct unit *u, con
     return are_ready(b, u->param, PER_UNIT);
 }
 
-static void unit_backward_input(const struct back *b, const struct unit *u, const float *d, float *dx)
+static void unit_backward_input(const struct back *b, const struct unit *u, const float *d, float *dx,
+                                int add)
 {
-    conv_backward_input(&u->conv, dx, d, weight_of(b->r, u), b->rows, b->r->columns);
+    conv_backward_input(&u->conv, dx, d, weight_of(b->r, u), b->rows, add, b->r->columns);
 }
 
 /* d: gradient of y, overwritten; dx: that of x, to be written; `dmid` is free. */
@@ -216,12 +218,11 @@ static ddp_status block_backward(const struct back *b, struct block *k, const fl
     ddp_status status = unit_backward_params(b, &k->unit[1], k->mid, d);
     if (status != DDP_OK)
         return status;
-    memset(dmid, 0, b->rows * mid * sizeof(float));
-    unit_backward_input(b, &k->unit[1], d, dmid);
+    unit_backward_input(b, &k->unit[1], d, dmid, 0);
     activation_relu.backward(dmid, k->mid, b->rows, mid);
     status = unit_backward_params(b, &k->unit[0], x, dmid);
     if (status == DDP_OK)
-        unit_backward_input(b, &k->unit[0], dmid, dx);
+        unit_backward_input(b, &k->unit[0], dmid, dx, 1);
     return status;
 }
 
@@ -308,6 +309,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, size_t
     u->bn.spatial = conv_side(&conv) * conv_side(&conv);
     u->out = calloc(rows * unit_values(u), sizeof(float));
     u->bn.saved = calloc(2 * conv.out, sizeof(double));
+    r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
     r->model.flops += 3 * conv_flops(&conv); /* forward, and two products as large in the backward pass */
     return u->out != NULL && u->bn.saved != NULL;
 }
@@ -331,20 +333,16 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* What does not belong to one layer. The largest picture between layers is the stem's, the largest matrix of columns that of a
- * convolution of the first stage. */
+/* What does not belong to one layer. The largest picture between layers is the stem's. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
-    const struct conv *widest = &r->block[0].unit[1].conv;
     bool complete = true;
     r->features = (size_t)RESNET_WIDTH << (RESNET_STAGES - 1);
     r->fc = r->model.params.n;
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes, r->features), "fc.weight");
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes), "fc.bias");
     r->model.flops += 6 * (double)classes * (double)r->features;
-    r->columns = calloc(conv_columns(widest) > conv_columns(&r->stem.conv) ? conv_columns(widest)
-                                                                           : conv_columns(&r->stem.conv),
-                        sizeof(float));
+    r->columns = calloc(r->most, sizeof(float));
     r->pooled = calloc(rows * r->features, sizeof(float));
     r->dpooled = calloc(rows * r->features, sizeof(float));
     r->logits = calloc(rows * classes, sizeof(float));

@@ -2,9 +2,13 @@
  *
  * The usual way to let BLAS do it: a matrix whose column is what the kernel sees at one place of y (its row one element of the
  * kernel), so that a convolution is weight x columns. One picture's matrix stays in the cache until it is used. The backward
- * pass makes it anew rather than keep those of all layers: they are nine times as large as the pictures. */
+ * pass makes it anew rather than keep those of all layers: they are nine times as large as the pictures.
+ *
+ * The gradient of x is a convolution of dy, too, when the stride is 1: with the kernel turned round, and channels in and out
+ * exchanged. That writes nine times less than columns of dx that are added up afterwards, which other strides need. */
 #include "conv.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 size_t conv_side(const struct conv *c)
@@ -23,9 +27,25 @@ static size_t places(const struct conv *c)
     return conv_side(c) * conv_side(c);
 }
 
+static size_t weights(const struct conv *c)
+{
+    return c->out * taps(c);
+}
+
+/* The convolution of dy that gives the gradient of x, if there is one. */
+static bool turned(const struct conv *c, struct conv *back)
+{
+    *back = (struct conv){ c->out, c->in, conv_side(c), c->kernel, 1, c->kernel - 1 - c->padding };
+    return c->stride == 1 && c->padding < c->kernel;
+}
+
+/* A turned one keeps its weights there, behind its columns. */
 size_t conv_columns(const struct conv *c)
 {
-    return taps(c) * places(c);
+    struct conv back;
+    const size_t forward = taps(c) * places(c);
+    const size_t backward = turned(c, &back) ? taps(&back) * places(&back) + weights(c) : 0;
+    return forward > backward ? forward : backward;
 }
 
 double conv_flops(const struct conv *c)
@@ -82,9 +102,36 @@ static void add_row(const struct conv *c, real *dx, const real *column, size_t k
             dx[i * c->stride] += column[i];
 }
 
+/* y is as large as x: a plane is the picture, moved. All of it is copied at once, and what has come round the edge to the other
+ * end of a line is wiped out. */
+static void move_plane(const struct conv *c, real *plane, const real *x, size_t ky, size_t kx)
+{
+    const size_t n = c->side;
+    const struct span lines = inside(c, ky), s = inside(c, kx);
+    const size_t first = lines.first * n + s.first, end = lines.end * n - (n - s.end);
+    memset(plane, 0, lines.first * n * sizeof(real));
+    memset(plane + lines.end * n, 0, (n - lines.end) * n * sizeof(real));
+    if (lines.first == lines.end || s.first == s.end) {
+        memset(plane, 0, n * n * sizeof(real));
+        return;
+    }
+    memcpy(plane + first, x + first + ky * n + kx - c->padding * n - c->padding,
+           (end - first) * sizeof(real));
+    for (size_t line = lines.first; line < lines.end; line++) {
+        for (size_t i = 0; i < s.first; i++)
+            plane[line * n + i] = 0;
+        for (size_t i = s.end; i < n; i++)
+            plane[line * n + i] = 0;
+    }
+}
+
 /* One tap of one channel: a plane of the matrix. */
 static void read_tap(const struct conv *c, real *plane, const real *x, size_t ky, size_t kx)
 {
+    if (c->stride == 1 && conv_side(c) == c->side) {
+        move_plane(c, plane, x, ky, kx);
+        return;
+    }
     const size_t n = conv_side(c);
     const struct span s = inside(c, ky);
     memset(plane, 0, s.first * n * sizeof(real));
@@ -141,10 +188,41 @@ void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, c
     }
 }
 
-void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
-                         real *columns)
+/* Every kernel turned by half a circle, channels in and out exchanged. */
+static void turn(const struct conv *c, real *to, const real *weight)
+{
+    const size_t k = c->kernel * c->kernel;
+    for (size_t out = 0; out < c->out; out++) {
+        for (size_t i = 0; i < c->in * k; i++)
+            to[(i / k * c->out + out) * k + k - 1 - i % k] = weight[out * c->in * k + i];
+    }
+}
+
+static void input_as_convolution(const struct conv *c, const struct conv *back, real *dx, const real *dy,
+                                 const real *weight, size_t rows, int add, real *columns)
 {
     const size_t in = c->in * c->side * c->side, out = c->out * places(c);
+    real *kernels = columns + taps(back) * places(back);
+    turn(c, kernels, weight);
+    for (size_t row = 0; row < rows; row++) {
+        to_columns(back, columns, dy + row * out);
+        real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)back->out, (int)places(back),
+                  (int)taps(back), 1, kernels, (int)taps(back), columns, (int)places(back), (real)add,
+                  dx + row * in, (int)places(back));
+    }
+}
+
+void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
+                         int add, real *columns)
+{
+    const size_t in = c->in * c->side * c->side, out = c->out * places(c);
+    struct conv back;
+    if (turned(c, &back)) {
+        input_as_convolution(c, &back, dx, dy, weight, rows, add, columns);
+        return;
+    }
+    if (!add)
+        memset(dx, 0, rows * in * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
         real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)taps(c), (int)places(c), (int)c->out, 1,
                   weight, (int)taps(c), dy + row * out, (int)places(c), 0, columns, (int)places(c));

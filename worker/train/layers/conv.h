@@ -26,8 +26,8 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
 void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, const real *x, size_t rows,
                           real *columns);
 
-/* From dy, add to the gradient of x. */
+/* From dy, overwrite the gradient of x (add = 0), or add to it (add = 1). */
 void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
-                         real *columns);
+                         int add, real *columns);
 
 #endif

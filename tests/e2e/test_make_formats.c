@@ -138,3 +138,40 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--format tokens --samples 100 --out @/b",
                "text_train_000001.bin is left from a set of more files");
 }
+
+/* --- trained with ------------------------------------------------------------------------------------------ */
+
+/* Found by a thread that reads ahead, told by the step that needs it. */
+Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
+{
+    char path[256], data[128];
+    make("--format tokens --samples 2000 --test_samples 200 --out @/d");
+    snprintf(data, sizeof(data), "%s/d", dir);
+    snprintf(path, sizeof(path), "%s/text_train_000000.bin", data);
+    FILE *f = fopen(path, "r+b");
+    cr_assert_not_null(f);
+    fseek(f, TOKENS_HEADER + 2 * 700, SEEK_SET);
+    cr_assert_eq(fwrite("\xff\xff", 1, 2, f), 2);
+    fclose(f);
+    const char *argv[] = { bin("train"), "--model",  "gpt2:tiny", "--data",   data, "--batch",
+                           "4",          "--epochs", "1",         "--length", "32", "--loader_threads",
+                           "2",          NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 1, "%s", r.err);
+    cr_expect(strstr(r.err, "train: rank 0: loader: sample 21: /"), "%s", r.err);
+    cr_expect(strstr(r.err, "/text_train_000000.bin: offset 2424: token 65535, expected 0 to 255"), "%s",
+              r.err);
+    run_free(&r);
+}
+
+Test(make_formats, what_cannot_be_varied_is_refused)
+{
+    char data[128];
+    make("--samples 100 --test_samples 100 --out @/d");
+    snprintf(data, sizeof(data), "%s/d", dir);
+    const char *argv[] = { bin("train"), "--data", data, "--augment", NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 2, "%s", r.err);
+    cr_expect(strstr(r.err, "--augment is for CIFAR-10's pictures; --data has the format idx"), "%s", r.err);
+    run_free(&r);
+}

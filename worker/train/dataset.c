@@ -14,6 +14,7 @@
 struct dataset_format {
     const char *name;
     enum model_input input;
+    bool varies;
     bool (*is_there)(const char *where); /* the last row of an input takes what no other has taken */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_wish *wish, struct ddp_err *err);
@@ -198,9 +199,9 @@ static void tokens_set_free(struct dataset *set)
 /* --- the table --------------------------------------------------------------------------------------------- */
 
 static const struct dataset_format formats[] = {
-    { "cifar10", MODEL_PICTURES, cifar_is_there, cifar_set_load, cifar_set_read, cifar_set_free },
-    { "idx", MODEL_PICTURES, NULL, idx_set_load, idx_set_read, idx_set_free },
-    { "tokens", MODEL_TOKENS, NULL, tokens_set_load, tokens_set_read, tokens_set_free },
+    { "cifar10", MODEL_PICTURES, true, cifar_is_there, cifar_set_load, cifar_set_read, cifar_set_free },
+    { "idx", MODEL_PICTURES, false, NULL, idx_set_load, idx_set_read, idx_set_free },
+    { "tokens", MODEL_TOKENS, false, NULL, tokens_set_load, tokens_set_read, tokens_set_free },
 };
 
 static const struct dataset_format *format_of(const char *where, enum model_input input)
@@ -231,6 +232,11 @@ void dataset_free(struct dataset *set)
 const char *dataset_format_name(const struct dataset *set)
 {
     return set->format->name;
+}
+
+bool dataset_varies(const struct dataset *set)
+{
+    return set->format->varies;
 }
 
 size_t dataset_row_bytes(const struct dataset *set)

@@ -61,6 +61,9 @@ void dataset_free(struct dataset *set);
 /* "idx", "cifar10", "tokens" */
 const char *dataset_format_name(const struct dataset *set);
 
+/* Does dataset_read look at `luck`? */
+bool dataset_varies(const struct dataset *set);
+
 /* Bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 

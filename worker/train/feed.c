@@ -42,6 +42,9 @@ ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct 
                      const struct feed_options *options, struct ddp_err *err)
 {
     size_t rows = split_rows(split, 0);
+    if (options->augment && !dataset_varies(set))
+        return ddp_fail(err, DDP_ERR_ARG, "--augment is for CIFAR-10's pictures; --data has the format %s",
+                        dataset_format_name(set));
     *feed = (struct feed){
         .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
     };

@@ -88,6 +88,28 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
+/* Layers that normalise, attend and convolve; pictures that look different each time. */
+Test(world, equal_for_every_kind_of_model)
+{
+    static const char gpt2[] =
+        "--data @/tokens --model gpt2:tiny --global_batch 8 --limit_steps 3 --determinism world "
+        "--quiet --hash_steps --metrics @/metrics";
+    static const char resnet[] = "--data @/cifar --model resnet20 --augment --global_batch 8 --limit_steps 2 "
+                                 "--determinism world --quiet --hash_steps --metrics @/metrics";
+    make_data("tokens", "5000", "--format=tokens --test_samples=200");
+    make_data("cifar", "16", "--format=cifar10 --test_samples=5");
+    train(1, gpt2);
+    char *one = hashes();
+    cr_assert_eq(strlen(one), 3 * (HASH + 1), "%s", one);
+    expect_equal(8, none, gpt2, one, 0);
+    free(one);
+    train(1, resnet);
+    one = hashes();
+    cr_assert_eq(strlen(one), 2 * (HASH + 1), "%s", one);
+    expect_equal(4, halves, resnet, one, 0);
+    free(one);
+}
+
 /* What rounds, and what a worker goes through in parts, is the same for all, too. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {

@@ -77,8 +77,15 @@ void train_fails(int workers, const char *line, int exit_code, const char *says)
 
 void make_data(const char *name, const char *samples, const char *extra)
 {
-    const char *argv[] = { bin("make-data"), "--out", in_dir(name), "--samples", samples,
-                           "--test_samples", "1000",  extra,        NULL };
+    char words[256] = "", *save = NULL;
+    const char *argv[16] = { bin("make-data"), "--out",          in_dir(name), "--samples",
+                             samples,          "--test_samples", "1000" };
+    if (extra != NULL)
+        snprintf(words, sizeof(words), "%s", extra);
+    int argc = 7;
+    for (char *word = strtok_r(words, " ", &save); word != NULL && argc < 15;
+         word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
     run_free(&r);

@@ -32,7 +32,7 @@ void train(int workers, const char *line);
 /* The same, and it must fail with `exit_code` and say `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Files in training_dir/NAME, 1000 samples for the test; `extra` may be NULL. */
+/* Files in training_dir/NAME, 1000 samples for the test; `extra` words may say otherwise, or be NULL. */
 void make_data(const char *name, const char *samples, const char *extra);
 
 /* All of a file of the directory, NUL behind; yours. */

@@ -10,8 +10,11 @@
 
 enum {
     REQUEST_MIN =
-        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
-    IN_KEPT = 256, /* a buffer so small is not given back between requests */
+        64 << 10,      /* a request so short is read even when the store is full: GET and DELETE must work */
+    AHEAD_MIN = 512,   /* with fewer bytes there is hardly a second request behind the first */
+    AHEAD_MAX = 64,    /* requests */
+    AHEAD_KEYS = 8192, /* a store with fewer is near the processor anyway */
+    IN_KEPT = 256,     /* a buffer so small is not given back between requests */
 };
 
 /* After the fact and even past the maximum: the bytes are here. The next request that needs more is
@@ -106,6 +109,26 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
+/* How many requests are about to be worked off, and their keys are brought near. Anything that is wrong with them is found when
+ * it is their turn; what is no key does no harm. */
+static uint32_t look_ahead(const struct hub *hub, const struct session *s, struct slice bytes)
+{
+    struct wire wire = s->wire;
+    struct request req;
+    struct ddp_err unused;
+    uint32_t hashes[AHEAD_MAX], n = 0;
+    size_t used;
+    if (s->job == NULL || bytes.len < AHEAD_MIN || store_count(s->job->store) < AHEAD_KEYS)
+        return 0;
+    while (n < AHEAD_MAX &&
+           wire_decode(&wire, bytes, request_budget(hub, s), &req, &used, &unused) == WIRE_OK) {
+        hashes[n++] = table_hash(req.blob[0]);
+        bytes = slice_of((const char *)bytes.data + used, bytes.len - used);
+    }
+    store_expect(s->job->store, hashes, n);
+    return n;
+}
+
 /* hub->err without words stands for memory that is short: formatting them needs none, but saying so
  * everywhere does. */
 bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
@@ -113,14 +136,19 @@ bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
     struct request req;
     size_t used;
     enum wire_status status;
+    uint32_t seen = 0;
 
     hub->err.msg[0] = '\0';
     if (!collect(hub, s, &bytes))
         return false;
     if (s->is_held)
         return vouch_holds(hub, s);
-    while ((status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err)) ==
-           WIRE_OK) {
+    for (;; seen -= seen > 0) {
+        if (seen == 0)
+            seen = look_ahead(hub, s, bytes);
+        status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err);
+        if (status != WIRE_OK)
+            break;
         if (!has_job(hub, s, req.op))
             return keep_rest(hub, s, bytes) && vouch_hold(hub, s);
         if (!apply(hub, s, &req))

@@ -97,6 +97,11 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
     return slot ? written(s, slot, slot_set(&s->slots, slot, value)) : STORE_FULL;
 }
 
+void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n)
+{
+    table_expect(&s->slots.table, hashes, n);
+}
+
 struct slice store_get(const struct store *s, struct slice key)
 {
     const struct slot *slot = slot_find(&s->slots, key);

@@ -40,6 +40,9 @@ void store_free(struct store *s);
 /* Forget all keys, queues and waits; waiters are left as after store_leave, and no one is woken. */
 void store_clear(struct store *s);
 
+/* Keys with these hashes (table_hash) will be asked for soon. Changes nothing but how long that takes. */
+void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
+
 /* Bytes are copied. Returned slices are views into the store, valid until its next change. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty when missing */

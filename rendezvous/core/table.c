@@ -67,6 +67,22 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
     return node;
 }
 
+/* Each round waits once for what the round before has asked for: the chains, then the first node of each with the key that mostly
+ * lies behind it. */
+void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
+{
+    enum { LINE = 64 };
+    for (uint32_t i = 0; i < n; i++)
+        __builtin_prefetch(&t->chain[hashes[i] & t->mask]);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *node = (const char *)t->chain[hashes[i] & t->mask];
+        if (node == NULL)
+            continue;
+        __builtin_prefetch(node);
+        __builtin_prefetch(node + LINE);
+    }
+}
+
 /* Equal keys are in one chain, and whoever found the first of them has all others behind it. */
 struct table_node *table_find_same(const struct table_node *node)
 {

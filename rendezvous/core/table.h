@@ -38,6 +38,10 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
 /* The next one with the key of `node`, where keys may be there more than once; NULL = no more. */
 struct table_node *table_find_same(const struct table_node *node);
 
+/* Keys with these hashes will be looked for: they are brought near, all at once. A table of a million keys lies far from the
+ * processor, and one look after the other would wait for each. */
+void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
+
 /* Put in a node whose key and hash are set. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);

@@ -3,6 +3,7 @@
 #include "sim_job.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define N(n)  #n "00000000000000"
@@ -360,4 +361,36 @@ Test(hub, many_connections_come_and_go)
             sim_disconnect(&sim, conn);
         }
     }
+}
+
+/* --- many at once ---------------------------------------------------------------------------------------------- */
+
+enum { MANY = 20000 };
+
+static void put_adds(struct buf *out)
+{
+    char key[24];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(key, sizeof(key), "/many/%d", i);
+        cr_assert(put_u8(out, 4) && put_blob(out, slice_str(key)) && put_i64(out, 1 + i));
+    }
+}
+
+/* A store that is large looks ahead in a pipeline, and answers as ever: also where it is cut, and up to what makes no sense. */
+Test(hub, a_long_pipeline_is_answered_in_order)
+{
+    struct buf adds = { 0 };
+    struct sim_conn *c = &sim.conn[1];
+    put_adds(&adds);
+    const size_t cut = adds.len / 2 + 7;
+    cr_assert(put_u8(&adds, 0xee));
+    sim_feed_bytes(&sim, 1, slice_of(adds.data, adds.len - 1));
+    c->out.len = 0;
+    sim_feed_bytes(&sim, 1, slice_of(adds.data, cut));
+    sim_feed_bytes(&sim, 1, slice_of(adds.data + cut, adds.len - cut));
+    cr_assert_eq(c->out.len, (size_t)MANY * 8);
+    for (uint64_t i = 0; i < MANY; i++)
+        cr_expect_eq(get_u64(c->out.data + 8 * i), 2 * (i + 1));
+    cr_expect_str_neq(c->closed, "");
+    buf_free(&adds);
 }

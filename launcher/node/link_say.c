@@ -33,7 +33,9 @@ static void add_rules(cJSON *json, const struct plan *plan)
     json_add_integer(json, "backoff_cap_ms", (int64_t)cli->backoff_cap_ms);
     json_add_integer(json, "last_call_ms", (int64_t)plan->meeting.last_call_ms);
     json_add_integer(json, "join_timeout_ms", (int64_t)plan->meeting.join_ms);
-    json_add_integer(json, "node_timeout_ms", (int64_t)plan->meeting.node_timeout_ms);
+    /* The only node of a job with its own store is never lost to others: one that is slow to start hundreds of workers just goes on. */
+    const bool alone = !plan->meeting.elsewhere;
+    json_add_integer(json, "node_timeout_ms", alone ? 0 : (int64_t)plan->meeting.node_timeout_ms);
     cJSON_AddStringToObject(json, "join_knob",
                             plan->meeting.join_knob != NULL ? plan->meeting.join_knob : "");
     cJSON_AddStringToObject(json, "grow", grow_words[cli->grow]);

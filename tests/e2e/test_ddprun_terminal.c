@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT_CODE(r, code) \
-    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, (r).out)
+/* Only the end, which says why: Criterion hangs where it is told megabytes. */
+#define EXPECT_CODE(r, code)                                                                        \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
+                 (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
 
 TestSuite(ddprun_terminal, .timeout = 120);
 

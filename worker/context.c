@@ -55,37 +55,6 @@ static ddp_status read_options(const ddp_options *given, ddp_options *out, struc
     return DDP_OK;
 }
 
-/* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
-static int attempt_of(const struct worker_env *env)
-{
-    return env->attempt >= 0 ? env->attempt : env->restart_count;
-}
-
-/* We only say who we are to a store of ours: a genuine TCPStore hangs up on an opcode that it does not
- * know. */
-ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
-{
-    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
-    options.connect_timeout_ms = ctx->init_timeout_ms;
-    options.timeout_ms = ctx->init_timeout_ms;
-    if (ctx->env.ddprun_store)
-        options.role = "worker";
-    options.job = ctx->env.run_id;
-    options.rank = ctx->env.rank;
-    options.world_size = ctx->env.world_size;
-    options.attempt = attempt_of(&ctx->env);
-    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
-}
-
-ddp_status ctx_reconnect(const struct ddp_ctx *ctx, uint32_t timeout_ms, struct ddp_store **out,
-                         struct ddp_err *err)
-{
-    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
-    options.connect_timeout_ms = timeout_ms;
-    options.timeout_ms = timeout_ms;
-    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
-}
-
 static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     return ctx_reconnect(user, timeout_ms, out, err);
@@ -98,7 +67,7 @@ static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backen
     const struct call call = { .kind = CALL_INIT };
     const struct recorder_setup recorder = { .rank = ctx->env.rank,
                                              .world_size = ctx->env.world_size,
-                                             .attempt = attempt_of(&ctx->env),
+                                             .attempt = env_attempt(&ctx->env),
                                              .job = ctx->env.run_id,
                                              .backend = backend->ops->name,
                                              .page = ctx->env.page,
@@ -170,7 +139,7 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct 
         options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
     ctx->step_timeout_ms =
         options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
-    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, attempt_of(&ctx->env));
+    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, env_attempt(&ctx->env));
     return DDP_OK;
 }
 
@@ -330,17 +299,6 @@ int ddp_device(const ddp_ctx *ctx)
 int ddp_restart_count(const ddp_ctx *ctx)
 {
     return ctx->env.restart_count;
-}
-
-ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
-{
-    ddp_status status = DDP_OK;
-    if (ctx->store == NULL && !ctx->late_tried) {
-        ctx->late_tried = true;
-        status = ctx_connect(ctx, &ctx->late_store, err);
-    }
-    *out = ctx->store != NULL ? ctx->store : ctx->late_store;
-    return status;
 }
 
 struct ddp_store *ddp_context_store(ddp_ctx *ctx)

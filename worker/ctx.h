@@ -41,7 +41,7 @@ ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err);
  * is in a collective, in the order of the program. Returns why no more collectives can be called. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
-/* Connect to the store that the environment names; *out is the caller's. */
+/* ctx_store.c: connect to the store that the environment names; *out is the caller's. */
 ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
 
 /* The same without a name, for any thread and any time: to the store, the end of a connection with a name is the end of the

@@ -59,4 +59,10 @@ typedef const char *(*env_lookup)(void *user, const char *name);
 /* DDP_ERR_ENV names the variable, its value and what was expected; *out is undefined then. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
+/* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
+static inline int env_attempt(const struct worker_env *env)
+{
+    return env->attempt >= 0 ? env->attempt : env->restart_count;
+}
+
 #endif

@@ -202,19 +202,24 @@ void job_watch_call(struct job *job)
         w->still_ms = job->hub->now_ms + JOB_WATCH_STILL_MS;
 }
 
+/* Beats of different nodes come at different times, so who is looked for may seem to have moved a little later than those who
+ * wait. Where all wait and nobody is missing, the looks come further and further apart. */
+static uint64_t still_again(bool is_told, uint64_t waited_ms)
+{
+    if (is_told)
+        return STILL_AGAIN_MS;
+    return waited_ms < JOB_WATCH_STILL_MS ? JOB_WATCH_STILL_MS - waited_ms + EARLY_MS : waited_ms / 5;
+}
+
 /* As with PyTorch's: each trouble is told whole once, then what is new, until nobody waits any more. */
 void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct job_watch *w = &job->watch;
-    const uint64_t now_ms = job->hub->now_ms;
-    const bool is_long = waited_ms >= JOB_WATCH_STILL_MS;
     if (tell && !w->still_told) {
         w->wait++;
         w->n_told = 0;
     }
-    w->still_told = tell || (w->still_told && is_long);
+    w->still_told = tell || (w->still_told && waited_ms >= JOB_WATCH_STILL_MS);
     if (waited_ms > 0)
-        w->still_ms = now_ms + (w->still_told ? STILL_AGAIN_MS
-                                : is_long     ? JOB_WATCH_STILL_MS
-                                              : JOB_WATCH_STILL_MS - waited_ms);
+        w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);
 }

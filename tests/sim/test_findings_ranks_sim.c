@@ -200,6 +200,19 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
+/* The one that is looked for was seen last a moment after the others: that moment is all that is lost. */
+Test(findings_ranks_sim, beats_of_different_times_cost_little)
+{
+    two_nodes_run();
+    beat(N0, "[0,1,9,\"all_reduce\"],[1,1,9,\"all_reduce\"]");
+    live_until(sim.now_ms + 1900);
+    beat(N1, "[0,1,9,\"all_reduce\"],[1,1,8,\"\"]");
+    live_until(sim.now_ms + 9000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 4000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+}
+
 Test(findings_ranks_sim, it_is_told_again_when_it_happens_again)
 {
     two_nodes_run();

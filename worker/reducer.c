@@ -4,8 +4,8 @@
  * once. What may be called when, and which bucket is next, reducer_core.c decides; here its wishes are carried out. */
 #include "cores.h"
 #include "last_error.h"
+#include "reducer_memory.h"
 #include "reducer_options.h"
-#include "reducer_state.h"
 #include "reducer_verify.h"
 
 #include <stdlib.h>
@@ -16,6 +16,7 @@
 /* The one place that frees a reducer; shared memory belongs to the backend. */
 static void release(ddp_reducer *reducer)
 {
+    ddp_work_free(reducer->last);
     bucket_plan_free(&reducer->plan);
     core_close(&reducer->core);
     free(reducer->params);
@@ -36,6 +37,8 @@ static ddp_status check(const ddp_reducer *reducer, const ddp_param *params, siz
     ddp_status status = reducer_check_list("parameter", params, n, err);
     if (status == DDP_OK)
         status = reducer_check_list("buffer", o->buffers, o->buffer_count, err);
+    if (status == DDP_OK && reducer_on_device(reducer))
+        status = reducer_check_device(o, err);
     return status == DDP_OK ? reducer_check_types(params, n, o, err) : status;
 }
 

@@ -42,9 +42,17 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
+/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the other. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
-    return ddp_all_reduce(reducer->group, values, values, n, dtype, op, NULL, NULL);
+    ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
+    ddp_status status =
+        ddp_all_reduce(reducer->group, values, values, n, dtype, op, reducer->options.stream, goes_on);
+    if (work != NULL) {
+        ddp_work_free(reducer->last);
+        reducer->last = work;
+    }
+    return status;
 }
 
 /* The zeros between gradients are scaled and summed along: looking for them would cost more, and they stay zeros. */
@@ -76,7 +84,8 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .grads = grads,
                               .count = n,
                               .dtype = b->dtype,
-                              .divisor = divisor_of(reducer) };
+                              .divisor = divisor_of(reducer),
+                              .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
     last_error_keep(&err); /* a hook need not leave words, and those of another call would mislead */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
@@ -137,11 +146,28 @@ static void run_job(void *user, size_t index)
                  reducer->plan.count);
 }
 
+static ddp_status so_far(const ddp_reducer *reducer)
+{
+    return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
+}
+
+/* From here on the program's stream comes after the buckets; the host does not wait. */
+static void follow_last(ddp_reducer *reducer)
+{
+    ddp_status status = ddp_work_wait(reducer->last);
+    if (status != DDP_OK && reducer->failed.code == DDP_OK)
+        ddp_fail(&reducer->failed, status, "%s", ddp_last_error());
+    ddp_work_free(reducer->last);
+    reducer->last = NULL;
+}
+
 /* The drain makes everything that the lane's thread has written visible here, `failed` and gradients alike. */
 ddp_status bucket_wait(ddp_reducer *reducer)
 {
     lane_drain(reducer->group->ctx->lane);
-    return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
+    if (reducer->last != NULL)
+        follow_last(reducer);
+    return so_far(reducer);
 }
 
 /* A job's place is free again when its bucket comes up next, as a step ends with a wait. */
@@ -159,7 +185,7 @@ ddp_status bucket_launch(ddp_reducer *reducer)
         else
             run_job(reducer, b);
     }
-    return reducer->threaded ? DDP_OK : bucket_wait(reducer);
+    return reducer->threaded ? DDP_OK : so_far(reducer);
 }
 
 /* Buckets are reduced one by one, so the largest one is all the room that is needed. */

@@ -6,7 +6,7 @@
  *
  * All know the answers of all, so nothing else need be asked: whether the step has sync, who broadcasts buffers (the first
  * rank that still computes), what to divide by, and whose parameters count in the end. */
-#include "reducer_state.h"
+#include "reducer_memory.h"
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ static ddp_status shadow(ddp_reducer *reducer)
     if (status != DDP_OK)
         return status;
     core_shadow(&reducer->core, reducer->roll.sync);
-    memset(reducer->arena, 0, reducer->plan.arena_bytes);
+    reducer_zero(reducer, reducer->arena, reducer->plan.arena_bytes);
     status = bucket_launch(reducer);
     return status == DDP_OK ? sync_end(reducer) : status;
 }

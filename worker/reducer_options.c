@@ -106,6 +106,21 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
 }
 
 /* Fractions of integers are nobody's gradient. */
+/* What the reducer computes itself, it computes with the processor. */
+ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
+{
+    const char *what = options->compress                      ? "compress"
+                       : options->predivide > 0               ? "predivide"
+                       : options->uneven == DDP_UNEVEN_ACTIVE ? "DDP_UNEVEN_ACTIVE"
+                                                              : NULL;
+    if (what == NULL)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_UNSUPPORTED,
+        "reducer: %s is not there for gradients on a device; a hook can do it (ddp_reducer_options.hook)",
+        what);
+}
+
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {

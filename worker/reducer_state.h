@@ -5,6 +5,7 @@
  *     reducer_sync.c     what rank 0 tells the others: parameters, buffers, the order of readiness; who used what
  *     reducer_bucket.c   one bucket is launched, and reduced
  *     reducer_verify.c   the same model on all ranks?
+ *     reducer_memory.c   copies where the gradients lie
  *
  * and pure: reducer_core.c (what may come after what), reducer_words.c (misuse in words), reducer_options.c,
  * reducer_roll.c, buckets.c (which gradients travel together), values.c. */
@@ -37,6 +38,7 @@ struct ddp_reducer {
     size_t wire_elements;  /* room in it */
     struct lane_job *jobs; /* for each bucket */
     bool threaded;         /* buckets go to the context's lane */
+    ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
     struct ddp_err
         failed; /* what no step can follow: the first bucket that was not reduced, a rebuild that went wrong;
                               written by who reduces, read after a drain */

@@ -1,6 +1,6 @@
 /* reducer_sync.c -- what one rank tells the others: see reducer_state.h. All of it is collective, and on the program's
  * thread; ranks come here in the same order, because reducer_core.c decides from what all of them know. */
-#include "reducer_state.h"
+#include "reducer_memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@ ddp_status sync_model(ddp_reducer *reducer, int root)
     ddp_status status = DDP_OK;
     for (size_t i = 0; i < reducer->n + reducer->options.buffer_count && status == DDP_OK; i++) {
         const ddp_param *p = &reducer->params[i];
-        status = ddp_broadcast(reducer->group, p->data, p->count, p->dtype, root, NULL, NULL);
+        status =
+            ddp_broadcast(reducer->group, p->data, p->count, p->dtype, root, reducer->options.stream, NULL);
     }
     return status;
 }
@@ -35,13 +36,14 @@ static ddp_status send_buffers(ddp_reducer *reducer, int root)
         return DDP_OK;
     for (size_t i = 0; i < n; at += bytes_of(&reducer->buffers[i++]))
         if (mine)
-            memcpy(at, reducer->buffers[i].data, bytes_of(&reducer->buffers[i]));
+            reducer_copy(reducer, at, reducer->buffers[i].data, bytes_of(&reducer->buffers[i]));
     total = (size_t)(at - reducer->packed);
-    ddp_status status = ddp_broadcast(reducer->group, reducer->packed, total, DDP_U8, root, NULL, NULL);
+    ddp_status status =
+        ddp_broadcast(reducer->group, reducer->packed, total, DDP_U8, root, reducer->options.stream, NULL);
     at = reducer->packed;
     for (size_t i = 0; i < n && status == DDP_OK; at += bytes_of(&reducer->buffers[i++]))
         if (!mine)
-            memcpy(reducer->buffers[i].data, at, bytes_of(&reducer->buffers[i]));
+            reducer_copy(reducer, reducer->buffers[i].data, at, bytes_of(&reducer->buffers[i]));
     return status;
 }
 
@@ -100,10 +102,12 @@ static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, stru
 static void move(ddp_reducer *reducer, const struct bucket_plan *to)
 {
     char *copy = reducer->spare.copy;
-    memcpy(copy, reducer->arena, to->arena_bytes);
-    memset(reducer->arena, 0, to->arena_bytes);
+    reducer_copy(reducer, copy, reducer->arena, to->arena_bytes);
+    reducer_zero(reducer, reducer->arena, to->arena_bytes);
     for (size_t i = 0; i < reducer->n; i++)
-        memcpy(reducer->arena + to->at[i], copy + reducer->plan.at[i], bytes_of(&reducer->params[i]));
+        reducer_copy(reducer, reducer->arena + to->at[i], copy + reducer->plan.at[i],
+                     bytes_of(&reducer->params[i]));
+    reducer_settle(reducer);
     bucket_plan_free(&reducer->plan);
     reducer->plan = *to;
 }
@@ -144,8 +148,8 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
 void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = bytes_of(&reducer->params[i]);
-    memcpy(reducer->kept + at, reducer->arena + at, bytes);
-    memset(reducer->arena + at, 0, bytes);
+    reducer_copy(reducer, reducer->kept + at, reducer->arena + at, bytes);
+    reducer_zero(reducer, reducer->arena + at, bytes);
     reducer->blank[i] = true;
 }
 
@@ -160,7 +164,7 @@ static ddp_status share_used(ddp_reducer *reducer)
     for (size_t i = 0; i < reducer->n && status == DDP_OK; i++) {
         size_t at = reducer->plan.at[i];
         if (reducer->blank[i] && reducer->used[i] == 0)
-            memcpy(reducer->arena + at, reducer->kept + at, bytes_of(&reducer->params[i]));
+            reducer_copy(reducer, reducer->arena + at, reducer->kept + at, bytes_of(&reducer->params[i]));
         reducer->blank[i] = false;
     }
     return status;

@@ -20,6 +20,10 @@
  * (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all ranks: mark what is unused before the
  * backward pass begins.
  *
+ * With a device (ddp_options.device) gradients lie in its memory, and so may parameters and buffers. Nothing waits on the host:
+ * ddp_reducer_ready means that the gradient is complete when `stream` has come so far, and what is put on `stream` after
+ * ddp_reducer_finish sees the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients on the host.
+ *
  * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes its step a local one; gradients are added up by
  * whoever writes them (+=), and the first step with sync averages the sum. */
 #ifndef DDP_REDUCER_H
@@ -53,6 +57,7 @@ typedef struct ddp_bucket {
     size_t count; /* elements */
     ddp_dtype dtype;
     size_t divisor; /* what an average divides by: the world size, or the active ranks */
+    void *stream;   /* ddp_reducer_options.stream */
 } ddp_bucket;
 
 /* In place of the reducer's own all-reduce: called for each bucket in order, on the thread that reduces, and finished
@@ -90,6 +95,7 @@ typedef struct ddp_reducer_options {
     double predivide;    /* 0 = sum, then divide by N; f = divide by f, sum, divide by N / f */
     ddp_comm_hook hook;  /* NULL = all_reduce */
     void *hook_user;     /* for the hook */
+    void *stream;        /* with a device: the cudaStream_t on which gradients are written and read */
 } ddp_reducer_options;
 
 #define DDP_REDUCER_OPTIONS_INIT            \

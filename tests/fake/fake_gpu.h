@@ -9,7 +9,7 @@
  *     FAKE_NCCL_INIT=hang             the ranks never come together; `die`: this one dies on the way
  *     FAKE_NCCL_HANG=RANK:CALL        that call of that rank, counted from 1, never ends
  *     FAKE_NCCL_ERROR=RANK:CALL:CODE  in that call the communicator gets that asynchronous error
- *     FAKE_NCCL_SLOW=N                each call waits N milliseconds before it begins
+ *     FAKE_NCCL_SHUT=1                calls wait until it is 0 before they begin
  *     FAKE_NCCL_LAZY=1                the first call answers ncclInProgress, as one that has to connect */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H

@@ -329,7 +329,8 @@ static void run(void *user)
 {
     struct op *op = user;
     unsigned code;
-    usleep(1000 * (useconds_t)fake_number("FAKE_NCCL_SLOW", 0));
+    while (fake_number("FAKE_NCCL_SHUT", 0) && !atomic_load(&op->comm->aborted))
+        usleep(1000);
     if (is_meant("FAKE_NCCL_ERROR", op, &code))
         atomic_store(&op->comm->error, code);
     if (code != 0 || is_meant("FAKE_NCCL_HANG", op, &code))

@@ -44,19 +44,20 @@ static void remove_checkpoints(void)
 /* --- the others ------------------------------------------------------------------------------------------ */
 
 /* Words of `line`, @ is the test's directory, into argv behind `program`. */
-static struct run_process *start_rank(int rank, int port, const char *line)
+static struct run_process *start_rank(int rank, int hosts, int port, const char *line)
 {
     char script[1024];
     snprintf(script, sizeof(script),
-             "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+             "DDP_TEST_HOST=h%d RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d "
+             "MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
              "exec %s %s",
-             rank, WORKERS, rank, WORKERS, port, bin("tests/prog/train_dies"), line);
+             rank % hosts, rank, WORKERS, rank, WORKERS, port, bin("tests/prog/train_dies"), line);
     const char *argv[] = { "sh", "-c", script, NULL };
     return run_start(argv, NULL);
 }
 
 /* No launcher is there to stop them: they find out by themselves, long before any time-out (600 s), and say who. */
-static void expect_the_others_told(int phase)
+static void expect_the_others_told(int phase, int hosts)
 {
     char line[512], who[64];
     struct daemon store = daemon_start("127.0.0.1:0", "--quiet");
@@ -68,7 +69,7 @@ static void expect_the_others_told(int phase)
     remove_checkpoints();
     set_die(phases[phase].die);
     for (int rank = 0; rank < WORKERS; rank++) {
-        p[rank] = start_rank(rank, store.port, line);
+        p[rank] = start_rank(rank, hosts, store.port, line);
         pid[rank] = run_pid(p[rank]);
     }
     int victim = phases[phase].rank;
@@ -91,7 +92,15 @@ Test(train_dies, the_others_are_told_who_it_was)
 {
     make_data("data", "200", NULL);
     for (int i = 0; i < PHASES_TRIED; i++)
-        expect_the_others_told(i);
+        expect_the_others_told(i, 1);
+}
+
+/* Over TCP: by the end of a connection. */
+Test(train_dies, the_others_are_told_on_another_host_too)
+{
+    make_data("data", "200", NULL);
+    for (int i = 0; i < PHASES_TRIED; i++)
+        expect_the_others_told(i, 2);
 }
 
 /* --- the job --------------------------------------------------------------------------------------------- */

@@ -17,9 +17,11 @@ why=
 
 # model, what one sample is, samples per worker, steps, other words for train
 cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $work/pictures"
-    "gpt2:tiny|64 tokens|4|200|--data $work/tokens" "gpt2:tiny|64 tokens|16|60|--data $work/tokens")
+    "gpt2:tiny|64 tokens|4|200|--data $work/tokens" "gpt2:tiny|64 tokens|16|60|--data $work/tokens"
+    "resnet20|picture|16|20|--data $work/colours")
 
 "$BUILD/make-data" --out "$work/pictures" --samples 20000 --test_samples 100 >/dev/null
+"$BUILD/make-data" --out "$work/colours" --format cifar10 --samples 640 --test_samples 10 >/dev/null
 "$BUILD/make-data" --out "$work/tokens" --format tokens --samples 200000 --test_samples 1000 >/dev/null
 
 export OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
 """The models of `train` in PyTorch, data-parallel with DistributedDataParallel on Gloo: milliseconds for a step.
 
-    ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny BATCH STEPS          BATCH of each worker; rank 0 prints the mean
+    ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny|resnet20 BATCH STEPS          BATCH of each worker; rank 0 prints the mean
 
 The batch lies in memory before the clock starts. One thread for each worker, as for train.
 """
@@ -56,9 +56,40 @@ class Gpt2(nn.Module):
         return F.linear(self.norm(x), self.tokens.weight).flatten(0, 1)
 
 
+class Unit(nn.Sequential):
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs))
+
+
+class Residual(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.stride, self.new = outputs // inputs, (outputs - inputs) // 2
+        self.first, self.second = Unit(inputs, outputs, self.stride), Unit(outputs, outputs)
+
+    def forward(self, x):
+        y = self.second(F.relu(self.first(x)))
+        if self.new:
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.new, self.new))
+        return F.relu(x + y)
+
+
+def resnet20():
+    widths = [16] * 4 + [32] * 3 + [64] * 3
+    blocks = [Residual(a, b) for a, b in zip(widths, widths[1:])]
+    return nn.Sequential(
+        Unit(3, 16), nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+    )
+
+
+MODELS = {"mlp": mlp, "gpt2:tiny": Gpt2, "resnet20": resnet20}
+
+
 def batch_of(name, batch):
     if name == "mlp":
         return torch.rand(batch, 784), torch.randint(10, (batch,))
+    if name == "resnet20":
+        return torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,))
     tokens = torch.randint(VOCABULARY, (batch, LENGTH + 1))
     return tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
 
@@ -67,7 +98,7 @@ def main():
     name, batch, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(mlp() if name == "mlp" else Gpt2())
+    model = DistributedDataParallel(MODELS[name]())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x, target = batch_of(name, batch)
     for step in range(WARM_UP + steps):

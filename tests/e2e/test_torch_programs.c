@@ -75,11 +75,23 @@ static void free_nodes(struct nodes *n)
         run_free(&n->end[i]);
 }
 
+/* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
+static int lines_of(const char *text, const char *line)
+{
+    char prefixed[192];
+    int times = job_count(text, line);
+    for (int rank = 0; rank < WORLD; rank++) {
+        snprintf(prefixed, sizeof(prefixed), "[default%d]:%s", rank, line);
+        times += job_count(text, prefixed);
+    }
+    return times;
+}
+
 static void expect_line(const struct nodes *n, const char *line)
 {
     int times = 0;
     for (int i = 0; i < n->count; i++)
-        times += job_count(n->end[i].out, line);
+        times += lines_of(n->end[i].out, line);
     cr_expect_eq(times, 1, "'%s' came %d times; %d node(s), the first says:\n%s%s", line, times, n->count,
                  n->end[0].out, n->end[0].err);
 }
@@ -171,18 +183,6 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
-/* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
-static int lines_of(const char *text, const char *line)
-{
-    char prefixed[192];
-    int times = job_count(text, line);
-    for (int rank = 0; rank < WORLD; rank++) {
-        snprintf(prefixed, sizeof(prefixed), "[default%d]:%s", rank, line);
-        times += job_count(text, prefixed);
-    }
-    return times;
-}
-
 /* The real torchrun, on one node. The timers of control.py are asked for, as for ddprun. */
 static struct run_result run_torchrun(const char *program)
 {
@@ -254,17 +254,60 @@ Test(torch_programs, fail_with_what_torchrun_says)
 /* --- two hosts ------------------------------------------------------------------------------------------ */
 
 /* A host's processes begin in "/". */
-static struct run_process *start_host(const struct host *host, const char *program, int index)
+static void find_program(const char *program, char path[PATH_MAX])
 {
-    char node_rank[24], path[PATH_MAX], name[128];
-    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
+    char name[128];
     snprintf(name, sizeof(name), "tests/interop/programs/%s", program);
     cr_assert_not_null(realpath(name, path), "%s", name);
+}
+
+typedef struct run_process *start_on(const struct host *host, const char *program, int index);
+
+static struct run_process *start_host(const struct host *host, const char *program, int index)
+{
+    char node_rank[24], path[PATH_MAX];
+    find_program(program, path);
+    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
     const char *argv[] = {
         bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--master_addr=10.9.0.1", node_rank, "--no_prefix",
         path,          NULL
     };
     return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static struct run_process *start_torchrun_on(const struct host *host, const char *program, int index)
+{
+    char node_rank[24], path[PATH_MAX];
+    find_program(program, path);
+    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
+    const char *argv[] = { torch_python(),
+                           "-m",
+                           "torch.distributed.run",
+                           "--nnodes=2",
+                           "--nproc_per_node=1",
+                           "--master_addr=10.9.0.1",
+                           "--monitor_interval=0.2",
+                           node_rank,
+                           "-r",
+                           "1",
+                           "-t",
+                           "1",
+                           path,
+                           NULL };
+    return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static void try_rows_on(struct hosts *net, start_on *start)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct nodes n = { .count = 2 };
+        for (int h = 0; h < 2; h++)
+            n.process[h] = start(&net->host[h], rows[i].program, h);
+        for (int h = 0; h < 2; h++)
+            n.end[h] = run_wait(n.process[h]);
+        expect_row(&n, &rows[i]);
+        free_nodes(&n);
+    }
 }
 
 /* With networks, names and addresses of their own: nothing of it works by chance over loopback. */
@@ -273,15 +316,21 @@ Test(torch_programs, run_on_two_hosts)
     torch_skip_without();
     torch_skip_sanitized();
     struct hosts *net = hosts_open(2);
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct nodes n = { .count = 2 };
-        for (int h = 0; h < 2; h++)
-            n.process[h] = start_host(&net->host[h], rows[i].program, h);
-        for (int h = 0; h < 2; h++)
-            n.end[h] = run_wait(n.process[h]);
-        expect_row(&n, &rows[i]);
-        free_nodes(&n);
-    }
+    try_rows_on(net, start_host);
+    hosts_close(net);
+}
+
+/* The same lines there, which is what they are compared with. */
+Test(torch_programs, run_on_two_hosts_under_torchrun)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    if (getenv("DDP_RESTARTS") == NULL)
+        cr_skip_test("skipped, because it says nothing of ddprun by itself (make interop runs it)");
+    if (torch_refuses_stores())
+        cr_skip_test("skipped, because torchrun itself cannot run a PyTorch without libuv");
+    struct hosts *net = hosts_open(2);
+    try_rows_on(net, start_torchrun_on);
     hosts_close(net);
 }
 

@@ -48,12 +48,10 @@ static void remove_dir(void)
 
 TestSuite(train_resnet, .init = make_dir, .fini = remove_dir, .timeout = 240);
 
-/* The summary is yours: cJSON_Delete. */
-static cJSON *train(int workers, const char *options, double loss[ROOM])
+/* Of all tests: few samples, and a batch for 1, 2 and 3 workers. */
+static void start(int workers, const char *options)
 {
-    char line[1024], text[8192] = "", *save = NULL;
-    int n = 0;
-    char program[512];
+    char line[1024], program[512];
     snprintf(program, sizeof(program), "%s", bin("train"));
     snprintf(
         line, sizeof(line),
@@ -61,11 +59,33 @@ static cJSON *train(int workers, const char *options, double loss[ROOM])
         "--global_batch 12 --metrics @/metrics --summary @/summary %s",
         bin("ddprun"), workers, program, options);
     run_words(line);
-    snprintf(line, sizeof(line), "%s/metrics", dir);
-    FILE *f = fopen(line, "r");
-    cr_assert_not_null(f);
-    cr_assert_gt(fread(text, 1, sizeof(text) - 1, f), 0);
+}
+
+static void read_text(const char *name, char *text, size_t room)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    text[fread(text, 1, room - 1, f)] = '\0';
     fclose(f);
+}
+
+/* Yours: cJSON_Delete. */
+static cJSON *summary(void)
+{
+    char text[8192];
+    read_text("summary", text, sizeof(text));
+    return cJSON_Parse(text);
+}
+
+/* The summary is yours: cJSON_Delete. */
+static cJSON *train(int workers, const char *options, double loss[ROOM])
+{
+    char text[8192], *save = NULL;
+    int n = 0;
+    start(workers, options);
+    read_text("metrics", text, sizeof(text));
     for (char *row = strtok_r(text, "\n", &save); row != NULL; row = strtok_r(NULL, "\n", &save)) {
         cJSON *json = cJSON_Parse(row), *value = cJSON_GetObjectItem(json, "loss");
         if (cJSON_GetObjectItem(json, "lr") != NULL && cJSON_IsNumber(value) && n < ROOM)
@@ -73,12 +93,7 @@ static cJSON *train(int workers, const char *options, double loss[ROOM])
         cJSON_Delete(json);
     }
     cr_assert_eq(n, STEPS);
-    snprintf(line, sizeof(line), "%s/summary", dir);
-    f = fopen(line, "r");
-    cr_assert_not_null(f);
-    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
-    fclose(f);
-    return cJSON_Parse(text);
+    return summary();
 }
 
 static const char *word(const cJSON *json, const char *key)
@@ -121,4 +136,19 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
     }
     cJSON_Delete(train(3, "--lr 0.001", alone));
     cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
+}
+
+/* Running numbers and momentum are in the checkpoint, and a sample is moved and mirrored as it would have been. */
+Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
+{
+    double loss[ROOM];
+    cJSON *whole = train(1, "--augment", loss);
+    start(1, "--augment --checkpoint @/saved --limit_steps 1");
+    start(2, "--augment --checkpoint @/saved --resume");
+    cJSON *resumed = summary();
+    cr_expect_str_eq(word(whole, "param_hash"), word(resumed, "param_hash"));
+    cr_expect_eq(number(whole, "test_accuracy"), number(resumed, "test_accuracy"));
+    cr_expect_float_eq(number(whole, "test_loss"), number(resumed, "test_loss"), 1e-6);
+    cJSON_Delete(whole);
+    cJSON_Delete(resumed);
 }

@@ -71,7 +71,7 @@ bench() {
 limit=900 check 'build' make -j"$(nproc)" all test-programs || { printf '%s\n' "${rows[@]}"; exit 1; }
 check 'our declarations and the headers' bash tests/shell/test_abi.sh
 check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "$BUILD/tests/unit/test_nccl_core" \
-    "$BUILD/tests/socket/test_nccl" "$BUILD/tests/e2e/test_ddp_bench"
+    "$BUILD/tests/socket/test_nccl" "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
 bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50
 bench 'all collectives, cpu backend with device buffers, 2 ranks' 2 --backend cpu --memory gpu --collective all -e 16M
 if [ "$count" -gt 1 ]; then

@@ -167,7 +167,7 @@ ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
     const struct ddp_ctx *ctx = work->group->ctx;
     if (work->ticket == 0)
         return DDP_OK;
-    uint32_t limit = timeout_ms > 0 ? timeout_ms : ctx->step_timeout_ms;
+    uint32_t limit = timeout_ms > 0 ? timeout_ms : UINT32_MAX;
     ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
     if (status != DDP_IN_PROGRESS)
         return ctx_settle(work->group->ctx, status, &err);

@@ -18,7 +18,7 @@
  * In both cases the host waits for nothing. Buffers must live until the call is done. What goes wrong on the way (a time-out,
  * a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits for ever; the next call of the group says what it
  * was. Device values are combined by NCCL in its own order: equal on all ranks, not the bits of the cpu backend. Backend "cpu" with
- * a device finishes inside the call, with the bits of the cpu backend. */
+ * a device finishes inside the call, with the bits of the cpu backend. A call makes the device of the group that of its thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -106,7 +106,8 @@ DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* From now on the call's stream waits for it; the host does not. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* The host waits, timeout_ms at most (0 = the step's); DDP_IN_PROGRESS: it is still under way. */
+/* The host waits, timeout_ms at most (0 = until it is done or has failed, as it has a deadline of its own);
+ * DDP_IN_PROGRESS: it is still under way. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* 1: it is done, or has failed. */
 DDP_API int ddp_work_done(const ddp_work *work);

@@ -143,6 +143,8 @@ ddp_status calls_run(struct nccl_comm *n, const struct call *call, struct ddp_er
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
+    if (status == DDP_OK) /* of this thread, which may be another than the one that began */
+        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "taking the GPU", err);
     if (status == DDP_OK)
         status = make_room(n, err);
     if (status == DDP_OK)

@@ -9,7 +9,7 @@
 # because they take long, and which run alone, after all others.
 #
 # JOBS       so many suites at a time (the number of processors, and one more, as they mostly wait)
-# TEST_JOBS  so many tests of each suite at a time (twice the number of processors)
+# TEST_JOBS  so many tests of each suite at a time (twice the number of processors; the number of them where it is alone)
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
 # DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
@@ -207,6 +207,7 @@ for suite in "$@"; do
     [[ " ${first[*]} ${alone[*]} " == *" $suite "* ]] || rest+=("$suite")
 done
 run_all "$jobs" "${first[@]}" "${rest[@]}"
+test_jobs=${TEST_JOBS:-$(nproc)}
 run_all 1 "${alone[@]}"
 
 [ ${#skipped_lines[@]} -eq 0 ] || printf '  skipped %s\n' "${skipped_lines[@]}"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(torch_programs, .timeout = 400);
+TestSuite(torch_programs, .timeout = 880);
 
 enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 180000 };
 
@@ -121,34 +121,12 @@ static void try_row(const struct row *row, int count)
     free_nodes(&n);
 }
 
-static void try_all(int count)
+Test(torch_programs, run_on_two_nodes)
 {
     torch_skip_without();
     torch_skip_sanitized();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        try_row(&rows[i], count);
-}
-
-Test(torch_programs, run_on_one_node)
-{
-    try_all(1);
-}
-
-Test(torch_programs, run_on_two_nodes)
-{
-    try_all(2);
-}
-
-Test(torch_programs, may_start_processes_with_a_group_of_their_own)
-{
-    torch_skip_without();
-    torch_skip_sanitized();
-    struct nodes n = run_nodes("spawns.py", NULL, 1);
-    expect_codes(&n, 0);
-    expect_line(&n, "rank 0, child 1: sum 3");
-    expect_line(&n, "rank 1, child 0: sum 3");
-    expect_line(&n, "rank 1: children are done");
-    free_nodes(&n);
+        try_row(&rows[i], 2);
 }
 
 /* A job that fails once goes on where it was, with the same store on the same port. The real torchrun loses about half of these
@@ -206,32 +184,64 @@ static struct run_result run_torchrun(const char *program)
 }
 
 /* The same program, the same lines. */
-static void expect_same(const char *program)
+static void expect_same(const char *program, const struct nodes *n)
 {
     char line[160];
     struct run_result torchrun = run_torchrun(program);
-    struct nodes n = run_nodes(program, NULL, 1);
     cr_expect_eq(torchrun.exit_code, 0, "torchrun %s: %s", program, torchrun.err);
-    expect_codes(&n, 0);
-    const char *next = n.end[0].out;
+    const char *next = n->end[0].out;
     for (const char *at = next; (next = strchr(at, '\n')) != NULL; at = next + 1) {
         snprintf(line, sizeof(line), "%.*s", (int)(next - at), at);
         cr_expect_eq(lines_of(torchrun.out, line), 1, "%s: '%s' is not what torchrun shows:\n%s", program,
                      line, torchrun.out);
     }
     run_free(&torchrun);
-    free_nodes(&n);
 }
 
-Test(torch_programs, print_what_they_print_under_torchrun)
+/* On one node. torchrun itself cannot run a PyTorch without libuv. */
+static void try_as_under_torchrun(const struct row *row)
 {
     torch_skip_without();
     torch_skip_sanitized();
-    if (torch_refuses_stores())
-        cr_skip_test("skipped, because torchrun itself cannot run a PyTorch without libuv");
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        expect_same(rows[i].program);
-    expect_same("spawns.py");
+    struct nodes n = run_nodes(row->program, NULL, 1);
+    expect_row(&n, row);
+    if (!torch_refuses_stores())
+        expect_same(row->program, &n);
+    free_nodes(&n);
+}
+
+Test(torch_programs, collectives_print_what_they_print_under_torchrun)
+{
+    try_as_under_torchrun(&rows[0]);
+}
+
+Test(torch_programs, training_prints_what_it_prints_under_torchrun)
+{
+    try_as_under_torchrun(&rows[1]);
+}
+
+Test(torch_programs, controls_print_what_they_print_under_torchrun)
+{
+    try_as_under_torchrun(&rows[2]);
+}
+
+Test(torch_programs, meetings_print_what_they_print_under_torchrun)
+{
+    try_as_under_torchrun(&rows[3]);
+}
+
+Test(torch_programs, may_start_processes_with_a_group_of_their_own)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    struct nodes n = run_nodes("spawns.py", NULL, 1);
+    expect_codes(&n, 0);
+    expect_line(&n, "rank 0, child 1: sum 3");
+    expect_line(&n, "rank 1, child 0: sum 3");
+    expect_line(&n, "rank 1: children are done");
+    if (!torch_refuses_stores())
+        expect_same("spawns.py", &n);
+    free_nodes(&n);
 }
 
 /* elastic.py is not among them: the real torchrun with torch 2.x loses half of its restarts. */

@@ -171,6 +171,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "after step 6 rank 2 has other parameters than rank 0"), "%s", r.err);
     cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
-    cr_expect_eq(access(in_dir("ckpt/step-00000004"), F_OK), 0);
+    /* That of step 4 may still be in the hands of the thread that writes. */
+    cr_expect_eq(access(in_dir("ckpt/step-00000003"), F_OK), 0);
     run_free(&r);
 }

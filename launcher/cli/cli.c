@@ -16,14 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct cli_row cli_rows[OPTIONS] = {
-#define X(id, name, letter, kind, field, value, preset, in_environment, whose, section, help) \
-    { name,   letter,         cli_value_##kind, offsetof(struct cli, field), value,           \
-      preset, in_environment, WHOSE_##whose,    SECTION_##section,           help },
-    DDPRUN_OPTIONS(X)
-#undef X
-};
-
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 
 /* Where the parser stands in argv. */
@@ -32,20 +24,6 @@ struct reader {
     char *const *at; /* next word */
     struct ddp_err *err;
 };
-
-/* A row without a name for its value takes none. */
-static bool is_switch(const struct cli_row *row)
-{
-    return row->value[0] == '\0';
-}
-
-/* torchrun's rule: PET_ and the option's name in capitals. */
-void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row)
-{
-    snprintf(out, CLI_PET_MAX, "PET_%s", row->name);
-    for (char *p = out; *p != '\0'; p++)
-        *p = (char)toupper((unsigned char)*p);
-}
 
 /* Give `text` to the row's parser; `spelled` is what the user typed, for the error. */
 static ddp_status set(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
@@ -287,10 +265,10 @@ static ddp_status read_long(struct reader *r, const char *word)
     ddp_status status = find_long(name, word, &option, r->err);
     if (status != DDP_OK)
         return status;
-    if (is_switch(&cli_rows[option]) && value != NULL)
+    if (cli_is_switch(&cli_rows[option]) && value != NULL)
         return ddp_fail(r->err, DDP_ERR_ARG, "--%s is a switch and takes no value, but got '%.*s'",
                         cli_rows[option].name, SHOWN_MAX, value);
-    if (is_switch(&cli_rows[option]))
+    if (cli_is_switch(&cli_rows[option]))
         return set_from_line(r, option, "1");
     return value != NULL ? set_from_line(r, option, value) : take_next_word(r, option);
 }
@@ -303,7 +281,7 @@ static ddp_status read_short(struct reader *r, const char *word)
         if (option < 0)
             return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'; %s", *p, SHOWN_MAX, word,
                             *p == 'n' ? "did you mean --nproc_per_node?" : "ddprun --help lists them");
-        if (!is_switch(&cli_rows[option])) {
+        if (!cli_is_switch(&cli_rows[option])) {
             const char *value = p[1] == '=' ? p + 2 : p + 1;
             return p[1] == '\0' ? take_next_word(r, (enum cli_option)option)
                                 : set_from_line(r, (enum cli_option)option, value);

@@ -7,30 +7,13 @@
 
 #include <string.h>
 
-static const char *const shells[] = { [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_TCSH] = "tcsh" };
-
-ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
-{
-    enum cli_shell *shell = to;
-    const int word = CLI_WORD_IN(text, shells);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh' or 'tcsh'");
-    *shell = (enum cli_shell)word;
-    return DDP_OK;
-}
-
-static bool is_switch(const struct cli_row *row)
-{
-    return row->value[0] == '\0';
-}
-
 /* "--name " for each, with "=" where a value follows. */
 static bool put_names(struct buf *out, const char *front)
 {
     bool ok = true;
     for (int i = 0; i < OPTIONS; i++)
         ok = ok && buf_printf(out, "%s%s%s%s", i > 0 ? " " : "", front, cli_rows[i].name,
-                              is_switch(&cli_rows[i]) ? "" : "=");
+                              cli_is_switch(&cli_rows[i]) ? "" : "=");
     return ok;
 }
 
@@ -68,10 +51,10 @@ static bool print_zsh(struct buf *out, const char *name)
     bool ok = buf_printf(out, "#compdef %s\n_arguments -S \\\n", name);
     for (int i = 0; i < OPTIONS; i++) {
         const struct cli_row *row = &cli_rows[i];
-        ok = ok && buf_printf(out, "  '--%s%s[", row->name, is_switch(row) ? "" : "=") &&
+        ok = ok && buf_printf(out, "  '--%s%s[", row->name, cli_is_switch(row) ? "" : "=") &&
              put_zsh_text(out, row->help) &&
-             buf_printf(out, "]%s%s%s' \\\n", is_switch(row) ? "" : ":", row->value,
-                        is_switch(row) ? "" : ":_files");
+             buf_printf(out, "]%s%s%s' \\\n", cli_is_switch(row) ? "" : ":", row->value,
+                        cli_is_switch(row) ? "" : ":_files");
     }
     return ok && buf_printf(out, "  '*::program:_normal'\n");
 }

@@ -76,7 +76,14 @@ struct cli_row {
     const char *help;
 };
 
+/* cli_rows.c */
 extern const struct cli_row cli_rows[OPTIONS];
+
+/* A row without a name for its value takes none. */
+static inline bool cli_is_switch(const struct cli_row *row)
+{
+    return row->value[0] == '\0';
+}
 
 /* The option's default, as it would be typed; NULL = none. torchrun's where that differs and we are called so. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);

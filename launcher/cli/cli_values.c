@@ -297,3 +297,15 @@ ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
     *policy = (enum log_policy)word;
     return DDP_OK;
 }
+
+static const char *const shells[] = { [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_TCSH] = "tcsh" };
+
+ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
+{
+    enum cli_shell *shell = to;
+    const int word = CLI_WORD_IN(text, shells);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh' or 'tcsh'");
+    *shell = (enum cli_shell)word;
+    return DDP_OK;
+}

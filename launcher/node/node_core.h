@@ -194,6 +194,10 @@ void node_pump(struct node *n);
 
 /* --- node_tell.c --- */
 
+/* Before each join: hold a port for a store that rank 0 may host here, if our workers need such a one. A new one each time: what
+ * is left of the last attempt cannot reach it. */
+void node_offer_port(struct node *n);
+
 /* Carry out a wish that is words for the store or the user. */
 void node_tell(struct node *n, struct agent_wish wish);
 
@@ -223,10 +227,6 @@ void node_on_timer(uv_timer_t *timer);
 
 /* Start the store, or look for it, and join. */
 ddp_status node_meet(struct node *n, struct ddp_err *err);
-
-/* Before each join: hold a port for a store that rank 0 may host here, if our workers need such a one. A new one each time: what
- * is left of the last attempt cannot reach it. */
-void node_offer_port(struct node *n);
 
 /* --- node_signals.c --- */
 

@@ -4,7 +4,6 @@
  * the way there. A store in this process dies with it, so its silence is never judged. */
 #include "node/host_look.h"
 #include "node/node_core.h"
-#include "node/port_hold.h"
 
 #include "contain/procfs.h"
 #include "tables/exit_codes.h"
@@ -12,7 +11,6 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,17 +26,6 @@ static struct link_who who_am_i(const char *own)
     if (strpbrk(own, "%?") == NULL)
         snprintf(who.own, sizeof(who.own), "%.63s", own);
     return who;
-}
-
-void node_offer_port(struct node *n)
-{
-    int port = 0;
-    if (n->held_port >= 0)
-        close(n->held_port);
-    n->held_port = n->plan->rank0_store ? port_hold(&port) : -1;
-    if (n->plan->rank0_store && n->held_port < 0)
-        output_note(n->output, "warning: no free port for the workers' store on rank 0: %s", strerror(errno));
-    plan_offer_port(n->plan, port);
 }
 
 /* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost

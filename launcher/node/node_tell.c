@@ -4,6 +4,7 @@
  * in vain until they hear of it; `cause` follows when its last lines are in, which may take a moment longer
  * than its end, and makes the others' reports as good as ours. */
 #include "node/node_core.h"
+#include "node/port_hold.h"
 
 #include "agent/ending.h"
 #include "report/report_attempts.h"
@@ -14,9 +15,11 @@
 #include "base/clock.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- to the store --------------------------------------------------------------------------------------- */
 
@@ -268,4 +271,15 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_user(n, wish);
         break;
     }
+}
+
+void node_offer_port(struct node *n)
+{
+    int port = 0;
+    if (n->held_port >= 0)
+        close(n->held_port);
+    n->held_port = n->plan->rank0_store ? port_hold(&port) : -1;
+    if (n->plan->rank0_store && n->held_port < 0)
+        output_note(n->output, "warning: no free port for the workers' store on rank 0: %s", strerror(errno));
+    plan_offer_port(n->plan, port);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The checks of `make purity` can fail: a module that asks the clock is caught, and so is an include against the arrows.
+# The checks of `make purity` can fail: a module that asks the clock is caught, and so are an include against the arrows and a circle.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -31,10 +31,21 @@ long now(void); long now(void) { return (long)time(0); }' | compile clock
 echo '#include <string.h>
 unsigned long many(const char *s); unsigned long many(const char *s) { return strlen(s); }' | compile text
 
+# Two that call each other.
+names_both() {
+    ! scripts/circles.sh "$tmp/ping.o" "$tmp/pong.o" >"$tmp/circles" &&
+        grep -q "$tmp/ping" "$tmp/circles" && grep -q "$tmp/pong" "$tmp/circles"
+}
+
+echo 'int ping(int n); int pong(int n); int ping(int n) { return n > 0 ? pong(n - 1) : 0; }' | compile ping
+echo 'int ping(int n); int pong(int n); int pong(int n) { return n > 0 ? ping(n - 1) : 0; }' | compile pong
+
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
 check "an include against the arrows is found" includes_against_the_arrows
 check "all pure modules are pure" scripts/purity.sh
 check "all includes follow the arrows" scripts/layers.sh
+check "files that call each other are found, and named" names_both
+check "no file comes back to itself" scripts/circles.sh
 finish

@@ -239,7 +239,7 @@ tsan: test-programs ## the end-to-end tests with all programs under ThreadSaniti
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan scripts/run-tests.sh \
 		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
 
-tsan-programs: $(PROGRAMS) $(PROG_BIN)
+tsan-programs: $(PROGRAMS) $(PROG_BIN) $(LIBS) $(FAKE_LIB)
 
 fuzz: ## every tests/fuzz/fuzz_*.c under libFuzzer for FUZZ_SECONDS (60)
 	@scripts/check-deps.sh build fuzz

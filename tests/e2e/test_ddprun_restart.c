@@ -92,7 +92,7 @@ Test(ddprun_restart, restarts_end_and_the_report_lists_the_attempts)
 
 Test(ddprun_restart, what_cannot_change_is_not_tried_again)
 {
-    struct run_result r = JOB("--max-restarts=3", "/nonexistent/program");
+    struct run_result r = JOB("--max-restarts=3", "/proc/nonexistent/program");
     EXPECT(r, 127);
     SAYS(r, "none: what cannot be executed now cannot be executed the next time");
     SILENT(r, "starting attempt");

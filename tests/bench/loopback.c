@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -15,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* --- sockets -------------------------------------------------------------------------------------------- */
@@ -241,6 +243,15 @@ long bench_resident_kib(const struct bench_server *server)
 long bench_peak_kib(const struct bench_server *server)
 {
     return status_kib(server, "VmHWM:");
+}
+
+double bench_processor_ms(const struct bench_server *server)
+{
+    struct timespec used = { 0 };
+    clockid_t clock;
+    if (clock_getcpuclockid(server->pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return NAN;
+    return (double)used.tv_sec * 1000 + (double)used.tv_nsec / 1e6;
 }
 
 /* CONTROL status, of which one number is wanted. */

@@ -43,6 +43,9 @@ void bench_stop(struct bench_server *server);
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 
+/* Milliseconds of processor that it has used. */
+double bench_processor_ms(const struct bench_server *server);
+
 /* How many requests the store has served, this question included; -1: it cannot be asked. `fd` is greeted. */
 long bench_requests(int fd);
 

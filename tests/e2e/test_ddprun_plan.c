@@ -121,18 +121,22 @@ static struct run_result run_with_port(const char *option)
     return run_command(argv, &(struct run_options){ .env = (const char *const[]){ "MASTER_PORT", NULL } });
 }
 
+/* Another program of this machine may hold the default port as well as we; then it may also give it back too early. */
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
-    int port = 29500, fd;
-    for (struct patience p = { 0 };
-         (fd = take_port(&port)) < 0;) /* another test's ddprun has it for a moment */
-        cr_assert(patience_left(&p), "somebody keeps port 29500");
-    struct run_result r = run_with_port("--prefix");
-    EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.err, "29500"), "%s", r.err);
-    cr_expect_eq(job_count(r.out, "[0] MASTER_PORT=29500"), 0);
-    run_free(&r);
-    close(fd);
+    bool replaced = false;
+    for (struct patience p = { 0 }; !replaced && patience_left(&p);) {
+        int port = 29500, fd = take_port(&port);
+        struct run_result r = run_with_port("--prefix");
+        EXPECT(r, 0);
+        replaced = job_count(r.out, "[0] MASTER_PORT=29500") == 0;
+        cr_expect(replaced || fd < 0, "took a port that is held: %s", r.out);
+        cr_expect(!replaced || strstr(r.err, "29500"), "%s", r.err);
+        run_free(&r);
+        if (fd >= 0)
+            close(fd);
+    }
+    cr_expect(replaced);
 }
 
 Test(ddprun_plan, a_port_that_was_asked_for_and_is_taken_is_an_error_with_its_holder)

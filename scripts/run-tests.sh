@@ -52,6 +52,14 @@ fi
 # Where this limit is finite, it does not ask to be.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
+# The tests are not about where they are run: what a scheduler, another launcher or the user has set for jobs is not for theirs.
+umask 022
+while read -r variable; do
+    [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
+        unset "$variable" 2>/dev/null
+done < <(compgen -e)
+[[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make knows no such names
+
 # A shell's child in the background ignores SIGINT and SIGQUIT, and some who start us ignore more. The tests are about signals.
 all_signals=(env --default-signal)
 "${all_signals[@]}" true 2>/dev/null || all_signals=()

@@ -14,7 +14,7 @@ static struct run_result script(const char *text)
 {
     char command[4096];
     snprintf(command, sizeof(command),
-             "W=$(mktemp -d) || exit 99; cd $W; trap 'rm -rf $W' EXIT; D=%s; ln -s $D torchrun; "
+             "W=$(mktemp -d) && cd \"$W\" || exit 99; trap 'rm -rf \"$W\"' EXIT; D=%s; ln -s $D torchrun; "
              "T=$W/torchrun\n%s\n",
              bin("ddprun"), text);
     const char *argv[] = { "sh", "-c", command, NULL };

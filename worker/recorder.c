@@ -76,7 +76,6 @@ static void put_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* It stands first in its recorder. */
 /* The last part of the way to the file; what is there already is fine. */
 static void make_directory(const char *path)
 {
@@ -89,6 +88,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
+/* It stands first in its recorder. */
 static void on_usr1(struct usr1 *usr1)
 {
     recorder_write((struct recorder *)usr1, "SIGUSR1");

@@ -18,7 +18,6 @@ enum { RECORDER_PATH = 4096 };
 struct recorder {
     struct usr1 usr1;                                   /* first: SIGUSR1 writes the file */
     struct flight *flight;                              /* owned; NULL = nothing is recorded */
-    size_t bytes;                                       /* of the mapping */
     char path[RECORDER_PATH], temporary[RECORDER_PATH]; /* of the file; "" = none is written */
     _Atomic int busy;                                   /* it is being written */
     /* About the call that comes next: */

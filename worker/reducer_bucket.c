@@ -141,6 +141,7 @@ static void run_job(void *user, size_t index)
     say_what(reducer, index);
     ddp_status status = reduce(reducer, index);
     recorder->bucket = -1;
+    recorder->posted_ns = 0; /* a hook may have made no call */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);

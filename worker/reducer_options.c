@@ -105,7 +105,6 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* Fractions of integers are nobody's gradient. */
 /* What the reducer computes itself, it computes with the processor. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
@@ -121,6 +120,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         what);
 }
 
+/* Fractions of integers are nobody's gradient. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {

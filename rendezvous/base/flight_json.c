@@ -56,12 +56,17 @@ static void put_signed(struct out *o, int64_t n)
     put_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* At most `max` bytes of it; what JSON or a terminal might stumble over becomes '?'. */
+/* At most `max` bytes of it; what JSON or a terminal might stumble over becomes '?'. Each is read once: a worker may be writing. */
 static void put_text(struct out *o, const char *text, size_t max)
 {
+    const volatile char *from = text;
     put_char(o, '"');
-    for (size_t i = 0; i < max && text[i] != '\0'; i++)
-        put_char(o, text[i] >= ' ' && text[i] <= '~' && text[i] != '"' && text[i] != '\\' ? text[i] : '?');
+    for (size_t i = 0; i < max; i++) {
+        const char c = from[i];
+        if (c == '\0')
+            break;
+        put_char(o, c >= ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?');
+    }
     put_char(o, '"');
 }
 

@@ -118,8 +118,7 @@ static void tell(struct job *job, cJSON *o)
     cJSON_free(text);
 }
 
-/* What every event of the store has. */
-/* The number is the hub's: with several jobs one log still has an order. */
+/* What every event of the store has. The number is the hub's: with several jobs one log still has an order. */
 static cJSON *begin(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;

@@ -138,8 +138,6 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
     run_free(&r);
 }
 
-/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the
- * reply meets a socket that is gone already. Workers that are killed do that all the time. */
 /* A health check that asks every second must not fill the disk. */
 Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
 {
@@ -157,6 +155,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     run_free(&r);
 }
 
+/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the
+ * reply meets a socket that is gone already. Workers that are killed do that all the time. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };

@@ -131,10 +131,13 @@ bool gpu_owns(const struct gpu *gpu, const void *at)
 /* Zeroed on stream 0, which is waited for: who uses it first may do so on any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
-    ddp_status status = gpu_check(gpu, gpu->call.alloc(out, bytes), "cudaMalloc", err);
-    if (status != DDP_OK)
+    cuda_error error =
+        gpu->call.set_device(gpu->device); /* of this thread, which need not be the one that opened it */
+    if (error == CUDA_SUCCESS_)
+        error = gpu->call.alloc(out, bytes);
+    if (gpu_check(gpu, error, "cudaMalloc", err) != DDP_OK)
         return ddp_wrap(err, "%zu bytes of device memory", bytes);
-    cuda_error error = gpu->call.set_async(*out, 0, bytes, NULL);
+    error = gpu->call.set_async(*out, 0, bytes, NULL);
     if (error == CUDA_SUCCESS_)
         error = gpu->call.stream_sync(NULL);
     if (error == CUDA_SUCCESS_)

@@ -13,8 +13,8 @@
  * which the program's stream waits for when the program wants the result. The host waits for nothing.
  *
  * A cpu communicator stands beside it: it carries what lies in host memory and barriers, knows of dead peers, and tells all
- * ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; lock before cpu_lock is
- * never taken. */
+ * ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; who holds lock only tries
+ * cpu_lock, and never waits for it. */
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 

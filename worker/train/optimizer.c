@@ -93,7 +93,7 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
     o->memory = calloc(own * count + 1, sizeof(float));
     if (o->memory == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu arrays of %zu parameters", own, count);
-    for (int i = 0; i < o->slots; i++)
+    for (int i = borrows; i < o->slots; i++)
         o->slot[i] = o->memory + (size_t)(i - borrows) * count;
     if (borrows)
         o->slot[0] = o->model->params.values;

@@ -117,9 +117,12 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, struct ddp
 ddp_status flight_dump_read(struct flight_dump *d, struct slice text, struct ddp_err *err)
 {
     *d = (struct flight_dump){ 0 };
-    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
-    ddp_status status =
-        json != NULL ? read_dump(d, json, err) : ddp_fail(err, DDP_ERR_CORRUPT, "it is not JSON");
+    const char *end = text.data;
+    cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
+    ddp_status status = json != NULL ? read_dump(d, json, err)
+                                     : ddp_fail(err, DDP_ERR_CORRUPT,
+                                                "offset %zu of %zu: it is not JSON; was the file cut off?",
+                                                (size_t)(end - (const char *)text.data), text.len);
     cJSON_Delete(json);
     if (status != DDP_OK)
         flight_dump_free(d);

@@ -98,3 +98,17 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
     run_free(&r);
 }
+
+/* A run that compares nothing must not look like one in which all was right. */
+Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
+{
+    struct run_result r =
+        CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1", "-e", "2", "--backend=cpu");
+    EXPECT(r, 2);
+    cr_assert_not_null(strstr(r.err, "nothing was measured; try a larger --maxbytes"), "%s", r.err);
+    run_free(&r);
+    r = CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-r", "5", "--backend=cpu");
+    EXPECT(r, 2);
+    cr_assert_not_null(strstr(r.err, "--root 5 is no rank of this job, which has 0 to 1"), "%s", r.err);
+    run_free(&r);
+}

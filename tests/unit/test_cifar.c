@@ -137,7 +137,7 @@ Test(cifar, a_cut_gzip_stream_is_refused)
 {
     put("data_batch_1.bin.gz", records, 3 * CIFAR_RECORD);
     cr_assert_eq(truncate(in_dir("data_batch_1.bin.gz"), 100), 0);
-    expect_refused(DATASET_TRAIN, "the gzip stream is damaged or cut");
+    expect_refused(DATASET_TRAIN, "the gzip stream is damaged or cut: unexpected end of file");
 }
 
 Test(cifar, a_gap_between_the_files_is_named)

@@ -115,7 +115,8 @@ static void expect_refused(const char *json, const char *words)
 
 Test(flight_compare, what_is_no_record_is_refused)
 {
-    expect_refused("{", "not JSON");
+    expect_refused("", "offset 0 of 0: it is not JSON");
+    expect_refused("{\"rank\":[4,", "of 11: it is not JSON; was the file cut off?");
     expect_refused("[]", "no flight record");
     expect_refused("{\"format\":\"ddp-flight\"}", "rank -1 of a world of 0");
     expect_refused("{\"format\":\"ddp-flight\",\"rank\":4,\"world_size\":4}", "rank 4 of a world of 4");

@@ -42,6 +42,7 @@ struct bench {
     struct bench_buffers buffers;
     int rank;
     FILE *out; /* of rank 0; NULL elsewhere */
+    int rows;  /* sizes measured */
 };
 
 static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t *wrong, double *busbw)
@@ -60,7 +61,7 @@ static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t
 }
 
 /* Sizes too small for an element of each rank are left out. */
-static ddp_status run_kind(const struct bench *b, enum bench_kind kind, uint64_t *wrong)
+static ddp_status run_kind(struct bench *b, enum bench_kind kind, uint64_t *wrong)
 {
     const struct bench_options *o = b->run.options;
     uint64_t wrong_here = 0;
@@ -82,6 +83,7 @@ static ddp_status run_kind(const struct bench *b, enum bench_kind kind, uint64_t
     if (status == DDP_OK && b->out != NULL)
         bench_print_foot(b->out, &b->run, wrong_here, sizes > 0 ? busbw / sizes : 0);
     *wrong += wrong_here;
+    b->rows += sizes;
     return status;
 }
 
@@ -112,13 +114,19 @@ static int run(const struct bench_options *o)
     b.rank = ddp_rank(ctx);
     b.out = b.rank == 0 ? stdout : NULL;
     if (o->root >= b.run.world) {
+        fprintf(stderr, "ddp-bench: --root %d is no rank of this job, which has 0 to %d\n", o->root,
+                b.run.world - 1);
         ddp_finalize(ctx);
-        return fail("--root is no rank of this job") + 1;
+        return 2;
     }
     status = run_all(&b, &wrong);
     if (status != DDP_OK)
         fail(ddp_last_error());
     ddp_status end = ddp_finalize(ctx);
+    if (status == DDP_OK && b.rows == 0)
+        return fail(
+                   "no size has an element for each rank, so nothing was measured; try a larger --maxbytes") +
+               1;
     return status != DDP_OK ? ddp_exit_code(status) : end != DDP_OK ? ddp_exit_code(end) : wrong > 0;
 }
 

@@ -21,6 +21,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX];
+    struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
         return ddp_fail(err, DDP_ERR_ARG, "'%.100s' cannot be the name of a directory", path);
@@ -32,6 +33,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
             return ddp_fail(err, DDP_ERR_IO, "%s: mkdir: %s", part, strerror(errno));
     }
+    if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
+        return ddp_fail(err, DDP_ERR_IO, "%s: is not a directory", path);
     if (access(path, W_OK | X_OK) != 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", path, strerror(errno));
     return DDP_OK;

@@ -217,5 +217,6 @@ void train_options_help(FILE *to)
                 "       ddprun --nproc_per_node=4 train [options]  four\n"
                 "Train a classifier of pictures or a GPT-2, data-parallel over all workers.\n\n");
     args_help(to, rows, ROWS);
-    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option, 75 another worker failed.\n");
+    fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option or a loss that is no number, 75 another\n"
+                "worker failed.\n");
 }

@@ -100,7 +100,7 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     };
     if (!isfinite(t->loss))
         return ddp_fail(err, DDP_ERR_ARG, "epoch %" PRIu64 ": the loss is %f; try a smaller --lr than %g",
-                        line.epoch, t->loss, t->options->lr);
+                        line.epoch, fabs(t->loss), t->options->lr);
     return journal_epoch(&t->journal, &line, err);
 }
 

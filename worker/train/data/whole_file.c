@@ -30,6 +30,13 @@ static uint8_t *reserve(struct whole_file *f, size_t chunk)
     return f->bytes + f->len;
 }
 
+/* zlib puts the file's name in front, and so do our callers. */
+static const char *without_name(const char *why)
+{
+    const char *colon = strrchr(why, ':');
+    return colon != NULL && colon[1] == ' ' ? colon + 2 : why;
+}
+
 ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *err)
 {
     while (f->len < want) {
@@ -44,7 +51,7 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
             return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
         if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the packed stream stops short */
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or cut: %s", f->len,
-                            why);
+                            without_name(why));
         if (n == 0)
             break;
         f->len += (size_t)n;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -166,6 +167,14 @@ Test(idx, a_directory_or_a_missing_file_is_an_io_error)
     cr_expect_eq(idx_load(&idx, "/proc/nonexistent/x", 1, &err), DDP_ERR_IO);
     cr_expect(strstr(err.msg, "/proc/nonexistent/x: open: No such file"), "%s", err.msg);
     cr_expect_neq(idx_load(&idx, dir, 1, &err), DDP_OK);
+}
+
+Test(idx, a_pipe_that_nobody_writes_to_is_refused_at_once)
+{
+    struct idx idx;
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect_eq(idx_load(&idx, path, 1, &err), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "not a regular file"), "%s", err.msg);
 }
 
 /* --- data sets: three pictures and their labels ------------------------------------------------------ */

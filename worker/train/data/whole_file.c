@@ -2,18 +2,32 @@
 #include "whole_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20 }; /* how much is read at once */
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
-    *f = (struct whole_file){ .file = gzopen(path, "rb") };
-    return f->file != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    *f = (struct whole_file){ 0 };
+    if (fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
+        close(fd);
+        return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file", path);
+    }
+    f->file = gzdopen(fd, "rb");
+    if (f->file != NULL)
+        return DDP_OK;
+    close(fd);
+    return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
 }
 
 /* Room for one more chunk behind what has been read; doubles, so that growing stays cheap. */

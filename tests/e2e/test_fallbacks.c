@@ -93,19 +93,6 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
     expect_fallback("pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range");
 }
 
-/* As in test_survivors.c, on the poorest of them. */
-Test(fallbacks, nothing_outlives_its_job_on_an_old_kernel, .timeout = 150)
-{
-    struct run_result r =
-        run_command((const char *const[]){ bin("tests/survivors/survivors"),
-                                           "--without=pidfd_open,pidfd_send_signal,clone3,close_range",
-                                           "--launchers=plain", "--faults=term,guardian,agent,hangup",
-                                           bin("ddprun"), bin("tests/prog/survivor"), NULL },
-                    &(struct run_options){ .timeout_ms = 120000 });
-    EXPECT(r, 0);
-    run_free(&r);
-}
-
 /* --- containers ------------------------------------------------------------------------------------------------- */
 
 Test(fallbacks, it_may_be_process_1_of_a_container)

@@ -69,6 +69,16 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
+/* The poorest layer on the poorest kernel; all kinds of workers, but under a sanitizer. */
+Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
+{
+    const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;
+    expect_clean((const char *const[]){ bin("tests/survivors/survivors"),
+                                        "--without=pidfd_open,pidfd_send_signal,clone3,close_range", kinds,
+                                        AFTER, "--launchers=plain", "--faults=term,guardian,agent,hangup",
+                                        bin("ddprun"), bin("tests/prog/survivor"), NULL });
+}
+
 Test(survivors, launches_end_without_zombies_and_leaked_descriptors)
 {
     expect_clean(

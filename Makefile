@@ -233,10 +233,11 @@ sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
 
 # Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
-# and the end-to-end tests of the normal build start those instead of their own.
+# and the end-to-end tests of the normal build start those instead of their own. One suite at a time: they are slow, and who
+# must win a race against fork chains or a terminal's time loses it in a crowd.
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread tsan-programs
-	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan scripts/run-tests.sh \
+	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=1 TEST_JOBS=$$(nproc) scripts/run-tests.sh \
 		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
 
 tsan-programs: $(PROGRAMS) $(PROG_BIN) $(LIBS) $(FAKE_LIB)

@@ -192,6 +192,8 @@ $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
+# They catch signals, and ThreadSanitizer's runtime loses some: here one in forty that came behind the first write.
+$(foreach prog,worker survivor,$(BUILD)/tests/prog/$(prog) $(BUILD)/obj/tests/prog/$(prog).o): private override SANITIZE =
 # The program train, but for what is done to it.
 $(BUILD)/tests/prog/train_dies: $(call obj,worker/train/main.c)
 $(BUILD)/tests/prog/train_dies: private ALL_LDFLAGS += -Wl,--wrap=ddp_reducer_forward,--wrap=ddp_reducer_ready \

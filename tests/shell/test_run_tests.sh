@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What scripts/run-tests.sh takes for a failure: suites of a few lines, in a tree of their own around a copy of the script.
+# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+. "$(dirname "$0")/tap.sh"
+
+mkdir -p "$tmp/tree/scripts"
+cp scripts/run-tests.sh "$tmp/tree/scripts"
+touch "$tmp/tree/scripts/suites.txt"
+
+# suite NAME < COMMANDS -- a suite of one test that is passed, and then does what is given.
+suite() {
+    { echo 'echo "ok 1 - is passed"' && cat; } >"$tmp/$1.sh"
+}
+
+# A leak whose stack is the frames given, reported as AddressSanitizer does it.
+leak() {
+    cat <<'END'
+log=${ASAN_OPTIONS#log_path=}
+exec >"${log%%:*}.1"
+echo '==1==ERROR: LeakSanitizer: detected memory leaks'
+echo '    #0 0x1 in malloc /usr/lib/libasan.so.8'
+END
+    printf "echo '    #1 0x2 in %s'\n" "$@"
+}
+
+# In an empty environment: a tally of the run that this test is a part of is not for ours.
+run_suite() {
+    env -i PATH="$PATH" TEST_TIMEOUT="${limit:-60}" bash "$tmp/tree/scripts/run-tests.sh" "$tmp/$1.sh"
+}
+
+suite good </dev/null
+suite exits <<<'exit 3'
+suite hangs <<<'exec sleep 60'
+suite leaks < <(leak 'test_x tests/unit/test_x.c:7' && echo 'exit 1')
+suite leaks_behind_criterion < <(leak 'test_x tests/unit/test_x.c:7' 'cr /lib/libcriterion.so.3' && echo 'exit 0')
+suite criterion_leaks < <(leak 'cr /lib/libcriterion.so.3' && echo 'exit 1')
+suite criterion_leaks_and_exits < <(leak 'cr /lib/libcriterion.so.3' && echo 'exit 3')
+suite criterion_leaks_and_hangs < <(leak 'cr /lib/libcriterion.so.3' && echo 'exec sleep 60')
+
+check "a suite whose tests are passed is passed" run_suite good
+check "one that ends with another status has failed" fails run_suite exits
+limit=1 check "one that does not end has failed" fails run_suite hangs
+check "one with a leak has failed" fails run_suite leaks
+check "and so has one whose exit status does not tell of it" fails run_suite leaks_behind_criterion
+check "a leak of Criterion's own is no failure" run_suite criterion_leaks
+check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
+limit=1 check "and no time-out" fails run_suite criterion_leaks_and_hangs
+finish

@@ -22,6 +22,7 @@
 #include "report/report_rows.h"
 #include "text/words.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -211,16 +212,24 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* The records of all ranks together say who was behind; a pattern of the user's own is shown with a star for the rank. */
+/* What a shell makes the names of all ranks of: a star for each %r. Cut where a path would be too long, as no record is there. */
+static void pattern_of_all(char out[PATH_MAX], const char *pattern)
+{
+    size_t n = 0;
+    for (const char *at = pattern; *at != '\0' && n + 1 < PATH_MAX; at += strncmp(at, "%r", 2) == 0 ? 2 : 1)
+        out[n++] = strncmp(at, "%r", 2) == 0 ? '*' : *at;
+    out[n] = '\0';
+}
+
+/* The records of all ranks together say who was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
-    const char *at = r->flights;
-    const char *rank = at != NULL ? strstr(at, "%r") : NULL;
-    if (at != NULL && rank != NULL)
-        rows_printf(rows, "calls", "ddpctl flight %.*s*%s compares what the ranks called last",
-                    (int)(rank - at), at, rank + 2);
-    else if (at != NULL)
-        rows_printf(rows, "calls", "ddpctl flight %s/flight_*.json compares what the ranks called last", at);
+    char all[PATH_MAX];
+    if (r->flights == NULL)
+        return;
+    pattern_of_all(all, r->flights);
+    rows_printf(rows, "calls", "ddpctl flight %s%s compares what the ranks called last", all,
+                strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
 /* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */

@@ -125,6 +125,26 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
+/* A row about the records of all ranks, whatever the user has called them. */
+static void expect_calls(const char *flights, const char *row)
+{
+    report.flights = flights;
+    text.len = 0;
+    cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
+    cr_assert_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
+}
+
+Test(report, says_how_to_compare_the_records_of_all_ranks, .fini = tear_down)
+{
+    start(2, NULL);
+    run_all(2);
+    step(AGENT_EXITED, 3000, 1, 7);
+    expect_calls("logs", "\n  calls    ddpctl flight logs/flight_*.json compares");
+    expect_calls("/a/%r.json", "\n  calls    ddpctl flight /a/*.json compares");
+    expect_calls("/a/%r/calls-%r", "\n  calls    ddpctl flight /a/*/calls-* compares");
+    expect_calls("%r%", "\n  calls    ddpctl flight *% compares");
+}
+
 Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
 {
     struct worker_evidence e = { .fault_known = true,

@@ -47,16 +47,6 @@ static void clear(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* The first that says anything is right: a rank that differs may come while another one gives up. */
-static void say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
-{
-    char key[KEY], reason[NET_REASON];
-    struct ddp_err ignored;
-    const size_t len = net_put_reason(reason, err);
-    key_of(key, ctx, seq, "go");
-    ddp_store_compare_set(ctx->detail.store, key, "", 0, reason, len, NULL, NULL, &ignored);
-}
-
 /* What has been said about the call: "+", or why not. */
 static ddp_status take_go(const char *go, struct ddp_err *err)
 {
@@ -64,6 +54,22 @@ static ddp_status take_go(const char *go, struct ddp_err *err)
         return DDP_OK;
     net_take_reason(go, err);
     return err->code;
+}
+
+/* The first that says anything is right: a rank that differs may come while another one gives up, and the last one while a
+ * rank's time runs out. DDP_OK when all are told to go on, else *err is what they are told; ours when the store is gone. */
+static ddp_status say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
+{
+    char key[KEY], reason[NET_REASON];
+    struct ddp_err ignored;
+    void *go = NULL;
+    size_t len = net_put_reason(reason, err);
+    ddp_status status = err->code;
+    key_of(key, ctx, seq, "go");
+    if (ddp_store_compare_set(ctx->detail.store, key, "", 0, reason, len, &go, &len, &ignored) == DDP_OK)
+        status = take_go(go, err);
+    free(go);
+    return status;
 }
 
 /* The last to come; one that came in time may have given up just before. */
@@ -92,8 +98,7 @@ static ddp_status too_late(struct ddp_ctx *ctx, const struct call *call, uint64_
     ddp_fail(err, DDP_ERR_TIMEOUT,
              "waited %u ms for all ranks to come to %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
              call_text(text, call, seq), (long long)came, ctx->env.world_size);
-    say_no(ctx, seq, err);
-    return err->code;
+    return say_no(ctx, seq, err);
 }
 
 /* In slices, because the store of another launcher does not know of the ranks' ends, and the backend does. */
@@ -147,7 +152,7 @@ static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t
     if (!detail_take(first, &theirs))
         status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds no call", key);
     else if ((status = detail_compare(&mine, &theirs, err)) != DDP_OK)
-        say_no(ctx, seq, err);
+        status = say_no(ctx, seq, err);
     free(first);
     return status;
 }

@@ -156,8 +156,15 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
                                  CUDA_COPY_DEFAULT, s->stream);
 }
 
+/* How long a call may take, and when that is over. */
+struct limit {
+    uint32_t ms;
+    uint64_t end_ms;
+};
+
 /* Until the event has come. The program's stream may have work for long before it; the others are looked after meanwhile. */
-static ddp_status wait_for(struct staged *s, struct CUevent_st *event, uint64_t until_ms, struct ddp_err *err)
+static ddp_status wait_for(struct staged *s, struct CUevent_st *event, const struct limit *limit,
+                           struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
     cuda_error error = s->gpu.call.event_query(event);
@@ -167,9 +174,9 @@ static ddp_status wait_for(struct staged *s, struct CUevent_st *event, uint64_t 
         ddp_status status = looks % CHECK_EVERY == 0 ? s->cpu->ops->check(s->cpu, err) : DDP_OK;
         if (status != DDP_OK)
             return status;
-        if (clock_ms() >= until_ms) {
+        if (clock_ms() >= limit->end_ms) {
             ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not come to a call within its %u ms",
-                     s->rank, s->step_timeout_ms);
+                     s->rank, limit->ms);
             s->cpu->ops->give_up(s->cpu, err);
             return err->code;
         }
@@ -192,9 +199,9 @@ static ddp_status run_chunk(struct staged *s, const struct call *call, const str
     return s->cpu->ops->run(s->cpu, &part, err);
 }
 
-static ddp_status run_chunks(struct staged *s, const struct call *call, struct ddp_err *err)
+static ddp_status run_chunks(struct staged *s, const struct call *call, const struct limit *limit,
+                             struct ddp_err *err)
 {
-    uint64_t until = clock_ms() + (call->timeout_ms ? call->timeout_ms : s->step_timeout_ms);
     struct staged_chunk now, next;
     cuda_error error = CUDA_SUCCESS_;
     ddp_status status = DDP_OK;
@@ -204,7 +211,7 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, struct d
         error = bring_in(s, &now);
     while (more && status == DDP_OK && error == CUDA_SUCCESS_) {
         more = staged_chunk(call, s->rank, s->world, SLOT, now.k + 1, &next);
-        status = wait_for(s, s->ready[now.k % SLOTS], until, err);
+        status = wait_for(s, s->ready[now.k % SLOTS], limit, err);
         if (status == DDP_OK && more)
             error = bring_in(s, &next);
         if (status == DDP_OK && error == CUDA_SUCCESS_)
@@ -220,7 +227,8 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, struct d
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->gpu.call;
-    uint64_t until = clock_ms() + s->step_timeout_ms;
+    const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->step_timeout_ms;
+    const struct limit limit = { ms, clock_ms() + ms };
     cuda_error error = cuda->set_device(s->gpu.device); /* the lane's thread, perhaps */
     if (error == CUDA_SUCCESS_)
         error = cuda->event_record(s->before, call->stream);
@@ -228,11 +236,11 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
         error = cuda->stream_follow(s->stream, s->before, 0);
     if (error != CUDA_SUCCESS_)
         return gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
-    ddp_status status = run_chunks(s, call, err);
+    ddp_status status = run_chunks(s, call, &limit, err);
     if (status != DDP_OK)
         return status;
     error = cuda->event_record(s->before, s->stream);
-    return error == CUDA_SUCCESS_ ? wait_for(s, s->before, until, err)
+    return error == CUDA_SUCCESS_ ? wait_for(s, s->before, &limit, err)
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 

@@ -143,7 +143,7 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct 
     return DDP_OK;
 }
 
-/* The one place that frees a context. */
+/* The one place that frees a context; one that a signal handler still writes from stays. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     lane_close(ctx->lane);
@@ -152,8 +152,8 @@ static void ctx_free(struct ddp_ctx *ctx)
     ddp_store_close(ctx->store);
     ddp_store_close(ctx->late_store);
     detail_close(&ctx->detail);
-    recorder_close(&ctx->recorder);
-    free(ctx);
+    if (recorder_close(&ctx->recorder))
+        free(ctx);
 }
 
 ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)

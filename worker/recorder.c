@@ -117,13 +117,15 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
 }
 
 /* The page stays what it is: the launcher reads it when we are gone. */
-void recorder_close(struct recorder *r)
+bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
-        return;
-    usr1_leave(&r->usr1);
+        return true;
+    if (!usr1_leave(&r->usr1))
+        return false;
     munmap(r->flight, FLIGHT_PAGE_BYTES);
     r->flight = NULL;
+    return true;
 }
 
 /* --- calls ---------------------------------------------------------------------------------------------- */

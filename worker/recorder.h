@@ -36,7 +36,9 @@ struct recorder_setup {
 
 /* Never an error: a job is not worth less for that. */
 void recorder_open(struct recorder *r, const struct recorder_setup *setup);
-void recorder_close(struct recorder *r);
+
+/* False: a signal handler is still writing the file, to a disk that hangs. It uses `r`, which must stay where it is. */
+bool recorder_close(struct recorder *r);
 
 /* Now, for `posted_ns`; 0 without a recorder. */
 uint64_t recorder_now(const struct recorder *r);

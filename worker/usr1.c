@@ -4,7 +4,6 @@
 
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -51,7 +50,7 @@ void usr1_listen(struct usr1 *usr1)
 
 /* The handler stays: without it a signal that comes too late would end the program. One that has just read our place, on another
  * thread, may still be writing; it is waited for, but not for ever, should the disk hang. */
-void usr1_leave(struct usr1 *usr1)
+bool usr1_leave(struct usr1 *usr1)
 {
     for (int i = 0; i < PLACES; i++) {
         struct usr1 *ours = usr1;
@@ -59,4 +58,5 @@ void usr1_leave(struct usr1 *usr1)
     }
     for (int ms = 0; ms < PATIENCE_MS && atomic_load(&inside) != 0; ms++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return atomic_load(&inside) == 0;
 }

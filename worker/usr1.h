@@ -5,13 +5,17 @@
 #ifndef WORKER_USR1_H
 #define WORKER_USR1_H
 
+#include <stdbool.h>
+
 /* Who wants to hear of it: `asked` is called in the signal handler, on any thread. */
 struct usr1 {
     void (*asked)(struct usr1 *usr1);
 };
 
-/* Borrowed from now on; and no more. A few can listen at once, the next ones do not hear it. */
+/* Borrowed from now on. A few can listen at once, the next ones do not hear it. */
 void usr1_listen(struct usr1 *usr1);
-void usr1_leave(struct usr1 *usr1);
+
+/* No more. False when a handler that has begun does not come to its end: then what it may still use must stay. */
+bool usr1_leave(struct usr1 *usr1);
 
 #endif

@@ -2,9 +2,12 @@
 #include "job.h"
 #include "patience.h"
 #include "ranks.h"
+#include "usr1.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,6 +178,43 @@ Test(recorder, the_programs_own_handler_stays)
     cr_expect_null(record_of(0));
     cr_expect_null(record_of(1));
     ranks_free(&run);
+}
+
+/* A handler that waits for its disk: it says that it has begun, and ends when it is told to. */
+struct slow_disk {
+    struct usr1 usr1;
+    sem_t begun, go_on;
+};
+
+static void wait_for_disk(struct usr1 *usr1)
+{
+    struct slow_disk *disk = (struct slow_disk *)usr1;
+    sem_post(&disk->begun);
+    while (sem_wait(&disk->go_on) != 0)
+        continue;
+}
+
+static void *hear_it(void *unused)
+{
+    pthread_kill(pthread_self(), SIGUSR1);
+    return unused;
+}
+
+Test(recorder, what_a_handler_still_uses_is_not_given_back)
+{
+    struct slow_disk disk = { .usr1.asked = wait_for_disk };
+    pthread_t thread;
+    sem_init(&disk.begun, 0, 0);
+    sem_init(&disk.go_on, 0, 0);
+    signal(SIGUSR1, SIG_DFL); /* else it is the program's */
+    usr1_listen(&disk.usr1);
+    cr_assert_eq(pthread_create(&thread, NULL, hear_it, NULL), 0);
+    while (sem_wait(&disk.begun) != 0)
+        continue;
+    cr_expect_not(usr1_leave(&disk.usr1));
+    sem_post(&disk.go_on);
+    pthread_join(thread, NULL);
+    cr_expect(usr1_leave(&disk.usr1));
 }
 
 /* Without the variable the library leaves signals alone. */

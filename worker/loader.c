@@ -132,15 +132,16 @@ static ddp_status too_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->core.given, loader->core.options.timeout_ms);
 }
 
-/* With the mutex: until no thread reads any more. Nothing new is begun. */
-static ddp_status halt(ddp_loader *loader, struct ddp_err *err)
+/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was given up
+ * half-read is handed out later. */
+static ddp_status halt(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
     loader_core_stop(&loader->core);
     atomic_store_explicit(&loader->stopping, true, memory_order_relaxed);
     while (loader->busy > 0) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT && loader->busy > 0)
-            return too_late(loader, err);
+            return too_late(loader, &loader->failed);
     }
     atomic_store_explicit(&loader->stopping, false, memory_order_relaxed);
     return DDP_OK;
@@ -215,19 +216,16 @@ ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
-    struct ddp_err err;
     pthread_mutex_lock(&loader->mutex);
-    ddp_status status = halt(loader, &err);
+    ddp_status status = halt(loader);
     if (status == DDP_OK) {
         loader_core_start(&loader->core, epoch, done);
         loader->failed = (struct ddp_err){ .code = DDP_OK };
         loader->started = true;
         pthread_cond_broadcast(&loader->work);
-    } else {
-        loader->failed = err; /* batches that were given up half-read are not handed out */
     }
     pthread_mutex_unlock(&loader->mutex);
-    return status == DDP_OK ? status : last_error_keep(&err);
+    return status == DDP_OK ? status : last_error_keep(&loader->failed);
 }
 
 uint64_t ddp_loader_batches(const ddp_loader *loader)
@@ -333,14 +331,13 @@ static void end_threads(ddp_loader *loader)
 /* A thread that does not come back keeps what it may still write to. */
 ddp_status ddp_loader_free(ddp_loader *loader)
 {
-    struct ddp_err err;
     if (loader == NULL)
         return DDP_OK;
     pthread_mutex_lock(&loader->mutex);
-    ddp_status status = halt(loader, &err);
+    ddp_status status = halt(loader);
     pthread_mutex_unlock(&loader->mutex);
     if (status != DDP_OK)
-        return last_error_keep(&err);
+        return last_error_keep(&loader->failed);
     end_threads(loader);
     release(loader);
     return DDP_OK;

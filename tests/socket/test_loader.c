@@ -414,9 +414,11 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* A thread that is in the middle of its batch gives it up; only the sample it reads is waited for. */
+/* A thread that is in the middle of its batch gives it up; only the sample it reads is waited for. And what it gave up is not
+ * handed out, should the owner go on in spite of the error. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
+    const ddp_batch *batch;
     ddp_loader_options o = options(1);
     o.batch = SAMPLES;
     o.sampler_flags = 0;
@@ -427,6 +429,8 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     await_stuck();
     cr_expect_eq(ddp_loader_free(loader), DDP_ERR_TIMEOUT);
     atomic_store(&world.release, true);
+    cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
+    cr_expect_null(batch);
     while (ddp_loader_free(loader) == DDP_ERR_TIMEOUT) /* a busy machine */
         continue;
     cr_expect_eq(atomic_load(&world.filled), 4);

@@ -6,6 +6,7 @@
 #include "node/final_report.h"
 
 #include "output/logdir.h"
+#include "output/patient_write.h"
 #include "report/error_read.h"
 #include "report/event_json.h"
 #include "report/program_see.h"
@@ -16,41 +17,22 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    UNREAD_MS = 2000,   /* for a reader of the report that does not read */
-    PIECE_BYTES = 4096, /* a pipe that is ready takes as much without waiting */
+    UNREAD_MS = 2000, /* for a reader of the report that does not read */
     LOSSES_MAX = 64,
     LOSSES_SAID = 4
 };
 
-/* All of it, or an errno. */
-static int write_all(int fd, struct slice bytes)
-{
-    const char *at = bytes.data;
-    for (size_t left = bytes.len; left > 0;) {
-        struct pollfd ready = { .fd = fd, .events = POLLOUT };
-        if (poll(&ready, 1, UNREAD_MS) == 0)
-            return ETIMEDOUT;
-        ssize_t n = write(fd, at, left < PIECE_BYTES ? left : PIECE_BYTES);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        at += n > 0 ? n : 0;
-        left -= n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 /* All of it or none: who reads it later takes half a report for a broken one. */
 static void write_file(int fd, const char *path, const char *text)
 {
-    int error = write_all(fd, slice_str(text));
-    error = error == 0 ? write_all(fd, slice_str("\n")) : error;
+    int error = patient_write(fd, slice_str(text), UNREAD_MS);
+    error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
         error = errno; /* a server may say only now that its disk is full */
     if (error == 0)
@@ -87,7 +69,7 @@ static void print_it(const struct report *r, bool midline)
     struct buf out = { 0 };
     const bool row = !midline || buf_append(&out, "\n", 1); /* never with --json */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
-        (void)write_all(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out));
+        (void)patient_write(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
         log_error("no memory for the report; the exit code is %d", agent_exit_code(r->agent));
     buf_free(&out);

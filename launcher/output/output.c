@@ -11,15 +11,14 @@
 
 #include "output/doorbell.h"
 #include "output/logdir.h"
+#include "output/patient_write.h"
 #include "output/stream.h"
 
 #include "base/clock.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -338,11 +337,11 @@ void output_line(struct output *o, const struct buf *line)
 
 void output_last_line(struct output *o, const struct buf *line)
 {
-    struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
-    struct iovec parts[2] = { { "\n", o->console.midline ? 1 : 0 }, { line->data, line->len } };
+    int error = o->console.midline ? patient_write(STDERR_FILENO, slice_str("\n"), LAST_MS) : 0;
     o->console.midline = false;
-    if (poll(&ready, 1, LAST_MS) <= 0 || writev(STDERR_FILENO, parts, 2) < 0)
-        return; /* nobody is left to tell */
+    if (error == 0)
+        error = patient_write(STDERR_FILENO, buf_slice(line), LAST_MS);
+    (void)error; /* nobody is left to tell */
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */

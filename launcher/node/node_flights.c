@@ -1,29 +1,89 @@
 /* node_flights.c -- see node_core.h. A rank that has seen the error has written its record itself (worker/recorder.h). One that was
  * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
- * with it, and is written here. */
+ * with it, and is written here.
+ *
+ * Where they go is the user's choice, perhaps a server that does not answer any more, and the agent has other duties: so it waits
+ * a while for the thread that writes, no longer. */
+#include "node/aside.h"
 #include "node/node_core.h"
 
 #include "agent/ending.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+enum { WRITE_MS = 5000, WHY = ENDING_MAX + 32 };
+
+/* All that the thread needs, as it may outlive the node. */
+struct records {
+    struct rank_pages pages;
+    char pattern[PATH_MAX];
+    bool kept; /* one of them at least */
+    int n;
+    struct one {
+        int rank;
+        char why[WHY];
+    } each[];
+};
 
 /* As the report says it: "killed by signal 9 (SIGKILL)". */
-static void say_why(const struct node *n, int local_rank, char why[ENDING_MAX + 32])
+static void say_why(const struct node *n, int local_rank, char why[WHY])
 {
     char how[ENDING_MAX];
     ending_text(how, agent_worker(n->agent, local_rank));
-    snprintf(why, ENDING_MAX + 32, "written by ddprun: %s", how);
+    snprintf(why, WHY, "written by ddprun: %s", how);
+}
+
+static void records_free(void *user)
+{
+    struct records *records = user;
+    rank_pages_close(&records->pages);
+    free(records);
+}
+
+/* NULL: there are none, or no memory for them. */
+static struct records *records_of(const struct node *n, const char *pattern)
+{
+    const size_t nproc = (size_t)n->plan->nproc;
+    struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
+    if (records == NULL)
+        return NULL;
+    rank_pages_share(&n->pages, &records->pages);
+    records->n = records->pages.n;
+    for (int i = 0; i < records->n; i++) {
+        records->each[i].rank = node_rank(n, i);
+        say_why(n, i, records->each[i].why);
+    }
+    if ((size_t)snprintf(records->pattern, PATH_MAX, "%s", pattern) < PATH_MAX && records->n > 0)
+        return records;
+    records_free(records);
+    return NULL;
+}
+
+static void write_records(void *user)
+{
+    struct records *records = user;
+    char path[PATH_MAX];
+    for (int i = 0; i < records->n; i++)
+        if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
+            rank_page_keep(&records->pages, i, path, records->each[i].why))
+            records->kept = true;
 }
 
 void node_keep_flights(struct node *n)
 {
-    char path[PATH_MAX], why[ENDING_MAX + 32];
     const char *pattern = plan_flight(n->plan);
-    for (int i = 0; pattern != NULL && i < n->plan->nproc; i++) {
-        say_why(n, i, why);
-        if (flight_path(path, sizeof(path), pattern, node_rank(n, i)) &&
-            rank_page_keep(&n->pages, i, path, why))
-            n->kept_flights = true;
+    struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
+    if (records == NULL)
+        return;
+    if (!aside_run(&(struct aside){ write_records, records_free, records }, WRITE_MS)) {
+        output_note(n->output,
+                    "warning: the ranks' last calls cannot be written to %s: nothing has come back from "
+                    "there in %d s",
+                    pattern, WRITE_MS / 1000);
+        return;
     }
+    n->kept_flights = n->kept_flights || records->kept;
+    records_free(records);
 }

@@ -12,26 +12,38 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool make_file(struct rank_pages *pages, size_t bytes)
+static bool seal(int fd, size_t bytes)
 {
-    pages->fd = memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (pages->fd < 0)
-        return false;
-    if (ftruncate(pages->fd, (off_t)bytes) == 0 &&
-        fcntl(pages->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-        pages->base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, pages->fd, 0);
-        if (pages->base != MAP_FAILED)
-            return true;
-    }
-    close(pages->fd);
-    return false;
+    return ftruncate(fd, (off_t)bytes) == 0 &&
+           fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+/* Takes `fd`, whatever happens. */
+static void map(struct rank_pages *pages, int fd, int n)
+{
+    void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (base != MAP_FAILED)
+        *pages = (struct rank_pages){ .n = n, .fd = fd, .base = base };
+    else
+        close(fd);
 }
 
 void rank_pages_open(struct rank_pages *pages, int n)
 {
     *pages = (struct rank_pages){ 0 };
-    if (n > 0 && make_file(pages, (size_t)n * FLIGHT_PAGE_BYTES))
-        pages->n = n;
+    const int fd = n > 0 ? memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+    if (fd >= 0 && seal(fd, (size_t)n * FLIGHT_PAGE_BYTES))
+        map(pages, fd, n);
+    else if (fd >= 0)
+        close(fd);
+}
+
+void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
+{
+    *out = (struct rank_pages){ 0 };
+    const int fd = pages->n > 0 ? fcntl(pages->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (fd >= 0)
+        map(out, fd, pages->n);
 }
 
 void rank_pages_close(struct rank_pages *pages)

@@ -15,6 +15,9 @@ struct rank_pages {
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
+/* The same pages once more, to be closed by themselves; none without a descriptor. */
+void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out);
+
 /* The value of DDPRUN_PAGE, but for the page's index behind it; "" when there are none. */
 void rank_pages_text(const struct rank_pages *pages, char *out, size_t size);
 

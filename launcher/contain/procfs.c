@@ -2,10 +2,13 @@
 #include "contain/procfs.h"
 
 #include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -92,4 +95,45 @@ bool procfs_is_ours(void)
     ssize_t n = readlink("/proc/self", text, sizeof(text) - 1);
     text[n > 0 ? n : 0] = '\0';
     return atoi(text) == (int)getpid();
+}
+
+/* The kernel's number of the first one, at every boot (PROC_PID_INIT_INO). */
+#define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
+
+/* By its numbers, which everybody may read: who has just one is in no namespace below ours. */
+static bool is_below_us(const char *pid)
+{
+    char path[64];
+    struct buf status = { 0 };
+    snprintf(path, sizeof(path), "/proc/%.32s/status", pid);
+    const char *numbers = procfs_read(path, &status) ? strstr((const char *)status.data, "\nNSpid:\t") : NULL;
+    const bool below = numbers == NULL || numbers[strcspn(numbers + 8, "\t\n") + 8] == '\t';
+    buf_free(&status);
+    return below;
+}
+
+static bool may_live_in(int proc, const char *pid, uint64_t number)
+{
+    char path[64];
+    struct stat st;
+    if (geteuid() != 0 && (fstatat(proc, pid, &st, 0) != 0 || st.st_uid != geteuid()))
+        return false;
+    snprintf(path, sizeof(path), "%.32s/ns/pid", pid);
+    if (fstatat(proc, path, &st, 0) == 0)
+        return st.st_ino == number;
+    return errno != ENOENT && errno != ESRCH && is_below_us(pid);
+}
+
+bool procfs_namespace_lives(uint64_t number)
+{
+    struct stat st;
+    bool lives = false;
+    DIR *proc = opendir("/proc");
+    if (proc == NULL || stat("/proc/self/ns/pid", &st) != 0 || st.st_ino != FIRST_PID_NAMESPACE)
+        lives = true;
+    for (struct dirent *e; !lives && (e = readdir(proc)) != NULL;)
+        lives = e->d_name[0] >= '1' && e->d_name[0] <= '9' && may_live_in(dirfd(proc), e->d_name, number);
+    if (proc != NULL)
+        closedir(proc);
+    return lives;
 }

@@ -26,6 +26,10 @@ const char *procfs_boot_id(void);
 /* When this process began, read once: the kernel's start time tells it from another with its pid. 0 = not known. */
 uint64_t procfs_own_start(void);
 
+/* May a process of this user still live in the PID namespace with this number? Always true for who does not see all of them: only
+ * those in the first namespace of a machine do. */
+bool procfs_namespace_lives(uint64_t number);
+
 /* False when /proc is not mounted, or its numbers are those of another PID namespace. */
 bool procfs_is_ours(void);
 

@@ -1,7 +1,7 @@
 /* record.c -- see record.h.
  *
  * A pid names a process only together with its start time, both only on one boot of one machine and inside one PID
- * namespace: the record has all four, and what does not fit is left alone. Who is killed is decided by the cookie
+ * namespace: the record has all four, and what does not fit is left alone until its boot or its namespace is over. Who is killed is decided by the cookie
  * (leftovers.c) and by the name of the control group, never by a pid from the record.
  *
  * At a start without dead jobs all this is four directories that are opened and mostly not there. */
@@ -172,6 +172,13 @@ static bool is_alive(const struct record_process *p)
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
+/* Of another PID namespace nobody has a number here. But with its last process it is gone, and with it all that the job was. */
+static bool is_running(const struct record *r, const struct record *here)
+{
+    return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
+                                                   : procfs_namespace_lives(r->pid_namespace);
+}
+
 /* One line for the user, whose processes have just been killed without his asking. */
 static void say(const struct record *r, int killed, bool all)
 {
@@ -230,8 +237,7 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
         remove_files(dir, r.cookie);
         return false;
     }
-    if (r.pid_namespace != here->pid_namespace || is_alive(&r.guardian) || is_alive(&r.agent) ||
-        leftovers_is_marked(0, r.cookie))
+    if (is_running(&r, here) || leftovers_is_marked(0, r.cookie))
         return false;
     return bury_in_turn(dir, &r, quiet);
 }

@@ -17,8 +17,8 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
 void record_remove(const char *cookie);
 
 /* Look through the records. Where guardian and agent are both gone, kill what their job has left, say so in a line
- * (unless `quiet`), and remove the record. Jobs that run, jobs of other PID namespaces, and a job that we are a part of
- * ourselves are left alone. */
+ * (unless `quiet`), and remove the record. Jobs that run, jobs of other PID namespaces as long as these are there or may be, and
+ * a job that we are a part of ourselves are left alone. */
 void record_sweep(bool quiet);
 
 #endif

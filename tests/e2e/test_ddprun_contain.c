@@ -12,10 +12,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -335,6 +337,71 @@ Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = t
     fclose(f);
     r = RUN("--contain=plain", "true");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
+/* --- records of other PID namespaces ----------------------------------------------------------------------------- */
+
+#define ELSEWHERE_COOKIE "77f0e1d2c3b4a59687786950413223f4"
+
+static void skip_unless_all_is_seen(void)
+{
+    struct stat st;
+    if (stat("/proc/self/ns/pid", &st) != 0 || st.st_ino != 0xEFFFFFFC || geteuid() != 0)
+        cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
+}
+
+/* What a job writes in there: its guardian and agent have numbers that stand for somebody else here. */
+static void write_elsewhere(void)
+{
+    struct ddp_err err;
+    if (record_write("elsewhere", ELSEWHERE_COOKIE, "", 1, getpid(), &err) != DDP_OK)
+        _exit(1);
+}
+
+/* In a namespace of its own, whose first process is also its last. Ends when the pipe does. */
+static pid_t start_elsewhere(int ends[2])
+{
+    char byte;
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
+    const pid_t outside = fork();
+    if (outside == 0) {
+        int status = 1;
+        close(ends[1]);
+        const pid_t first = unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 ? fork() : -1;
+        if (first == 0) {
+            if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+                mount("proc", "/proc", "proc", 0, NULL) != 0)
+                _exit(1);
+            write_elsewhere();
+            while (read(ends[0], &byte, 1) > 0)
+                continue;
+            _exit(0);
+        }
+        waitpid(first, &status, 0);
+        _exit(status != 0);
+    }
+    close(ends[0]);
+    return outside;
+}
+
+Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = set_up, .fini = tear_down)
+{
+    int ends[2], status;
+    skip_unless_all_is_seen();
+    const pid_t outside = start_elsewhere(ends);
+    for (struct patience p = { 0 }; records() == 0 && patience_left(&p);)
+        continue;
+    struct run_result r = RUN("--contain=plain", "true");
+    cr_expect_eq(records(), 1, "the record of a running job was taken away");
+    run_free(&r);
+    close(ends[1]);
+    cr_assert_eq(waitpid(outside, &status, 0), outside);
+    cr_assert_eq(status, 0);
+    r = RUN("--contain=plain", "true");
+    cr_expect_eq(records(), 0, "the record of a dead job is left");
+    cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
     run_free(&r);
 }
 

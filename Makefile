@@ -84,7 +84,7 @@ all: $(PROGRAMS) $(LIBS) ## build everything into build/
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
 # Written only when they say something new, so that their dates mean "the flags have changed" (objects depend on that) and "the
 # list of sources has changed" (libraries do: a removed source must leave them).
-$(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS)
+$(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS) ; $(CONV_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
 $(BUILD)/flags $(BUILD)/sources: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
@@ -107,10 +107,13 @@ TEST_FLAGS := -Itests/lib
 REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
 # Optimisers, layers and their like: no square root looks at errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
+# A convolution's sums are as good as BLAS's, which fuses, too: half of the instructions.
+CONV_FLAGS := -ffp-contract=fast
 # Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(BUILD)/obj/worker/reduce.o $(BUILD)/obj/worker/values.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))

@@ -5,6 +5,7 @@
  * its own. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
+#include "train/layers/conv_tile.c"
 #include "train/layers/pool.c"
 #include "train/layers/shortcut.c"
 
@@ -13,6 +14,7 @@
 #include "grad_check.h"
 
 #include <criterion/criterion.h>
+#include <stdbool.h>
 
 #define float double
 #define batch_measure   measure_in_double
@@ -134,6 +136,71 @@ Test(resnet_layers, no_rows_have_no_gradient)
     dw[3] = 7;
     conv_backward_weight(&conv, dw, mix, x, 0, columns);
     cr_expect_eq(dw[3], 0);
+}
+
+/* --- the inner loops, for each processor ------------------------------------------------------------------- */
+
+static const struct kind {
+    const char *name;
+    void (*sum)(const struct conv_sum *, real *, size_t, size_t, const real *, const real *);
+    void (*product)(const struct conv_product *, real *, const real *, const real *);
+} kinds[] = {
+    { "plain", sum_plain, product_plain },
+#ifdef __x86_64__
+    { "avx2", sum_avx2, product_avx2 },
+    { "avx512f", sum_avx512, product_avx512 },
+#endif
+};
+
+static bool is_there(const struct kind *k)
+{
+#ifdef __x86_64__
+    if (strcmp(k->name, "avx2") == 0)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (strcmp(k->name, "avx512f") == 0)
+        return __builtin_cpu_supports("avx512f");
+#endif
+    return strcmp(k->name, "plain") == 0;
+}
+
+/* Widths that leave one, two and no registers at the end. */
+Test(resnet_layers, sums_over_taps_on_each_processor)
+{
+    const size_t at[3] = { 0, 2, 31 };
+    const struct conv_sum s = { 2, 200, 3, at };
+    grad_check_random(x, ROOM, 5);
+    grad_check_random(w, ROOM, 6);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (size_t n = CONV_LANES; n <= 7 * CONV_LANES && is_there(&kinds[k]); n += CONV_LANES) {
+            kinds[k].sum(&s, y, n, n, x, w);
+            for (size_t i = 0; i < CONV_OUTS * n; i++) {
+                double sum = 0;
+                for (size_t t = 0; t < 6; t++)
+                    sum += w[t * CONV_OUTS + i / n] * x[t / 3 * 200 + at[t % 3] + i % n];
+                cr_assert_float_eq(y[i], sum, 1e-12, "%s, %zu places, value %zu", kinds[k].name, n, i);
+            }
+        }
+    }
+}
+
+Test(resnet_layers, sums_over_places_on_each_processor)
+{
+    grad_check_random(x, ROOM, 7);
+    grad_check_random(mix, ROOM, 8);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (size_t width = CONV_LANES; width <= 7 * CONV_LANES && is_there(&kinds[k]); width += CONV_LANES) {
+            const struct conv_product p = { 3, 100, 5, 9, width, width + 1 };
+            memset(y, 0, sizeof(y));
+            kinds[k].product(&p, y, mix, x);
+            for (size_t i = 0; i < 9 * width; i++) {
+                double sum = 0;
+                for (size_t at = 0; at < 9; at++)
+                    sum += mix[i / width * 9 + at] * x[at / 3 * 100 + at % 3 * 5 + i % width];
+                cr_assert_float_eq(y[i / width * (width + 1) + i % width], sum, 1e-12,
+                                   "%s, width %zu, value %zu", kinds[k].name, width, i);
+            }
+        }
+    }
 }
 
 /* --- shortcut, pooling ------------------------------------------------------------------------------------- */

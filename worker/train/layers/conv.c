@@ -1,25 +1,33 @@
 /* conv.c -- see conv.h.
  *
- * The usual way to let BLAS do it: a matrix whose column is what the kernel sees at one place of y (its row one element of the
- * kernel), so that a convolution is weight x columns. One picture's matrix stays in the cache until it is used. The backward
- * pass makes it anew rather than keep those of all layers: they are nine times as large as the pictures.
+ * A convolution is summed up directly, without a matrix of what the kernel sees: that is nine times as large as the pictures.
+ * x is copied into a frame of zeros, channel by channel, in which a place and its neighbour to the right lie side by side: then
+ * a tap of the kernel, seen from all places, is one row of numbers from some position on, and a vector of places is summed up
+ * over channels and taps in a register (conv_tile.h). The ends of lines give sums that nobody looks at. With a stride of s a
+ * frame is s x s frames, of every s-th line and column each, so that neighbours lie side by side again.
  *
- * The gradient of x is a convolution of dy, too, when the stride is 1: with the kernel turned round, and channels in and out
- * exchanged. That writes nine times less than columns of dx that are added up afterwards, which other strides need. */
+ * The gradient of x is such a sum over dy. With a stride, pixels that are seen by other taps than their neighbours are summed up
+ * apart: s x s sums, each with its own taps.
+ *
+ * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel sees is one row of
+ * numbers, and these are what lies in the registers. */
 #include "conv.h"
 
-#include <stdbool.h>
+#include "conv_tile.h"
+
 #include <string.h>
+
+enum { MOST_TAPS = CONV_MOST_KERNEL * CONV_MOST_KERNEL, SLACK = 2 * CONV_LANES + CONV_MOST_KERNEL };
 
 size_t conv_side(const struct conv *c)
 {
     return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
 }
 
-/* Elements of a kernel, places of y. */
+/* Elements of a kernel for one channel, places of y, pixels of x. */
 static size_t taps(const struct conv *c)
 {
-    return c->in * c->kernel * c->kernel;
+    return c->kernel * c->kernel;
 }
 
 static size_t places(const struct conv *c)
@@ -27,205 +35,360 @@ static size_t places(const struct conv *c)
     return conv_side(c) * conv_side(c);
 }
 
-static size_t weights(const struct conv *c)
+static size_t pixels(const struct conv *c)
 {
-    return c->out * taps(c);
-}
-
-/* The convolution of dy that gives the gradient of x, if there is one. */
-static bool turned(const struct conv *c, struct conv *back)
-{
-    *back = (struct conv){ c->out, c->in, conv_side(c), c->kernel, 1, c->kernel - 1 - c->padding };
-    return c->stride == 1 && c->padding < c->kernel;
-}
-
-/* A turned one keeps its weights there, behind its columns. */
-size_t conv_columns(const struct conv *c)
-{
-    struct conv back;
-    const size_t forward = taps(c) * places(c);
-    const size_t backward = turned(c, &back) ? taps(&back) * places(&back) + weights(c) : 0;
-    return forward > backward ? forward : backward;
+    return c->side * c->side;
 }
 
 double conv_flops(const struct conv *c)
 {
-    return 2 * (double)c->out * (double)taps(c) * (double)places(c);
+    return 2 * (double)c->out * (double)c->in * (double)taps(c) * (double)places(c);
 }
 
-/* Places of a row of y where tap k of a kernel's row lies inside x: first .. end - 1. */
-struct span {
-    size_t first, end;
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* --- frames of zeros around pictures ------------------------------------------------------------------------- */
+
+/* How channels of side x side numbers lie in zeros: `before` lines and columns of them in front and at least as many behind as
+ * a tap can reach, cut into stride x stride planes of `lines` x `pitch`. */
+struct frame {
+    size_t side, before, stride;
+    size_t pitch, lines, plane, channel;
 };
 
-static struct span inside(const struct conv *c, size_t k)
+/* Zeros behind a line can be those in front of the next one, if there are enough. */
+static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
 {
-    const size_t n = conv_side(c);
-    struct span s = { k < c->padding ? (c->padding - k + c->stride - 1) / c->stride : 0, 0 };
-    /* stride x place + k - padding < side */
-    s.end = c->side + c->padding > k ? (c->side + c->padding - k - 1) / c->stride + 1 : 0;
-    s.end = s.end < n ? s.end : n;
-    s.first = s.first < s.end ? s.first : s.end;
-    return s;
+    const size_t all = before + side + behind;
+    struct frame f = { .side = side, .before = before, .stride = stride };
+    f.lines = (all + stride - 1) / stride;
+    f.pitch = stride == 1 && behind <= before ? before + side : f.lines;
+    f.plane = f.lines * f.pitch;
+    f.channel = stride * stride * f.plane;
+    return f;
 }
 
-/* Where in a row of x tap k lies at place `at`, which is inside. */
-static size_t position(const struct conv *c, size_t at, size_t k)
+static size_t frame_values(const struct frame *f, size_t channels)
 {
-    return at * c->stride + k - c->padding;
+    return channels * f->channel + SLACK;
 }
 
-static void read_row(const struct conv *c, real *column, const real *x, size_t k)
+/* Where line or column i of what is framed lies: in which of the planes, and there. */
+static size_t plane_of(const struct frame *f, size_t i)
 {
-    const struct span s = inside(c, k);
-    memset(column, 0, s.first * sizeof(real));
-    memset(column + s.end, 0, (conv_side(c) - s.end) * sizeof(real));
-    if (c->stride == 1)
-        memcpy(column + s.first, x + position(c, s.first, k), (s.end - s.first) * sizeof(real));
+    return (f->before + i) % f->stride;
+}
+
+static size_t position(const struct frame *f, size_t i)
+{
+    return (f->before + i) / f->stride;
+}
+
+static void frame_line(const struct frame *f, real *to, const real *x)
+{
+    if (f->stride == 1) {
+        memcpy(to + f->before, x, f->side * sizeof(real));
+        return;
+    }
+    for (size_t first = 0; first < f->stride && first < f->side; first++) {
+        real *plane = to + plane_of(f, first) * f->plane + position(f, first);
+        for (size_t i = first; i < f->side; i += f->stride)
+            *plane++ = x[i];
+    }
+}
+
+/* The zeros are there already. */
+static void frame_fill(const struct frame *f, real *to, const real *x, size_t channels)
+{
+    for (; channels > 0; channels--, to += f->channel) {
+        for (size_t i = 0; i < f->side; i++, x += f->side)
+            frame_line(f, to + plane_of(f, i) * f->stride * f->plane + position(f, i) * f->pitch, x);
+    }
+}
+
+/* --- sums over what is framed ---------------------------------------------------------------------------------- */
+
+/* `lines` x `columns` results for each of `outs` channels: those of lines first, first + stride ... of a picture of `side`. */
+struct sums {
+    struct conv_sum sum;
+    size_t at[MOST_TAPS];
+    size_t outs, lines, columns, pitch;    /* pitch: of the frame */
+    size_t first_line, first_column, step; /* in the result */
+    size_t side;
+    const real *weight;
+};
+
+/* Results that are summed up for one channel: whole registers. */
+static size_t sums_row(const struct sums *s)
+{
+    return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
+}
+
+static size_t sums_weights(const struct sums *s)
+{
+    return round_up(s->outs, CONV_OUTS) * s->sum.channels * s->sum.taps;
+}
+
+static void put_line(real *to, const real *from, size_t n, size_t step, int add)
+{
+    if (step == 1 && !add)
+        memcpy(to, from, n * sizeof(real));
+    else if (step == 1)
+        for (size_t i = 0; i < n; i++)
+            to[i] += from[i];
     else
-        for (size_t at = s.first; at < s.end; at++)
-            column[at] = x[position(c, at, k)];
+        for (size_t i = 0; i < n; i++)
+            to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-static void add_row(const struct conv *c, real *dx, const real *column, size_t k)
+/* One picture. `row` has room for CONV_OUTS rows. */
+static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
-    const struct span s = inside(c, k);
-    if (s.first == s.end)
-        return;
-    dx += position(c, s.first, k);
-    column += s.first;
-    if (c->stride == 1) /* a loop of its own: the compiler makes vectors of it */
-        for (size_t i = 0; i < s.end - s.first; i++)
-            dx[i] += column[i];
-    else
-        for (size_t i = 0; i < s.end - s.first; i++)
-            dx[i * c->stride] += column[i];
-}
-
-/* y is as large as x: a plane is the picture, moved. All of it is copied at once, and what has come round the edge to the other
- * end of a line is wiped out. */
-static void move_plane(const struct conv *c, real *plane, const real *x, size_t ky, size_t kx)
-{
-    const size_t n = c->side;
-    const struct span lines = inside(c, ky), s = inside(c, kx);
-    const size_t first = lines.first * n + s.first, end = lines.end * n - (n - s.end);
-    memset(plane, 0, lines.first * n * sizeof(real));
-    memset(plane + lines.end * n, 0, (n - lines.end) * n * sizeof(real));
-    if (lines.first == lines.end || s.first == s.end) {
-        memset(plane, 0, n * n * sizeof(real));
-        return;
-    }
-    memcpy(plane + first, x + first + ky * n + kx - c->padding * n - c->padding,
-           (end - first) * sizeof(real));
-    for (size_t line = lines.first; line < lines.end; line++) {
-        for (size_t i = 0; i < s.first; i++)
-            plane[line * n + i] = 0;
-        for (size_t i = s.end; i < n; i++)
-            plane[line * n + i] = 0;
+    const size_t n = sums_row(s), tile = CONV_OUTS * s->sum.channels * s->sum.taps;
+    y += s->first_line * s->side + s->first_column;
+    for (size_t o = 0; o < s->outs; o++, y += s->side * s->side) {
+        if (o % CONV_OUTS == 0)
+            conv_tile_sum(&s->sum, row, n, n, framed, s->weight + o / CONV_OUTS * tile);
+        for (size_t i = 0; i < s->lines; i++)
+            put_line(y + i * s->step * s->side, row + o % CONV_OUTS * n + i * s->pitch, s->columns, s->step,
+                     add);
     }
 }
 
-/* One tap of one channel: a plane of the matrix. */
-static void read_tap(const struct conv *c, real *plane, const real *x, size_t ky, size_t kx)
+/* Where the weight of a result's channel, a channel of what is summed up, and a tap lies. */
+struct weights {
+    const real *weight;
+    size_t of_out, of_channel;
+    size_t tap[MOST_TAPS];
+};
+
+/* As conv_tile_sum() wants them. */
+static void pack(const struct sums *s, real *to, const struct weights *w)
 {
-    if (c->stride == 1 && conv_side(c) == c->side) {
-        move_plane(c, plane, x, ky, kx);
-        return;
+    const size_t n = s->sum.channels * s->sum.taps * CONV_OUTS;
+    for (size_t o = 0; o < round_up(s->outs, CONV_OUTS); o++) {
+        real *tile = to + o / CONV_OUTS * n + o % CONV_OUTS;
+        for (size_t c = 0; c < s->sum.channels; c++) {
+            for (size_t t = 0; t < s->sum.taps; t++, tile += CONV_OUTS)
+                *tile = o < s->outs ? w->weight[o * w->of_out + c * w->of_channel + w->tap[t]] : 0;
+        }
     }
-    const size_t n = conv_side(c);
-    const struct span s = inside(c, ky);
-    memset(plane, 0, s.first * n * sizeof(real));
-    memset(plane + s.end * n, 0, (n - s.end) * n * sizeof(real));
-    for (size_t row = s.first; row < s.end; row++)
-        read_row(c, plane + row * n, x + position(c, row, ky) * c->side, kx);
 }
 
-static void add_tap(const struct conv *c, real *dx, const real *plane, size_t ky, size_t kx)
+/* --- forward ------------------------------------------------------------------------------------------------- */
+
+static struct frame frame_of_x(const struct conv *c)
+{
+    return frame_of(c->side, c->padding, c->padding, c->stride);
+}
+
+static void forward_sums(const struct conv *c, const struct frame *f, struct sums *s, struct weights *w)
 {
     const size_t n = conv_side(c);
-    const struct span s = inside(c, ky);
-    for (size_t row = s.first; row < s.end; row++)
-        add_row(c, dx + position(c, row, ky) * c->side, plane + row * n, kx);
+    *s = (struct sums){ .sum = { c->in, f->channel, taps(c), NULL },
+                        .outs = c->out,
+                        .lines = n,
+                        .columns = n,
+                        .pitch = f->pitch,
+                        .step = 1,
+                        .side = n };
+    w->of_out = c->in * taps(c);
+    w->of_channel = taps(c);
+    for (size_t t = 0; t < taps(c); t++) {
+        const size_t ky = t / c->kernel, kx = t % c->kernel;
+        s->at[t] = (ky % c->stride * c->stride + kx % c->stride) * f->plane + ky / c->stride * f->pitch +
+                   kx / c->stride;
+        w->tap[t] = t;
+    }
+    s->sum.at = s->at;
 }
 
-static void to_columns(const struct conv *c, real *columns, const real *x)
+static size_t forward_columns(const struct conv *c)
 {
-    for (size_t tap = 0; tap < taps(c); tap++, columns += places(c)) {
-        const size_t kx = tap % c->kernel, ky = tap / c->kernel % c->kernel;
-        read_tap(c, columns, x + tap / c->kernel / c->kernel * c->side * c->side, ky, kx);
-    }
-}
-
-static void add_columns(const struct conv *c, real *dx, const real *columns)
-{
-    for (size_t tap = 0; tap < taps(c); tap++, columns += places(c)) {
-        const size_t kx = tap % c->kernel, ky = tap / c->kernel % c->kernel;
-        add_tap(c, dx + tap / c->kernel / c->kernel * c->side * c->side, columns, ky, kx);
-    }
+    const struct frame f = frame_of_x(c);
+    struct sums s;
+    struct weights w;
+    forward_sums(c, &f, &s, &w);
+    return frame_values(&f, c->in) + sums_weights(&s) + CONV_OUTS * sums_row(&s);
 }
 
 void conv_forward(const struct conv *c, real *y, const real *x, const real *weight, size_t rows,
                   real *columns)
 {
-    const size_t in = c->in * c->side * c->side, out = c->out * places(c);
+    const struct frame f = frame_of_x(c);
+    struct sums s;
+    struct weights w;
+    real *framed = columns, *packed = framed + frame_values(&f, c->in);
+    forward_sums(c, &f, &s, &w);
+    w.weight = weight;
+    s.weight = packed;
+    pack(&s, packed, &w);
+    memset(framed, 0, frame_values(&f, c->in) * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
-        to_columns(c, columns, x + row * in);
-        real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)c->out, (int)places(c), (int)taps(c), 1,
-                  weight, (int)taps(c), columns, (int)places(c), 0, y + row * out, (int)places(c));
+        frame_fill(&f, framed, x + row * c->in * pixels(c), c->in);
+        sums_make(&s, y + row * c->out * places(c), framed, packed + sums_weights(&s), 0);
+    }
+}
+
+/* --- the gradient of x ---------------------------------------------------------------------------------------- */
+
+/* Lines (or columns) of x that are seen by taps phase, phase + stride ...: line first + i * stride, and of these tap
+ * phase + u * stride meets line start + i - u of dy. */
+struct phase {
+    size_t first, count, start, taps;
+};
+
+static struct phase phase_of(const struct conv *c, size_t phase)
+{
+    struct phase p = { .start = c->padding > phase ? (c->padding - phase + c->stride - 1) / c->stride : 0 };
+    p.first = p.start * c->stride + phase - c->padding;
+    p.count = c->side > p.first ? (c->side - p.first + c->stride - 1) / c->stride : 0;
+    p.taps = c->kernel > phase ? (c->kernel - phase + c->stride - 1) / c->stride : 0;
+    return p;
+}
+
+static struct frame frame_of_dy(const struct conv *c)
+{
+    const size_t n = conv_side(c);
+    size_t before = 0, end = n;
+    for (size_t i = 0; i < c->stride; i++) {
+        const struct phase p = phase_of(c, i);
+        before = larger(before, p.taps > p.start + 1 ? p.taps - 1 - p.start : 0);
+        end = larger(end, p.start + p.count);
+    }
+    return frame_of(n, before, end - n, 1);
+}
+
+static void input_sums(const struct conv *c, const struct frame *f, size_t phase, struct sums *s,
+                       struct weights *w)
+{
+    const size_t ay = phase / c->stride, ax = phase % c->stride;
+    const struct phase y = phase_of(c, ay), x = phase_of(c, ax);
+    *s = (struct sums){ .sum = { c->out, f->channel, y.taps * x.taps, NULL },
+                        .outs = c->in,
+                        .lines = y.count,
+                        .columns = x.count,
+                        .pitch = f->pitch,
+                        .first_line = y.first,
+                        .first_column = x.first,
+                        .step = c->stride,
+                        .side = c->side };
+    w->of_out = taps(c);
+    w->of_channel = c->in * taps(c);
+    for (size_t t = 0; t < s->sum.taps; t++) {
+        const size_t v = t / x.taps, u = t % x.taps;
+        s->at[t] = (f->before + y.start - v) * f->pitch + f->before + x.start - u;
+        w->tap[t] = (ay + v * c->stride) * c->kernel + ax + u * c->stride;
+    }
+    s->sum.at = s->at;
+}
+
+static size_t input_columns(const struct conv *c)
+{
+    const struct frame f = frame_of_dy(c);
+    size_t row = 0;
+    for (size_t phase = 0; phase < c->stride * c->stride; phase++) {
+        struct sums s;
+        struct weights w;
+        input_sums(c, &f, phase, &s, &w);
+        row = larger(row, s.lines > 0 ? sums_row(&s) : 0);
+    }
+    return frame_values(&f, c->out) + round_up(c->in, CONV_OUTS) * c->out * taps(c) + CONV_OUTS * row;
+}
+
+void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
+                         int add, real *columns)
+{
+    const struct frame f = frame_of_dy(c);
+    real *framed = columns, *packed = framed + frame_values(&f, c->out);
+    memset(framed, 0, frame_values(&f, c->out) * sizeof(real));
+    for (size_t phase = 0; phase < c->stride * c->stride; phase++) {
+        struct sums s;
+        struct weights w;
+        input_sums(c, &f, phase, &s, &w);
+        w.weight = weight;
+        s.weight = packed;
+        pack(&s, packed, &w);
+        for (size_t row = 0; row < rows && s.lines > 0 && s.columns > 0; row++) {
+            frame_fill(&f, framed, dy + row * c->out * places(c), c->out);
+            sums_make(&s, dx + row * c->in * pixels(c), framed, packed + sums_weights(&s), add);
+        }
+    }
+}
+
+/* --- the gradient of the weight ------------------------------------------------------------------------------- */
+
+/* x in zeros, the channels of a pixel side by side. */
+static size_t framed_side(const struct conv *c)
+{
+    return c->side + 2 * c->padding;
+}
+
+static size_t mixed_values(const struct conv *c)
+{
+    return framed_side(c) * framed_side(c) * c->in + SLACK;
+}
+
+static void mix_channels(const struct conv *c, real *to, const real *x)
+{
+    const size_t n = framed_side(c);
+    for (size_t channel = 0; channel < c->in; channel++) {
+        for (size_t line = 0; line < c->side; line++, x += c->side) {
+            real *first = to + ((line + c->padding) * n + c->padding) * c->in + channel;
+            for (size_t i = 0; i < c->side; i++)
+                first[i * c->in] = x[i];
+        }
+    }
+}
+
+/* What a line of the kernel sees, in whole registers. */
+static size_t line_width(const struct conv *c)
+{
+    return round_up(c->kernel * c->in, CONV_LANES);
+}
+
+static size_t weight_columns(const struct conv *c)
+{
+    return mixed_values(c) + c->out * c->kernel * line_width(c);
+}
+
+/* sum: out x kernel's lines x (kernel's columns x in) */
+static void unmix(const struct conv *c, real *dweight, const real *sum)
+{
+    for (size_t o = 0; o < c->out; o++) {
+        for (size_t t = 0; t < taps(c); t++) {
+            const real *from = sum + (o * c->kernel + t / c->kernel) * line_width(c) + t % c->kernel * c->in;
+            for (size_t i = 0; i < c->in; i++)
+                dweight[(o * c->in + i) * taps(c) + t] = from[i];
+        }
     }
 }
 
 void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, const real *x, size_t rows,
                           real *columns)
 {
-    const size_t in = c->in * c->side * c->side, out = c->out * places(c);
-    if (rows == 0)
-        memset(dweight, 0, c->out * taps(c) * sizeof(real));
+    const size_t n = framed_side(c) * c->in, width = line_width(c);
+    const struct conv_product p = { conv_side(c), c->stride * n, c->stride * c->in,
+                                    c->out,       width,         c->kernel * width };
+    real *mixed = columns, *sum = mixed + mixed_values(c);
+    memset(columns, 0, weight_columns(c) * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
-        to_columns(c, columns, x + row * in);
-        real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)c->out, (int)taps(c), (int)places(c), 1,
-                  dy + row * out, (int)places(c), columns, (int)places(c), row > 0, dweight, (int)taps(c));
+        mix_channels(c, mixed, x + row * c->in * pixels(c));
+        for (size_t line = 0; line < c->kernel; line++)
+            conv_tile_product(&p, sum + line * width, dy + row * c->out * places(c), mixed + line * n);
     }
+    unmix(c, dweight, sum);
 }
 
-/* Every kernel turned by half a circle, channels in and out exchanged. */
-static void turn(const struct conv *c, real *to, const real *weight)
+size_t conv_columns(const struct conv *c)
 {
-    const size_t k = c->kernel * c->kernel;
-    for (size_t out = 0; out < c->out; out++) {
-        for (size_t i = 0; i < c->in * k; i++)
-            to[(i / k * c->out + out) * k + k - 1 - i % k] = weight[out * c->in * k + i];
-    }
-}
-
-static void input_as_convolution(const struct conv *c, const struct conv *back, real *dx, const real *dy,
-                                 const real *weight, size_t rows, int add, real *columns)
-{
-    const size_t in = c->in * c->side * c->side, out = c->out * places(c);
-    real *kernels = columns + taps(back) * places(back);
-    turn(c, kernels, weight);
-    for (size_t row = 0; row < rows; row++) {
-        to_columns(back, columns, dy + row * out);
-        real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)back->out, (int)places(back),
-                  (int)taps(back), 1, kernels, (int)taps(back), columns, (int)places(back), (real)add,
-                  dx + row * in, (int)places(back));
-    }
-}
-
-void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
-                         int add, real *columns)
-{
-    const size_t in = c->in * c->side * c->side, out = c->out * places(c);
-    struct conv back;
-    if (turned(c, &back)) {
-        input_as_convolution(c, &back, dx, dy, weight, rows, add, columns);
-        return;
-    }
-    if (!add)
-        memset(dx, 0, rows * in * sizeof(real));
-    for (size_t row = 0; row < rows; row++) {
-        real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)taps(c), (int)places(c), (int)c->out, 1,
-                  weight, (int)taps(c), dy + row * out, (int)places(c), 0, columns, (int)places(c));
-        add_columns(c, dx + row * in, columns);
-    }
+    return larger(larger(forward_columns(c), input_columns(c)), weight_columns(c));
 }

@@ -7,9 +7,11 @@
 
 #include "real.h"
 
+enum { CONV_MOST_KERNEL = 8 };
+
 struct conv {
-    size_t in, out, side; /* channels of x and y, side of x */
-    size_t kernel, stride, padding;
+    size_t in, out, side;           /* channels of x and y, side of x */
+    size_t kernel, stride, padding; /* kernel <= CONV_MOST_KERNEL */
 };
 
 /* The side of y. */

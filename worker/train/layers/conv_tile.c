@@ -1,0 +1,64 @@
+/* conv_tile.c -- see conv_tile.h.
+ *
+ * OUTS channels at three registers' width of places are summed up together: each number that is read serves several sums, and
+ * there are as many sums as the processor has registers for, so that its multipliers are the limit and not its loads. The
+ * Makefile lets the compiler fuse multiplication and addition in this file, as BLAS does. */
+#include "conv_tile.h"
+
+#ifdef __x86_64__
+#define FOR(name) name##_avx512
+#define TARGET    __attribute__((target("avx512f")))
+#define BYTES     64
+#define OUTS      8
+#include "conv_tile_body.h"
+
+#define FOR(name) name##_avx2
+#define TARGET    __attribute__((target("avx2,fma")))
+#define BYTES     32
+#define OUTS      4
+#include "conv_tile_body.h"
+
+#define FOR(name) name##_plain
+#define TARGET
+#define BYTES 16
+#define OUTS  4
+#include "conv_tile_body.h"
+
+void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
+                   const real *weight)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        sum_avx512(s, y, pitch, n, x, weight);
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        sum_avx2(s, y, pitch, n, x, weight);
+    else
+        sum_plain(s, y, pitch, n, x, weight);
+}
+
+void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, const real *x)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        product_avx512(p, dw, dy, x);
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        product_avx2(p, dw, dy, x);
+    else
+        product_plain(p, dw, dy, x);
+}
+#else
+#define FOR(name) name##_plain
+#define TARGET
+#define BYTES 16
+#define OUTS  8 /* arm64 has 32 registers */
+#include "conv_tile_body.h"
+
+void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
+                   const real *weight)
+{
+    sum_plain(s, y, pitch, n, x, weight);
+}
+
+void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, const real *x)
+{
+    product_plain(p, dw, dy, x);
+}
+#endif

@@ -1,15 +1,45 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * A channel's values lie in n runs of `spatial` elements. Each run is summed up in a few running sums side
- * by side, because one alone waits for its own last addition; the variance is taken in a second pass, from
- * the mean, because the difference of two large sums of squares would be all rounding where the mean is
- * large. */
+ * A channel's values lie in n runs of `spatial` elements. Each run is summed up in running sums side by side,
+ * because one alone waits for its own last addition; the variance is taken in a second pass, from the mean,
+ * because the difference of two large sums of squares would be all rounding where the mean is large.
+ *
+ * Loops over a run are compiled for several processors. Nothing is fused, and each adds in the order of the
+ * source, so all give the same bits. */
 #include "batchnorm.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 4 };
+enum { LANES = 16 };
+
+/* WIDE(name, (parameters), (arguments)) defines name() from name_body(), for whichever processor is there. */
+#define BODY static inline __attribute__((always_inline)) void
+#ifdef __x86_64__
+#define WIDE_FOR(name, processor, params, args)                               \
+    __attribute__((target(#processor))) static void name##_##processor params \
+    {                                                                         \
+        name##_body args;                                                     \
+    }
+#define WIDE(name, params, args)                 \
+    WIDE_FOR(name, avx512f, params, args)        \
+    WIDE_FOR(name, avx2, params, args)           \
+    static void name params                      \
+    {                                            \
+        if (__builtin_cpu_supports("avx512f"))   \
+            name##_avx512f args;                 \
+        else if (__builtin_cpu_supports("avx2")) \
+            name##_avx2 args;                    \
+        else                                     \
+            name##_body args;                    \
+    }
+#else
+#define WIDE(name, params, args) \
+    static void name params      \
+    {                            \
+        name##_body args;        \
+    }
+#endif
 
 /* Where channel c of a sample begins. */
 static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
@@ -17,36 +47,69 @@ static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-static double join(const double lane[LANES])
+/* As a tree. */
+static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+    double sum[LANES];
+    memcpy(sum, lane, sizeof(sum));
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            sum[i] += sum[i + n];
+    return sum[0];
 }
 
 /* In double, so that a mean over a large batch has all digits of a float. */
-static double sum_of_run(const float *x, size_t n)
+BODY add_sum_body(double *to, const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
-    size_t whole = n / LANES * LANES;
+    const size_t whole = n / LANES * LANES;
     for (size_t i = 0; i < whole; i += LANES)
         for (size_t k = 0; k < LANES; k++)
             lane[k] += x[i + k];
     for (size_t i = whole; i < n; i++)
         lane[i - whole] += x[i];
-    return join(lane);
+    *to += join(lane);
 }
+WIDE(add_sum, (double *to, const float *x, size_t n), (to, x, n))
 
-/* The same order as the sum, from the mean that it has led to. */
-static double squares_of_run(const float *x, size_t n, double mean)
+/* x times y, each less its mean. The same order as the sum, from the means that it has led to. */
+BODY add_products_body(double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n)
 {
     double lane[LANES] = { 0 };
-    size_t whole = n / LANES * LANES;
+    const size_t whole = n / LANES * LANES;
     for (size_t i = 0; i < whole; i += LANES)
         for (size_t k = 0; k < LANES; k++)
-            lane[k] += (x[i + k] - mean) * (x[i + k] - mean);
+            lane[k] += (x[i + k] - mean_x) * (y[i + k] - mean_y);
     for (size_t i = whole; i < n; i++)
-        lane[i - whole] += (x[i] - mean) * (x[i] - mean);
-    return join(lane);
+        lane[i - whole] += (x[i] - mean_x) * (y[i] - mean_y);
+    *to += join(lane);
 }
+WIDE(add_products, (double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n),
+     (to, x, mean_x, y, mean_y, n))
+
+BODY scale_run_body(float *y, const float *x, size_t n, double mean, double factor, double shift)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)((x[i] - mean) * factor + shift);
+}
+WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
+     (y, x, n, mean, factor, shift))
+
+/* dx may be dy. The two loops are the same but for what the compiler knows of that. */
+BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
+                    double slope, double factor)
+{
+    if (dx == dy)
+        for (size_t i = 0; i < n; i++)
+            dx[i] = (float)((dx[i] - mean_dy - (x[i] - mean) * slope) * factor);
+    else
+        for (size_t i = 0; i < n; i++)
+            dx[i] = (float)((dy[i] - mean_dy - (x[i] - mean) * slope) * factor);
+}
+WIDE(slope_run,
+     (float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy, double slope,
+      double factor),
+     (dx, x, dy, n, mean, mean_dy, slope, factor))
 
 /* An empty batch has count 0 and numbers that nobody looks at. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
@@ -57,10 +120,12 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     batch[2 * bn->channels] = count;
     for (size_t c = 0; c < bn->channels && n > 0; c++) {
         for (size_t i = 0; i < n; i++)
-            mean[c] += sum_of_run(x + run_at(bn, i, c), bn->spatial);
+            add_sum(&mean[c], x + run_at(bn, i, c), bn->spatial);
         mean[c] /= count;
-        for (size_t i = 0; i < n; i++)
-            squares[c] += squares_of_run(x + run_at(bn, i, c), bn->spatial, mean[c]);
+        for (size_t i = 0; i < n; i++) {
+            const float *run = x + run_at(bn, i, c);
+            add_products(&squares[c], run, mean[c], run, mean[c], bn->spatial);
+        }
     }
 }
 
@@ -112,8 +177,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
             const double factor = invstd[c] * (bn->weight != NULL ? bn->weight[c] : 1);
             const double shift = bn->bias != NULL ? bn->bias[c] : 0;
             const size_t at = run_at(bn, s, c);
-            for (size_t i = at; i < at + bn->spatial; i++)
-                y[i] = (float)((x[i] - mean[c]) * factor + shift);
+            scale_run(y + at, x + at, bn->spatial, mean[c], factor, shift);
         }
     }
 }
@@ -125,9 +189,8 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     for (size_t c = 0; c < bn->channels; c++) {
         for (size_t s = 0; s < n; s++) {
             const size_t at = run_at(bn, s, c);
-            sums[c] += sum_of_run(dy + at, bn->spatial);
-            for (size_t i = at; i < at + bn->spatial; i++)
-                sums[bn->channels + c] += dy[i] * (x[i] - bn->saved[c]);
+            add_sum(&sums[c], dy + at, bn->spatial);
+            add_products(&sums[bn->channels + c], dy + at, 0, x + at, bn->saved[c], bn->spatial);
         }
     }
 }
@@ -143,8 +206,7 @@ void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, co
             const double slope = sums[bn->channels + c] / bn->count * invstd * invstd;
             const double factor = invstd * (bn->weight != NULL ? bn->weight[c] : 1);
             const size_t at = run_at(bn, s, c);
-            for (size_t i = at; i < at + bn->spatial; i++)
-                dx[i] = (float)((dy[i] - mean_dy - (x[i] - mean) * slope) * factor);
+            slope_run(dx + at, x + at, dy + at, bn->spatial, mean, mean_dy, slope, factor);
         }
     }
 }

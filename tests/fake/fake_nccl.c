@@ -6,7 +6,7 @@
 
 #include "cuda/nccl_abi.h"
 #include "ddp/group.h"
-#include "half.h"
+#include "one_value.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -233,50 +233,15 @@ static size_t size_of(nccl_type type)
     return sizes[type];
 }
 
-static double load(nccl_type type, const void *at, size_t i)
+/* The same type by our name. */
+static ddp_dtype dtype_of(nccl_type type)
 {
-    switch (type) {
-    case NCCL_UINT8:
-        return ((const uint8_t *)at)[i];
-    case NCCL_INT32:
-        return ((const int32_t *)at)[i];
-    case NCCL_INT64:
-        return (double)((const int64_t *)at)[i];
-    case NCCL_FLOAT16:
-        return f16_to_f32(((const uint16_t *)at)[i]);
-    case NCCL_BFLOAT16:
-        return bf16_to_f32(((const uint16_t *)at)[i]);
-    case NCCL_FLOAT32:
-        return ((const float *)at)[i];
-    default:
-        return ((const double *)at)[i];
-    }
-}
-
-static void save(nccl_type type, void *at, size_t i, double value)
-{
-    switch (type) {
-    case NCCL_UINT8:
-        ((uint8_t *)at)[i] = (uint8_t)(int64_t)value;
-        break;
-    case NCCL_INT32:
-        ((int32_t *)at)[i] = (int32_t)value;
-        break;
-    case NCCL_INT64:
-        ((int64_t *)at)[i] = (int64_t)value;
-        break;
-    case NCCL_FLOAT16:
-        ((uint16_t *)at)[i] = f32_to_f16((float)value);
-        break;
-    case NCCL_BFLOAT16:
-        ((uint16_t *)at)[i] = f32_to_bf16((float)value);
-        break;
-    case NCCL_FLOAT32:
-        ((float *)at)[i] = (float)value;
-        break;
-    default:
-        ((double *)at)[i] = value;
-    }
+    static const ddp_dtype names[] = {
+#define X(dtype, ours, theirs, value) [value] = (dtype),
+        NCCL_TYPE_LIST(X)
+#undef X
+    };
+    return names[type];
 }
 
 static double combine(nccl_redop op, double a, double b)
@@ -295,12 +260,13 @@ static double combine(nccl_redop op, double a, double b)
 
 static void reduce(const struct op *op)
 {
-    size_t part = op->count * size_of(op->type);
+    const size_t part = op->count * size_of(op->type);
+    const ddp_dtype type = dtype_of(op->type);
     for (size_t i = 0; i < op->count; i++) {
-        double value = load(op->type, op->room, i);
+        double value = one_value_get(op->room, i, type);
         for (int r = 1; r < op->comm->ranks; r++)
-            value = combine(op->redop, value, load(op->type, op->room + (size_t)r * part, i));
-        save(op->type, op->out, i, op->redop == NCCL_AVG ? value / op->comm->ranks : value);
+            value = combine(op->redop, value, one_value_get(op->room + (size_t)r * part, i, type));
+        one_value_put(op->out, i, type, op->redop == NCCL_AVG ? value / op->comm->ranks : value);
     }
 }
 

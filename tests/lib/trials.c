@@ -1,7 +1,7 @@
 /* trials.c -- see trials.h. */
 #include "trials.h"
 
-#include "half.h"
+#include "one_value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,33 +10,6 @@ static const char *const kind_names[] = { "all_reduce", "reduce",  "broadcast", 
                                           "gather",     "scatter", "reduce_scatter" };
 
 /* --- values --------------------------------------------------------------------------------------------- */
-
-static void put(void *block, size_t i, ddp_dtype dtype, double value)
-{
-    switch (dtype) {
-    case DDP_F32:
-        ((float *)block)[i] = (float)value;
-        break;
-    case DDP_F64:
-        ((double *)block)[i] = value;
-        break;
-    case DDP_F16:
-        ((uint16_t *)block)[i] = f32_to_f16((float)value);
-        break;
-    case DDP_BF16:
-        ((uint16_t *)block)[i] = f32_to_bf16((float)value);
-        break;
-    case DDP_I32:
-        ((int32_t *)block)[i] = (int32_t)value;
-        break;
-    case DDP_I64:
-        ((int64_t *)block)[i] = (int64_t)value;
-        break;
-    case DDP_U8:
-        ((uint8_t *)block)[i] = (uint8_t)value;
-        break;
-    }
-}
 
 /* 1 or 2, sometimes negative where the type allows it: 7 of them multiplied stay below 256. */
 static double value_of(ddp_dtype dtype, int rank, size_t i)
@@ -144,7 +117,7 @@ static void check_output(const struct room *room, const struct trial *t, const c
         return;
     for (size_t i = 0; i < out_count(t, me->world); i++) {
         uint64_t must = 0;
-        put(&must, 0, t->dtype, expected(t, me, i));
+        one_value_put(&must, 0, t->dtype, expected(t, me, i));
         rank_expect(me, memcmp(out + i * size, &must, size) == 0,
                     "%s %s %s x %zu, memory %d, in place %d, root %d: element %zu is wrong",
                     kind_names[t->kind], ddp_dtype_name(t->dtype), ddp_op_name(t->op), t->n, t->memory,
@@ -161,7 +134,7 @@ void trial_run(const struct room *room, const struct trial *t)
     if (t->kind == BROADCAST)
         in = out;
     for (size_t i = 0; i < in_count(t, room->me->world); i++)
-        put(in, i, t->dtype, value_of(t->dtype, room->me->rank, i));
+        one_value_put(in, i, t->dtype, value_of(t->dtype, room->me->rank, i));
     ddp_work *work = NULL;
     rank_expect_ok(room->me, call(ddp_world(room->ctx), t, in, out, room->device ? &work : NULL));
     if (work != NULL)

@@ -1,7 +1,7 @@
 /* bench_core.c -- see bench_core.h. */
 #include "bench/bench_core.h"
 
-#include "half.h"
+#include "one_value.h"
 
 #include <math.h>
 
@@ -64,54 +64,6 @@ size_t bench_next(size_t bytes, size_t step, size_t factor)
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-static void put(void *block, size_t i, ddp_dtype dtype, double value)
-{
-    switch (dtype) {
-    case DDP_F32:
-        ((float *)block)[i] = (float)value;
-        break;
-    case DDP_F64:
-        ((double *)block)[i] = value;
-        break;
-    case DDP_F16:
-        ((uint16_t *)block)[i] = f32_to_f16((float)value);
-        break;
-    case DDP_BF16:
-        ((uint16_t *)block)[i] = f32_to_bf16((float)value);
-        break;
-    case DDP_I32:
-        ((int32_t *)block)[i] = (int32_t)value;
-        break;
-    case DDP_I64:
-        ((int64_t *)block)[i] = (int64_t)value;
-        break;
-    case DDP_U8:
-        ((uint8_t *)block)[i] = (uint8_t)value;
-        break;
-    }
-}
-
-static double get(const void *block, size_t i, ddp_dtype dtype)
-{
-    switch (dtype) {
-    case DDP_F32:
-        return ((const float *)block)[i];
-    case DDP_F64:
-        return ((const double *)block)[i];
-    case DDP_F16:
-        return f16_to_f32(((const uint16_t *)block)[i]);
-    case DDP_BF16:
-        return bf16_to_f32(((const uint16_t *)block)[i]);
-    case DDP_I32:
-        return ((const int32_t *)block)[i];
-    case DDP_I64:
-        return (double)((const int64_t *)block)[i];
-    case DDP_U8:
-        break;
-    }
-    return ((const uint8_t *)block)[i];
-}
-
 /* 1, 2 or 3; of a product all but one rank's are 1, so that it stays small. */
 static double value_of(const struct bench_case *c, int rank, size_t i)
 {
@@ -151,7 +103,7 @@ static double expected(const struct bench_case *c, int rank, size_t i)
 void bench_fill(const struct bench_case *c, int rank, void *in)
 {
     for (size_t i = 0; i < bench_in_count(c); i++)
-        put(in, i, c->dtype, value_of(c, rank, i));
+        one_value_put(in, i, c->dtype, value_of(c, rank, i));
 }
 
 /* Digits of the type behind the first; 0 of integers, which are exact. */
@@ -162,9 +114,9 @@ static int digits(ddp_dtype dtype)
 
 static bool is_right(const struct bench_case *c, double got, double want)
 {
-    double rounded[1];
-    put(rounded, 0, c->dtype, want);
-    double exact = get(rounded, 0, c->dtype);
+    double rounded[1] = { 0 }; /* one value of any type */
+    one_value_put(rounded, 0, c->dtype, want);
+    double exact = one_value_get(rounded, 0, c->dtype);
     if (got == exact)
         return true;
     bool average = bench_rules[c->kind].reduces && c->op == DDP_AVG && digits(c->dtype) > 0;
@@ -178,6 +130,6 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out)
     if (only_root && rank != c->root)
         return 0;
     for (size_t i = 0; i < bench_out_count(c); i++)
-        wrong += !is_right(c, get(out, i, c->dtype), expected(c, rank, i));
+        wrong += !is_right(c, one_value_get(out, i, c->dtype), expected(c, rank, i));
     return wrong;
 }

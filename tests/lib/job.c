@@ -2,11 +2,11 @@
 #include "job.h"
 
 #include "patience.h"
+#include "temp_dir.h"
 
 #include "base/buf.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -77,17 +77,9 @@ char *job_dir(void)
     return dir != NULL && mkdtemp(dir) != NULL ? dir : NULL;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 void job_dir_remove(char *dir)
 {
-    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    temp_dir_remove(dir);
     free(dir);
 }
 

@@ -2,6 +2,7 @@
  * still comes once, and the state is what it was. The "model" is a sum over samples of exact numbers, so
  * it is the same however they are dealt out. */
 #include "ranks.h"
+#include "temp_dir.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -19,14 +20,12 @@ static char dir[] = "/tmp/ddp-resume-XXXXXX";
 
 static void make_dir(void)
 {
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
 }
 
 static void remove_dir(void)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    cr_expect_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 TestSuite(ckpts_resume, .init = make_dir, .fini = remove_dir);

@@ -1,4 +1,5 @@
 /* A run as a checkpoint: it fits the run that goes on, or says what differs. A world of one. */
+#include "temp_dir.h"
 #include "train/checkpoint.h"
 
 #include "train/models.h"
@@ -77,14 +78,12 @@ static ddp_status resume(struct checkpoint *c, int *found)
 
 static void make_dir(void)
 {
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
 }
 
 static void remove_dir(void)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_expect_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 TestSuite(checkpoint, .init = make_dir, .fini = remove_dir);

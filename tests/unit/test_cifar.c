@@ -1,4 +1,5 @@
 /* CIFAR-10's binary files, and what augmentation makes of their pictures. */
+#include "temp_dir.h"
 #include "train/data/augment.h"
 #include "train/dataset.h"
 
@@ -19,7 +20,7 @@ static const struct dataset_wish pictures = { .input = MODEL_PICTURES };
 static void make_dir(void)
 {
     const uint8_t labels[] = { 9, 0, 4 };
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
     for (int i = 0; i < 3 * CIFAR_RECORD; i++)
         records[i] = (uint8_t)(i % CIFAR_RECORD == 0 ? labels[i / CIFAR_RECORD]
                                                      : i % CIFAR_RECORD - 1 + i / CIFAR_RECORD);
@@ -27,9 +28,7 @@ static void make_dir(void)
 
 static void remove_dir(void)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 TestSuite(cifar, .init = make_dir, .fini = remove_dir);

@@ -3,6 +3,7 @@
 #include "ddp/ckpt.h"
 
 #include "rlimits.h"
+#include "temp_dir.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -30,15 +31,13 @@ static void hear(void *user, const char *words)
 
 static void make_dir(void)
 {
-    cr_assert_not_null(mkdtemp(top));
+    temp_dir_make(top);
     snprintf(dir, sizeof(dir), "%s/run", top);
 }
 
 static void remove_dir(void)
 {
-    char command[128];
-    snprintf(command, sizeof(command), "rm -rf %s", top);
-    cr_expect_eq(system(command), 0);
+    temp_dir_remove(top);
 }
 
 TestSuite(ckpts, .init = make_dir, .fini = remove_dir);

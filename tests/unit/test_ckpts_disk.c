@@ -1,6 +1,7 @@
 /* A directory of checkpoints on a disk that fails, or cannot do everything. The linker sends the library's calls here, where
  * a test says what comes of them. */
 #include "ddp/ckpt.h"
+#include "temp_dir.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -75,7 +76,7 @@ static void hear(void *user, const char *words)
 static void begin(void)
 {
     ddp_ckpts_options options = DDP_CKPTS_OPTIONS_INIT;
-    cr_assert_not_null(mkdtemp(top));
+    temp_dir_make(top);
     snprintf(dir, sizeof(dir), "%s/run", top);
     options.dir = dir;
     options.warn = hear;
@@ -84,10 +85,8 @@ static void begin(void)
 
 static void end(void)
 {
-    char command[128];
     cr_expect_eq(ddp_ckpts_close(ckpts, &err), DDP_OK, "%s", err.msg);
-    snprintf(command, sizeof(command), "rm -rf %s", top);
-    cr_expect_eq(system(command), 0);
+    temp_dir_remove(top);
 }
 
 TestSuite(ckpts_disk, .init = begin, .fini = end);

@@ -1,4 +1,5 @@
 /* Data files: what is whole is read, everything else is refused by name and offset. */
+#include "temp_dir.h"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>
@@ -15,15 +16,13 @@ static const struct dataset_wish pictures = { .input = MODEL_PICTURES };
 
 static void make_dir(void)
 {
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
     snprintf(path, sizeof(path), "%s/file", dir);
 }
 
 static void remove_dir(void)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 TestSuite(idx, .init = make_dir, .fini = remove_dir);

@@ -1,4 +1,5 @@
 /* How a batch is shared out, and that the result does not depend on the number of workers. */
+#include "temp_dir.h"
 #include "train/gradient.h"
 #include "train/models.h"
 
@@ -116,14 +117,13 @@ static void write_file(const char *dir, enum dataset_kind kind, int dims, const 
 /* As files, and read again; then they are in memory. */
 static void load_set(void)
 {
-    char dir[] = "/tmp/ddp-split-XXXXXX", command[64];
+    char dir[] = "/tmp/ddp-split-XXXXXX";
     const struct dataset_wish wish = { .input = MODEL_PICTURES };
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
     write_file(dir, DATASET_IMAGES, 3, image_bytes, sizeof(image_bytes));
     write_file(dir, DATASET_LABELS, 1, label_bytes, sizeof(label_bytes));
     cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &wish, &err), DDP_OK, "%s", err.msg);
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 static void free_set(void)

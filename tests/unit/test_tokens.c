@@ -1,4 +1,5 @@
 /* llm.c's files of tokens: what is whole is read, everything else is refused by name, offset and value. */
+#include "temp_dir.h"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>
@@ -14,14 +15,12 @@ static uint8_t file[TOKENS_HEADER + 2 * 100];
 
 static void make_dir(void)
 {
-    cr_assert_not_null(mkdtemp(dir));
+    temp_dir_make(dir);
 }
 
 static void remove_dir(void)
 {
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r %s", dir);
-    cr_assert_eq(system(command), 0);
+    temp_dir_remove(dir);
 }
 
 TestSuite(tokens, .init = make_dir, .fini = remove_dir);

@@ -39,6 +39,15 @@ struct guardian {
     sigset_t watched;
 };
 
+/* Only who stands is woken: a SIGCONT on its way to an agent that ends would let whoever just attaches to it, a debugger
+ * or a leak checker, wait for ever for it to stop. */
+static void wake_if_stopped(pid_t agent)
+{
+    siginfo_t stopped = { 0 };
+    if (waitid(P_PID, (id_t)agent, &stopped, WSTOPPED | WNOHANG | WNOWAIT) == 0 && stopped.si_pid == agent)
+        kill(agent, SIGCONT);
+}
+
 /* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
  * wait for ever. A full pipe means that a stopped agent has a thousand messages to read already, a closed one
  * that its SIGCHLD is about to come. */
@@ -46,7 +55,7 @@ static void forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
         log_warn("cannot reach the agent process: %s", strerror(errno));
-    kill(g->agent, SIGCONT);
+    wake_if_stopped(g->agent);
 }
 
 /* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job at

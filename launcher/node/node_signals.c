@@ -114,7 +114,7 @@ static void hear(struct node *n, const struct signal_heard *heard)
 
 /* --- how they come -------------------------------------------------------------------------------------- */
 
-/* The guardian wakes us with every message, and the kernel when the guardian dies: that is no word to the job. */
+/* The guardian wakes us where we stood, and the kernel when the guardian dies: that is no word to the job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

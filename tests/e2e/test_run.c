@@ -37,6 +37,7 @@ Test(run, kills_a_program_and_its_children_when_time_is_up)
     struct run_result r = shell("sleep 60 & sleep 60", &(struct run_options){ .timeout_ms = 100 });
     cr_assert(r.timed_out);
     cr_assert_eq(r.signal, SIGKILL);
+    cr_expect_not_null(strstr(r.err, "run: still there: sh, pid "), "%s", r.err);
     run_free(&r);
 }
 

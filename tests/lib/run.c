@@ -6,6 +6,7 @@
  * cannot be somebody else's. */
 #include "run.h"
 
+#include "hanging.h"
 #include "patience.h"
 
 #include "base/buf.h"
@@ -243,6 +244,14 @@ static char *take_text(struct stream *s)
     return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
 }
 
+/* Behind what it has said. */
+static void note_what_hangs(struct run_process *p)
+{
+    hanging_describe(p->pid, &p->err.text);
+    if (buf_append(&p->err.text, "", 1)) /* the text stays terminated, and no longer than it is */
+        p->err.text.len--;
+}
+
 struct run_result run_wait(struct run_process *process)
 {
     struct run_result r = { .exit_code = -1 };
@@ -250,6 +259,8 @@ struct run_result run_wait(struct run_process *process)
     while (!process->exited && pump(process, process->deadline_ms))
         continue;
     r.timed_out = !process->exited;
+    if (r.timed_out)
+        note_what_hangs(process);
     kill(-process->pid, SIGKILL);
     uint64_t drain_until_ms = clock_ms() + DRAIN_MS;
     while ((process->out.fd >= 0 || process->err.fd >= 0) && pump(process, drain_until_ms))

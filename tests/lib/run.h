@@ -32,7 +32,7 @@ struct run_result {
                     */
     int signal;    /* 0 when it exited */
     char *out;     /* what it wrote to stdout, as a string; never NULL */
-    char *err;     /* same for stderr */
+    char *err;     /* same for stderr; behind it, when timed_out, what all its processes were doing */
     bool timed_out;
 };
 

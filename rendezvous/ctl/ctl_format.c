@@ -324,6 +324,16 @@ static bool put_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
+/* Who has left no record may be behind all the others: only with all records is it known that nobody is. */
+static bool put_nobody_behind(const cJSON *answer, struct buf *out)
+{
+    const bool ok = has_some(answer, "missing")
+                        ? buf_printf(out, "behind    none of those that have left a record: ") &&
+                              put_ranks(answer, "there", out) && buf_printf(out, " came to ")
+                        : buf_printf(out, "behind    nobody: all came to ");
+    return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
+}
+
 /* Whom to look at comes first, then what each did. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
@@ -333,10 +343,9 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
              buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " came to ") &&
              ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
     else
-        ok = ok && buf_printf(out, "behind    nobody: all came to ") && ctl_cell_text(answer, "front", out) &&
-             buf_printf(out, "\n");
+        ok = ok && put_nobody_behind(answer, out);
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
-             buf_printf(out, "\n");
+             buf_printf(out, has_some(answer, "behind") ? "\n" : "; look there first\n");
     return ok && buf_printf(out, "\n") && put_list(answer, "ranks", flight_columns, "no records", out);
 }

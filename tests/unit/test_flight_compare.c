@@ -102,7 +102,8 @@ Test(flight_compare, all_at_one_place_is_said_so)
 Test(flight_compare, a_record_without_calls_is_one)
 {
     give(0, "");
-    expect("behind    nobody: all came to no call\n");
+    expect("behind    none of those that have left a record: rank 0 came to no call\n");
+    expect("missing   no record of ranks 1-3; look there first\n");
 }
 
 static void expect_refused(const char *json, const char *words)

@@ -16,10 +16,20 @@ ddprun=$PWD/$BUILD/ddprun
 cd "$tmp" || exit
 rm -f out err
 
-# run COMMAND... -- its output in out and err, its exit status in rc; not longer than a minute.
+# Hundredths of a second since the machine was started, which no setting of the clock changes.
+monotonic() {
+    local up
+    read -r up _ </proc/uptime
+    echo "${up/./}"
+}
+
+# run COMMAND... -- its output in out and err, its exit status in rc, how long it took in took (1/100 s); not longer than a minute.
 run() {
+    local began
+    began=$(monotonic)
     rc=0
     timeout 60 "$@" >out 2>err || rc=$?
+    took=$(($(monotonic) - began))
 }
 
 # What a failed check shows.
@@ -51,6 +61,15 @@ ended() {
     told
     return 1
 }
+
+# Slurm needs a second or two for a step; ddprun's --timeout, with which it would wait for nodes that never come, is 900 s.
+soon() {
+    [ "$took" -lt 3000 ] && return
+    told
+    echo "after $took hundredths of a second"
+    return 1
+}
+soon="at once, and not after a time-out"
 
 show='echo $(hostname) rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 
@@ -106,7 +125,10 @@ began() {
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
-    job=$(squeue -h -o %A --name="$1")
+    until job=$(squeue -h -o %A --name="$1") && [ -n "$job" ]; do # a controller that is busy may not have it yet
+        kill -0 "$srun" 2>/dev/null || return 1
+        sleep 0.05
+    done
 }
 # All of it is over when the allocation is gone.
 over() {
@@ -173,15 +195,18 @@ check "several tasks for each node are refused" ended 2
 check "by one task of each node" said err "Slurm has started 4 ddprun on 2 nodes" 2
 check "with both ways out" said err "--per_task" 2
 check "and a code" said err WRONG_TASK_LAYOUT 2
+check "$soon" soon
 
 printf '#!/bin/bash\n%s true\n' "$ddprun" >alone.sbatch
 run sbatch --wait --nodes=2 --output=batch.out alone.sbatch
 check "a batch script without srun is refused" ended 2
 check "because it runs on the first node only" said batch.out LAUNCHED_ON_ONE_NODE 1
+check "$soon" soon
 
 run salloc --nodes=2 srun --nodes=1 --ntasks=1 "$ddprun" sh -c "$show"
 check "one task in an allocation of two nodes runs" ended 0
 check "and says what it leaves idle" said err STEP_IS_SMALLER 1
+check "$soon" soon
 
 # --- the example ------------------------------------------------------------------------------------------------------
 sbatch=$OLDPWD/scripts/slurm/train.sbatch

@@ -44,8 +44,11 @@ static bool put_limit(const struct snapshot *s, struct buf *out)
 static bool put_gathering(const struct snapshot *s, struct buf *out)
 {
     words waited;
-    return buf_printf(out, s->is_final ? "given up: " : "") && put_who_is_here(s, out) &&
-           buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
+    if (!buf_printf(out, s->is_final ? "given up: " : "") || !put_who_is_here(s, out))
+        return false;
+    if (s->max == 0) /* nobody has begun to wait */
+        return true;
+    return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
 }
 
 /* "round 1 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x' since 60.0 s" */

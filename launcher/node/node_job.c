@@ -280,6 +280,8 @@ static void on_stop(void *user, const struct cause *cause)
         announce_told_to_stop(&n->announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
     } else {
+        if (n->round != NULL && n->round->nnodes > 1 && cause->rank >= 0) /* as on all other nodes */
+            announce_told_to_stop(&n->announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
     node_pump(n);

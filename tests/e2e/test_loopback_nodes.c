@@ -112,6 +112,7 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
         says(i, "failed first: exit 9, ");
         says(i, "stderr   | no such file");
         says(i, "  exit     9, because of rank 3 on ");
+        says(i, "exit 9; stopping the workers here  [WORKER_FAILED]");
     }
     says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
     says(0, "node 1; more is said there");
@@ -273,8 +274,10 @@ Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
     start(0, (const char *const[]){ "--uneven", SH, "exec sleep 1000", NULL });
     finish();
     expect_codes(127, 127);
-    for (int i = 0; i < NODES; i++)
+    for (int i = 0; i < NODES; i++) {
         says(i, "could not be started: ./not/here: no such file");
+        says(i, "[PROGRAM_MISSING_ON_NODE]");
+    }
     cr_expect_null(strstr(end[0].err, "pid 0"), "%s", end[0].err);
 }
 

@@ -77,7 +77,8 @@ SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .cases = "F32", .be
       .program = "worker say:up forever", .victim = 1,
       .says = "rank 2 on node1|could not be started|exit     127, because of rank 2 on node1",
       .within_ms = EXITS,
-      .node = { { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" }, { .exit = 127 } })
+      .node = { { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" },
+                { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" } })
 
 /* One direction alone: the two ends must not go on with different ideas of the job. */
 static void drop_in(struct play *play)

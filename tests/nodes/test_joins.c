@@ -50,10 +50,12 @@ static void kill_it_waiting(struct play *play)
     fault_kill_launcher(play);
 }
 
-SCENE(joins, a_node_that_came_and_died_is_named, .hosts = 3, .options = "--timeout=14",
+SCENE(joins, a_node_that_came_and_died_is_named, .hosts = 4, .options = "--timeout=14",
       .fault = kill_it_waiting, .victim = 1, .within_ms = CONNECTIONS,
-      .node = { { .exit = 125, .says = "node 1 (node1|NODE_CAME_AND_DIED", .ends = "--timeout" },
+      .says = "node 1 (node1, pid |NODE_CAME_AND_DIED",
+      .node = { { .exit = 125, .ends = "--timeout" },
                 { .exit = KILLED },
+                { .exit = 125, .ends = "--timeout" },
                 { .by_hand = true } })
 
 /* It comes later than the others give it. */

@@ -173,6 +173,7 @@ void final_report(const struct final_facts *f)
                         .store_lost = f->store_lost,
                         .store_node = f->store_node,
                         .store_advice = f->store_advice,
+                        .store_code = f->store_code,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,

@@ -14,11 +14,11 @@ struct final_facts {
     uint64_t started_ms;
     const struct signal_heard *stop; /* the user's first request to stop, if agent_stop_signal is not 0 */
     const char *program;             /* that could not be started, as found or as named; NULL = all could */
-    const struct cause *elsewhere;   /* as in report.h, like the next six */
+    const struct cause *elsewhere;   /* as in report.h, like the next seven */
     const struct failed_attempt *failed;
     size_t n_failed;
     int64_t best_step;
-    const char *store_lost, *store_node, *store_advice;
+    const char *store_lost, *store_node, *store_advice, *store_code;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
     const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */

@@ -6,13 +6,9 @@
  * about that, and nobody has to know. */
 #include "node/link_core.h"
 
-#include "text/rank_set.h"
-
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { WAITING_SHOWN = 60 };
 
 /* IDENTIFY's answer, the only one with a status byte in front. */
 void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
@@ -151,24 +147,10 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     link_lose(link, "the store has given this node up");
 }
 
-/* -1 is what rank_set.h leaves out. */
-static int rank_in_array(const void *array, int i)
-{
-    const cJSON *item = cJSON_GetArrayItem(array, i);
-    return cJSON_IsNumber(item) ? item->valueint : -1;
-}
-
+/* As findings, and for the report as well. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
-    struct buf text = { 0 };
-    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(push, "rank");
-    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(push, "waiting");
-    if (cJSON_IsNumber(rank) &&
-        rank_set_print_each(rank_in_array, waiting, cJSON_GetArraySize(waiting), WAITING_SHOWN, &text) &&
-        buf_append(&text, "", 1))
-        link->options.calls.left_waiting(link->options.user, rank->valueint, hear_text(push, "barrier"),
-                                         (const char *)text.data);
-    buf_free(&text);
+    link->options.calls.left_waiting(link->options.user, push);
 }
 
 /* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */

@@ -159,6 +159,12 @@ void hear_first_cause(const cJSON *push, char *out, size_t size)
     }
 }
 
+const char *hear_first_sentence(const cJSON *push)
+{
+    const cJSON *findings = cJSON_GetObjectItemCaseSensitive(push, "findings");
+    return hear_text(cJSON_GetArrayItem(findings, 0), "sentence");
+}
+
 static bool is_unfinished(const char *state)
 {
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;

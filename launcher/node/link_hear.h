@@ -51,6 +51,8 @@ bool hear_round(const struct cJSON *push, int nproc, struct heard_round *round);
 void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
 /* Of "findings": the first error that says why, "sentence  [CODE]"; "" when there is none but warnings and who is missing. */
 void hear_first_cause(const struct cJSON *push, char *out, size_t size);
+/* The sentence of the first finding, "" when there is none. Borrowed. */
+const char *hear_first_sentence(const struct cJSON *push);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */
 int hear_whose_round(const struct cJSON *push);
 /* The cause of a "stop". */

@@ -66,25 +66,27 @@ bool node_has_workers(const struct node *n)
 static void report(struct node *n)
 {
     const char *path = env_find(n->plan->facts->environ_block, "PATH");
-    final_report(&(struct final_facts){ .plan = n->plan,
-                                        .agent = n->agent,
-                                        .output = n->output,
-                                        .evidence = n->evidence,
-                                        .started_ms = n->started_ms,
-                                        .stop = &n->stop_heard,
-                                        .program = n->spawner.failed,
-                                        .elsewhere = node_cause_is_elsewhere(n) ? &n->cause : NULL,
-                                        .failed = (const struct failed_attempt *)n->failed.data,
-                                        .n_failed = n->failed.len / sizeof(struct failed_attempt),
-                                        .best_step = n->best_step,
-                                        .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
-                                        .store_node = n->store_node,
-                                        .store_advice = n->store_finding.advice,
-                                        .stuck = n->stuck,
-                                        .n_stuck = n->n_stuck,
-                                        .left_waiting = n->left_waiting,
-                                        .flights = n->kept_flights ? plan_flight(n->plan) : NULL,
-                                        .path = path });
+    final_report(&(struct final_facts){
+        .plan = n->plan,
+        .agent = n->agent,
+        .output = n->output,
+        .evidence = n->evidence,
+        .started_ms = n->started_ms,
+        .stop = &n->stop_heard,
+        .program = n->spawner.failed,
+        .elsewhere = node_cause_is_elsewhere(n) ? &n->cause : NULL,
+        .failed = (const struct failed_attempt *)n->failed.data,
+        .n_failed = n->failed.len / sizeof(struct failed_attempt),
+        .best_step = n->best_step,
+        .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
+        .store_node = n->store_node,
+        .store_advice = n->store_finding.advice,
+        .store_code = n->store_finding.code != FINDING_NONE ? finding_code_name(n->store_finding.code) : "",
+        .stuck = n->stuck,
+        .n_stuck = n->n_stuck,
+        .left_waiting = n->left_waiting,
+        .flights = n->kept_flights ? plan_flight(n->plan) : NULL,
+        .path = path });
 }
 
 /* All signals stay blocked. */

@@ -110,7 +110,8 @@ struct node {
     char store_lost[FINDING_TEXT_MAX];     /* why; "" = it is there */
     struct finding store_finding;          /* when that is this node's own affair; FINDING_NONE = it is not */
     char store_node[HEARD_NAME_MAX + 32];  /* " on node 0 (n0)", which it is lost with; "" = not known */
-    char left_waiting[NOTE_MAX]; /* who ended with 0 in this attempt though others waited; "" = nobody */
+    char left_waiting
+        [FINDING_TEXT_MAX];      /* who ended with 0 in this attempt though others waited; "" = nobody */
     uint64_t store_deadline_ms;  /* of the answer that is waited for */
     uint64_t due_ms;             /* what the timer waits for */
     bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */

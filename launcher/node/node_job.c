@@ -306,15 +306,13 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
 
 /* The first of them is the one to know: the others follow from the same mistake. It is a warning and no
  * failure: a program may end a rank early on purpose. */
-static void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
+static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
     if (n->left_waiting[0] != '\0')
         return;
-    snprintf(n->left_waiting, sizeof(n->left_waiting),
-             "rank %d ended with 0 while rank%s %s waited for it at barrier '%.100s'", rank,
-             strpbrk(waiting, ",-") != NULL ? "s" : "", waiting, barrier);
-    output_note(n->output, "warning: %s", n->left_waiting);
+    snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", hear_first_sentence(push));
+    announce_findings(&n->announce, hear_text(push, "text"), push);
 }
 
 /* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */

@@ -53,9 +53,10 @@ struct report {
     const char *store_lost;    /* how, when that is the end of this node's job; else NULL */
     const char *store_node;    /* " on node 0 (n0)", where it was; "" or NULL = not known */
     const char *store_advice;  /* what to do, when `store_lost` says all about why; "" or NULL */
+    const char *store_code;    /* ... and that finding's code; "" or NULL */
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_waiting; /* "rank 0 ended with 0 while rank 1 waited ..."; "" or NULL */
+    const char *left_waiting; /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
     const char *flights;      /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost;  /* output that is missing somewhere, n_lost of them */
     size_t n_lost;

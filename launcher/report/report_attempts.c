@@ -2,7 +2,7 @@
  *
  *     before   attempt 1 of 4: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: the attempts come no further than step 100 (--max_no_progress)
- *     left     rank 0 ended with 0 while rank 1 waited for it at barrier 'epoch-3'
+ *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
  * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the
@@ -13,6 +13,8 @@
 #include "report/report_cause.h"
 #include "text/json_text.h"
 #include "text/words.h"
+
+#include "core/findings.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -132,12 +134,20 @@ static void put_stuck(struct rows *rows, const char *label, const struct stuck *
                 s->where[0] != '\0' ? " in " : "", s->where);
 }
 
+static void put_left(const struct report *r, struct rows *rows)
+{
+    struct buf text = { 0 };
+    rows->ok = rows->ok && cause_put_left(r, &text);
+    rows_printf(rows, "left", "%.*s", (int)text.len, (const char *)text.data);
+    buf_free(&text);
+}
+
 void report_attempts(const struct report *r, struct rows *rows)
 {
     put_attempts(r, rows);
     put_no_restart(r, rows);
     if (r->left_waiting != NULL && r->left_waiting[0] != '\0' && !cause_is_left_waiting(r))
-        rows_printf(rows, "left", "%s", r->left_waiting);
+        put_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
@@ -195,5 +205,7 @@ bool report_attempts_json(const struct report *r, struct cJSON *o)
     for (size_t i = 0; i < r->n_stuck && ok; i++)
         ok = add_stuck(stuck, &r->stuck[i]);
     return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
-           json_add_text(o, "left_waiting", left);
+           json_add_text(o, "left_waiting", left) &&
+           json_add_text(o, "left_waiting_code",
+                         left != NULL ? finding_code_name(FINDING_RANK_LEFT_EARLY) : NULL);
 }

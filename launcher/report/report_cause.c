@@ -7,6 +7,8 @@
 #include "report/start_words.h"
 #include "text/words.h"
 
+#include "core/findings.h"
+
 /* Lines that are searched for hints: more than are shown, because Python puts the reason before a long
  * trace of threads. */
 enum { HINT_LINES = 50 };
@@ -65,6 +67,29 @@ bool cause_is_left_waiting(const struct report *r)
     return w != NULL && w->verdict == WORKER_VICTIM && r->left_waiting != NULL && r->left_waiting[0] != '\0';
 }
 
+bool cause_put_left(const struct report *r, struct buf *out)
+{
+    return buf_printf(out, "%s [%s]", r->left_waiting, finding_code_name(FINDING_RANK_LEFT_EARLY));
+}
+
+static const char *or_null(const char *text)
+{
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+const char *cause_code_name(const struct report *r)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (cause_is_left_waiting(r))
+        return finding_code_name(FINDING_RANK_LEFT_EARLY);
+    if (r->elsewhere != NULL)
+        return or_null(r->elsewhere->code);
+    if (w == NULL)
+        return or_null(r->store_code);
+    return finding_code_name(w->verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE
+                                                              : FINDING_WORKER_FAILED);
+}
+
 /* The words are of the node where it happened, or of the store when it is about a whole node. */
 static bool elsewhere_headline(const struct cause *c, struct buf *out)
 {
@@ -90,7 +115,7 @@ bool cause_headline(const struct report *r, struct buf *out)
     int stop = agent_stop_signal(r->agent);
     char name[ENDING_MAX], after[TIME_TEXT_MAX];
     if (cause_is_left_waiting(r))
-        return buf_printf(out, "%s", r->left_waiting);
+        return cause_put_left(r, out);
     if (r->elsewhere != NULL)
         return elsewhere_headline(r->elsewhere, out);
     if (first >= 0)

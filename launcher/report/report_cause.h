@@ -36,4 +36,10 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 /* Is the headline about a worker that ended with 0 too early? */
 bool cause_is_left_waiting(const struct report *r);
 
+/* Who has left, with the code of that finding. */
+bool cause_put_left(const struct report *r, struct buf *out);
+
+/* The finding that the headline tells, "WORKER_FAILED"; NULL = it is none. */
+const char *cause_code_name(const struct report *r);
+
 #endif

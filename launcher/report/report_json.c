@@ -240,7 +240,8 @@ static bool add_job(cJSON *o, const struct report *r)
     signal_name(stop, stop_signal);
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
            add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
-           json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
+           json_add_text(o, "code", cause_code_name(r)) && json_add_text(o, "job", r->plan->job) &&
+           json_add_text(o, "host", r->plan->facts->host) &&
            json_add_number(o, "node_rank", r->plan->node_rank) &&
            json_add_number(o, "nnodes", r->plan->nnodes) &&
            json_add_text(o, "ended_by", r->elsewhere != NULL ? r->elsewhere->why : NULL) &&

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+struct barrier;
 struct cJSON;
 struct snapshot;
 
@@ -47,6 +48,9 @@ struct rank_facts {
 /* Why it does not come. */
 enum finding_code diagnose_rank_code(const struct rank_facts *facts);
 void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
+
+/* It has ended with 0, and those that are in the barrier wait for it. */
+void diagnose_left(const struct barrier *barrier, const struct rank_facts *facts, struct finding *finding);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */

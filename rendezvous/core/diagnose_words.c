@@ -94,18 +94,16 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* "1, 3-7 and more": the numbers 0 .. n-1 for which `is` holds. Ranges, because nodes are missing in racks:
- * "64-127" tells of a switch what sixty-four numbers hide. It ends with the eighth range, so a job with
- * every other node missing costs no more than the line. */
-static void put_ranges(struct buf *out, const struct snapshot *s, uint32_t n,
-                       bool (*is)(const struct snapshot *s, uint32_t i))
+/* Ranges, because nodes are missing in racks: "64-127" tells of a switch what sixty-four numbers hide. It ends
+ * with the eighth range, so a job with every other node missing costs no more than the line. */
+void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
     for (uint32_t from = 0; from < n; from++) {
         uint32_t to = from;
-        if (!is(s, from))
+        if (!is(of, from))
             continue;
-        while (to + 1 < n && is(s, to + 1))
+        while (to + 1 < n && is(of, to + 1))
             to++;
         if (shown++ == RANGES_SHOWN) {
             buf_printf(out, " and more");
@@ -116,14 +114,16 @@ static void put_ranges(struct buf *out, const struct snapshot *s, uint32_t n,
     }
 }
 
-static bool is_unseen(const struct snapshot *s, uint32_t node_rank)
+static bool is_unseen(const void *snapshot, uint32_t node_rank)
 {
+    const struct snapshot *s = snapshot;
     return never_came(s, (int32_t)node_rank);
 }
 
 /* Unlike above, a rank whose node was here and has gone counts: it is free for whoever was refused. */
-static bool is_unclaimed(const struct snapshot *s, uint32_t node_rank)
+static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
+    const struct snapshot *s = snapshot;
     return node_with_rank(s, (int32_t)node_rank) == NULL;
 }
 
@@ -157,18 +157,20 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-static bool is_at_main_wait(const struct snapshot *s, uint32_t i)
+static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
+    const struct snapshot *s = snapshot;
     const struct snapshot_wait *main = main_wait(s);
     return main != NULL && waits_in(&s->ranks[i], main);
 }
 
-static bool is_absent(const struct snapshot *s, uint32_t i)
+static bool is_absent(const void *snapshot, uint32_t i)
 {
+    const struct snapshot *s = snapshot;
     return !is_at_main_wait(s, i);
 }
 
-static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const struct snapshot *s, uint32_t i))
+static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const void *snapshot, uint32_t i))
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_ranks; i++)
@@ -177,8 +179,7 @@ static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const struct sn
 }
 
 /* "rank 3", "ranks 1, 3-7" */
-static void put_ranks(struct buf *out, const struct snapshot *s,
-                      bool (*is)(const struct snapshot *s, uint32_t i))
+static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(const void *snapshot, uint32_t i))
 {
     buf_printf(out, "rank%s ", count_ranks(s, is) == 1 ? "" : "s");
     put_ranges(out, s, s->n_ranks, is);

@@ -17,6 +17,8 @@ const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 
 const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
 const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", as diagnose_put_place */
+/* "1, 3-7 and more": the numbers below `n` for which `is` holds. */
+void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
 /* "node 1 (n1, pid 77)", with whatever of it is known. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);

@@ -2,11 +2,9 @@
 #include "core/arrivals.h"
 #include "core/encode.h"
 #include "core/job_events.h"
-#include "core/json.h"
-#include "base/text.h"
+#include "core/screen.h"
 
-/* Of a barrier's name, and of the ranks in it, so much is told to agents. */
-enum { PUSHED_NAME = 200, PUSHED_RANKS = 1024 };
+#include <cjson/cJSON.h>
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -43,42 +41,40 @@ static void barrier_log(void *user, const char *line)
     hub_log(((struct job *)user)->hub, "%s", line);
 }
 
-/* {"push":"left_waiting","rank":0,"barrier":"epoch-3","waiting":[1,2]} The ranks are cut to what a message
- * has room for. */
-static cJSON *left_waiting_json(const struct barrier *barrier, uint32_t rank)
+/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} To every agent at once, before those that wait are
+ * freed: their words are then read for what they are. */
+static void tell_left(struct job *job, const struct finding *finding)
 {
-    struct buf name = { 0 };
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "left_waiting");
-    cJSON_AddNumberToObject(o, "rank", rank);
-    if (text_put(&name, barrier_name(barrier), PUSHED_NAME) && buf_append(&name, "", 1))
-        cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
-    buf_free(&name);
-    cJSON *waiting = cJSON_AddArrayToObject(o, "waiting");
-    for (uint32_t r = 0, n = 0; r < barrier->world_size && n < PUSHED_RANKS; r++)
-        if (barrier_has(barrier, r)) {
-            json_append(waiting, cJSON_CreateNumber(r));
-            n++;
+    cJSON_AddFalseToObject(o, "final");
+    if (screen_add_one(o, finding))
+        LIST_EACH(node, &job->sessions)
+        {
+            struct session *s = LIST_ENTRY(node, struct session, in_job);
+            if (s->role == ROLE_AGENT)
+                hub_push(job->hub, s, o);
         }
-    return o;
+    cJSON_Delete(o);
+    job_events_finding(job, finding);
 }
 
 /* A rank that fails is told of by its agent. One that ends with 0 looks like a success, and only here is known
- * that others still count on it: the agents hear of it. */
+ * that others still count on it: the agents hear of it, and whoever asks why. The first barrier that it is missed
+ * in is the one to know. */
 static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
 {
     struct job *job = user;
-    const struct member *member = members_at(&job->members, rank);
-    if (!member->exited || member->signal != 0 || member->exit_code != 0)
+    struct rank_facts facts;
+    struct finding f;
+    facts_of_rank(job, rank, &facts);
+    if (!facts.exited || facts.signal != 0 || facts.exit_code != 0)
         return;
-    cJSON *o = left_waiting_json(barrier, rank);
-    LIST_EACH(node, &job->sessions)
-    {
-        struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->role == ROLE_AGENT)
-            hub_push(job->hub, s, o);
-    }
-    cJSON_Delete(o);
+    diagnose_left(barrier, &facts, &f);
+    if (notices_have(&job->troubles, f.code, f.subject))
+        return;
+    notices_add(&job->troubles, finding_code_name(f.code), f.subject, f.sentence, f.advice);
+    tell_left(job, &f);
 }
 
 struct barrier_env job_barrier_env(struct job *job)

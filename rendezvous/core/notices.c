@@ -9,12 +9,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
-static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
+static struct finding *find(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)
         if (n->list[i].code == code && strcmp(n->list[i].subject, subject) == 0)
             return &n->list[i];
+    return NULL;
+}
+
+bool notices_have(const struct notices *n, enum finding_code code, const char *subject)
+{
+    return find(n, code, subject) != NULL;
+}
+
+/* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
+static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
+{
+    struct finding *same = find(n, code, subject);
+    if (same != NULL)
+        return same;
     if (n->list == NULL)
         n->list = calloc(NOTICES_MAX, sizeof(*n->list));
     if (n->list == NULL)

@@ -246,17 +246,22 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
-bool screen_add_findings(cJSON *o, const struct diagnosis *d)
+static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "findings");
     bool ok = array != NULL;
-    for (uint32_t i = 0; ok && i < d->n; i++) {
-        cJSON *row = finding_json(&d->list[i]);
+    for (uint32_t i = 0; ok && i < n; i++) {
+        cJSON *row = finding_json(&list[i]);
         ok = row != NULL && cJSON_AddItemToArray(array, row);
         if (!ok)
             cJSON_Delete(row);
     }
     return ok;
+}
+
+bool screen_add_findings(cJSON *o, const struct diagnosis *d)
+{
+    return add_findings(o, d->list, d->n);
 }
 
 static bool add_text(cJSON *o, struct buf *text)
@@ -286,6 +291,11 @@ bool screen_add_line(cJSON *o, const struct finding *f)
         ok = buf_printf(&text, "  [%s]\n  try    %s", finding_code_name(f->code), f->advice);
     disarm(&text, 0);
     return add_text(o, &text) && ok;
+}
+
+bool screen_add_one(cJSON *o, const struct finding *f)
+{
+    return screen_add_line(o, f) && add_findings(o, f, 1);
 }
 
 bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)

@@ -25,6 +25,8 @@ bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
 bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
 /* A sentence as "text", of trouble with its code and its advice. */
 bool screen_add_line(struct cJSON *o, const struct finding *f);
+/* The same, and the finding as the only one of "findings". */
+bool screen_add_one(struct cJSON *o, const struct finding *f);
 /* The same with the news, and their number of "before". */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);

@@ -158,8 +158,10 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
 {
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "leave");
     EXPECT(r, 75);
-    SAYS(r, "warning: rank 0 ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'");
-    SAYS(r, "ddprun: rank 0 ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'\n  worker ");
+    SAYS(r, "ddprun: rank 0 (");
+    SAYS(r, ") ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   "
+            "try ");
+    SAYS(r, ") ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  worker ");
     SAYS(r, "gave up because another rank was lost");
     run_free(&r);
 }

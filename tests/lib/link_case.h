@@ -100,11 +100,11 @@ static inline void on_lost(void *user, const char *why)
     snprintf(why_lost, sizeof(why_lost), "%s", why);
 }
 
-static inline void on_left_waiting(void *user, int rank, const char *barrier, const char *waiting)
+static inline void on_left_waiting(void *user, const cJSON *push)
 {
     (void)user;
     left++;
-    snprintf(left_words, sizeof(left_words), "%d %s %s", rank, barrier, waiting);
+    snprintf(left_words, sizeof(left_words), "%s", hear_text(push, "text"));
 }
 
 static inline void start_server(void)

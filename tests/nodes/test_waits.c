@@ -26,23 +26,28 @@ static void stop_after(struct play *play, const char *texts)
           .after = find_##test, .node = { { .exit = 143 }, { .exit = 143 } })
 
 MISSING_RANK(a_rank_that_waits_for_a_key, "key:answer", "rank 3|node1|key '/answer'|RANK_WAITS_ELSEWHERE")
-MISSING_RANK(a_rank_that_waits_in_another_barrier, "barrier:epoch-2", "epoch-2|epoch-1")
+MISSING_RANK(a_rank_that_waits_in_another_barrier, "barrier:epoch-2",
+             "rank 3 waits in barrier 'epoch-2'|barrier 'epoch-1'|UNEVEN_INPUTS|rank 3|node1|barrier "
+             "'epoch-2'|RANK_WAITS_ELSEWHERE")
 MISSING_RANK(a_rank_that_is_stopped, "stop", "rank 3|stopped (state T)|node1|RANK_STOPPED")
 MISSING_RANK(a_rank_that_computes, "spin", "rank 3|computes|node1|RANK_BURNS_CPU")
-MISSING_RANK(a_rank_that_sleeps, "forever", "rank 3|node1")
+MISSING_RANK(a_rank_that_sleeps, "forever", "rank 3|node1|has not come|RANK_HAS_NOT_COME")
 
 /* It ends well while the others have one more batch. Told to all, at once, without asking. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
-      .says = "rank 3 ended with 0 while |waited for it at barrier 'epoch-1'", .within_ms = EXITS,
-      .node = { { .exit = ENDED }, { .exit = ENDED } })
+      .says = "rank 3 (node1, pid |ended with 0 while |waited for it at barrier 'epoch-1'  [RANK_LEFT_EARLY]",
+      .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
+
+/* Also where it happened. */
+#define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping the workers here  [WORKER_FAILED]"
 
 /* Who died by himself is named first, and those that fail by his death are no causes. */
 SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .program = "member say:up only:3 sleep:500 err:bang exit:9 all barrier:epoch-1 sum",
       .says = "rank 3 on node1 failed first: exit 9|bang|because of rank 3 on node1", .within_ms = EXITS,
       .never = "rank 0 on node0 failed first",
-      .node = { { .exit = 9, .says = "rank 3 on node1|WORKER_FAILED" }, { .exit = 9 } })
+      .node = { { .exit = 9, .says = FAILED }, { .exit = 9, .says = FAILED } })
 
 /* A peer's death in a collective between hosts. */
 SCENE(waits, a_rank_that_dies_in_a_sum, .program = "member say:up only:3 sleep:500 exit:9 all sum",

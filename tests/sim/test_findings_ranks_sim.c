@@ -117,6 +117,49 @@ Test(findings_ranks_sim, a_barrier_s_time_out_has_the_same_codes)
     cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
 }
 
+static void end_well(int rank)
+{
+    char json[128];
+    snprintf(json, sizeof(json),
+             "{\"op\":\"worker_exited\",\"round\":1,\"rank\":%d,\"pid\":%d,\"exit_code\":0}", rank,
+             200 + rank);
+    sim_say(&sim, rank < 2 ? N0 : N1, json);
+}
+
+static void expect_left(conn_id conn, const char *subject, const char *words)
+{
+    cJSON_Delete(told);
+    told = last_push(conn, "left_waiting");
+    cr_assert(has(told, "RANK_LEFT_EARLY", subject) && says(words), "%s", text_of(told, "text"));
+}
+
+#define LEFT "rank 3 (n1, pid 203)"
+
+Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_to_all_at_once)
+{
+    three_wait();
+    end_well(3);
+    for (conn_id conn = N0; conn <= N1; conn++)
+        expect_left(conn, LEFT,
+                    LEFT " ended with 0 while ranks 0-2 waited for it at barrier 'step-7'  "
+                         "[RANK_LEFT_EARLY]\n  try    ");
+    expect_why("RANK_LEFT_EARLY", LEFT);
+    enter(0, "step-8"); /* that follows from the same */
+    cr_expect_null(last_push(N0, "left_waiting"));
+}
+
+Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_they_do)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    end_well(3);
+    cr_expect_null(last_push(N0, "left_waiting"));
+    enter(1, "step-7");
+    expect_left(N0, LEFT, "while rank 1 waited for it at barrier 'step-7'");
+}
+
 /* --- how a round ends ----------------------------------------------------------------------------------- */
 
 static void expect_stopped_by(conn_id conn, const char *code)

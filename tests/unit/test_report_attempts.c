@@ -184,9 +184,10 @@ Test(report_attempts, what_is_left_behind_is_named)
     make(0);
     report.stuck = stuck;
     report.n_stuck = 2;
-    report.left_waiting = "rank 0 ended with 0 while rank 1 waited for it at barrier 'b'";
+    report.left_waiting = "rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'";
     expect(
-        "  left     rank 0 ended with 0 while rank 1 waited for it at barrier 'b'\n"
+        "  left     rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'\n"
+        "           [RANK_LEFT_EARLY]\n"
         "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
         "           pid 13 (loader) cannot be killed: state D\n"
         "           it dies when the call it hangs in returns; if that never happens, only a reboot helps\n");
@@ -216,7 +217,7 @@ Test(report_attempts, the_same_is_in_the_json)
         "\"started_s\":1,\"failed_s\":2,\"ended_s\":2,\"step\":null}],"
         "\"unkillable\":[{\"pid\":12,\"rank\":null,\"name\":\"loader\",\"state\":\"D\",\"wchan\":null}],"
         "\"max_restarts\":1,\"not_restarted\":\"the restart of --max_restarts=1 is used "
-        "up\",\"left_waiting\":null}");
+        "up\",\"left_waiting\":null,\"left_waiting_code\":null}");
     cJSON_free(printed);
     cJSON_Delete(o);
 }

@@ -5,7 +5,7 @@
  *
  *     { "listen", "HOST:PORT", "where to listen", set_listen }
  *
- * gives --listen A, --listen=A, its lines in --help and in the manual page, and errors that begin "--listen: ". */
+ * gives --listen A, --listen=A, its lines in --help and in the manual page, and errors that begin "--listen: ", or as it was typed. */
 #include "options.h"
 
 #include <stdio.h>
@@ -25,24 +25,25 @@ static const struct option_row *find(const struct option_row *table, const char 
 static ddp_status parse_one(const struct option_row *table, int argc, char *const argv[], int *i, void *into,
                             struct ddp_err *err)
 {
-    const bool is_short = argv[*i][1] != '-';
-    const char *name = argv[*i] + (is_short ? 1 : 2);
+    const char *typed = argv[*i];
+    const int typed_len = (int)strcspn(typed, "=");
+    const bool is_short = typed[1] != '-';
+    const char *name = typed + (is_short ? 1 : 2);
     size_t len = strcspn(name, "=");
     const char *value = name[len] == '=' ? name + len + 1 : NULL;
     const struct option_row *row = find(table, name, len);
     if (row == NULL || (is_short && len != 1))
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%s%.*s'; see --help", is_short ? "-" : "--",
-                        (int)len, name);
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", typed_len, typed);
     if (row->value == NULL && value != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--%s takes no value, but '%s' was given", row->name, value);
+        return ddp_fail(err, DDP_ERR_ARG, "%.*s takes no value, but '%s' was given", typed_len, typed, value);
     if (row->value != NULL && value == NULL) {
         if (*i + 1 >= argc)
-            return ddp_fail(err, DDP_ERR_ARG, "--%s needs a value: --%s %s", row->name, row->name,
+            return ddp_fail(err, DDP_ERR_ARG, "%.*s needs a value: %s %s", typed_len, typed, typed,
                             row->value);
         value = argv[++*i];
     }
     ddp_status status = row->set(into, value != NULL ? value : "", err);
-    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "--%s", row->name);
+    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "%.*s", typed_len, typed);
 }
 
 /* A lone "-" is an argument by custom (standard input), and "--" ends the options even before one that looks like it. */

@@ -95,6 +95,9 @@ Test(train_options, what_is_wrong_is_named)
         { { "--keep_every", "5" }, "--keep_every needs --checkpoint DIR" },
         { { "--hash_steps" }, "--hash_steps needs --metrics FILE" },
         { { "--sync_bn", "--determinism", "world" }, "--sync_bn makes batches as large" },
+        { { "--sync_bn" }, "--sync_bn: --model mlp has no batch normalisation" },
+        { { "--length=8" }, "--length is for models of tokens; --model mlp is one of pictures" },
+        { { "--length=8", "--model=resnet20" }, "--model resnet20 is one of pictures" },
         { { "--zero1", "--dump_gradients=x" }, "--dump_gradients writes what the reducer averages" },
         { { "--grow" }, "--grow needs --checkpoint DIR and --resume" },
     };

@@ -5,24 +5,25 @@
 #include "mlp.h"
 #include "resnet.h"
 
-/* name, create, config */
-#define PICTURE_MODELS(X)                \
-    X("mlp", mlp_create, &mlp_relu)      \
-    X("seqnet", mlp_create, &mlp_seqnet) \
-    X("resnet20", resnet_create, &resnet20)
+/* name, create, config, whether it normalises over a batch */
+#define PICTURE_MODELS(X)                       \
+    X("mlp", mlp_create, &mlp_relu, false)      \
+    X("seqnet", mlp_create, &mlp_seqnet, false) \
+    X("resnet20", resnet_create, &resnet20, true)
 
 #define GPT2_CONFIG(size, blocks, heads, width, length, vocabulary) \
     static const struct gpt2_config gpt2_##size = { blocks, heads, width };
 GPT2_SIZES(GPT2_CONFIG)
 
-#define PICTURE_ROW(name, create, config) { name, MODEL_PICTURES, create, config, 0, 0 },
+#define PICTURE_ROW(name, create, config, normalises) \
+    { name, MODEL_PICTURES, create, config, 0, 0, normalises },
 #define GPT2_ROW(size, blocks, heads, width, length, vocabulary) \
-    { "gpt2:" #size, MODEL_TOKENS, gpt2_create, &gpt2_##size, length, vocabulary },
+    { "gpt2:" #size, MODEL_TOKENS, gpt2_create, &gpt2_##size, length, vocabulary, false },
 
 const struct model_kind models[] = { PICTURE_MODELS(PICTURE_ROW) GPT2_SIZES(GPT2_ROW){ 0 } };
 
-#define PICTURE_NAME(name, create, config) name,
-#define GPT2_NAME(size, ...)               "gpt2:" #size,
+#define PICTURE_NAME(name, ...) name,
+#define GPT2_NAME(size, ...)    "gpt2:" #size,
 
 const char *const model_names[] = { PICTURE_MODELS(PICTURE_NAME) GPT2_SIZES(GPT2_NAME) NULL };
 

@@ -12,6 +12,7 @@ struct model_kind {
                          struct ddp_err *err);
     const void *config;        /* for create: what makes this row another than its neighbours */
     size_t length, vocabulary; /* of MODEL_TOKENS: the longest sequence, how many tokens there are */
+    bool normalises;           /* over a batch */
 };
 
 /* Ends with a row without a name. */

@@ -176,6 +176,20 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
+/* What the model would not look at. */
+static ddp_status check_model(const struct train_options *o, struct ddp_err *err)
+{
+    const struct model_kind *kind = &models[o->model];
+    if (o->length != 0 && kind->input != MODEL_TOKENS)
+        return ddp_fail(err, DDP_ERR_ARG, "--length is for models of tokens; --model %s is one of pictures",
+                        kind->name);
+    if (o->sync_bn && !kind->normalises)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--sync_bn: --model %s has no batch normalisation; leave it out, or --model resnet20",
+                        kind->name);
+    return DDP_OK;
+}
+
 /* There is no other yet; `auto` is the cpu. */
 static ddp_status check_device(const struct train_options *o, struct ddp_err *err)
 {
@@ -195,6 +209,8 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
         status = check_optimizer(o, err);
     if (status == DDP_OK)
         status = check_files(o, err);
+    if (status == DDP_OK)
+        status = check_model(o, err);
     if (status == DDP_OK)
         status = check_device(o, err);
     if (status != DDP_OK)

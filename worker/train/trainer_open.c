@@ -154,9 +154,10 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
         journal_line(
             &t->journal,
             "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
-            ", %" PRIu64 " steps an epoch",
+            ", %" PRIu64 " step%s an epoch",
             model_names[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
-            t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps);
+            t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps,
+            t->split.steps == 1 ? "" : "s");
     return status;
 }
 

@@ -56,6 +56,10 @@ compile_fit() {
     mkdir "$tmp/fit" && compile worker/train/README.md "$tmp/fit/fit" pkg --cflags --libs
 }
 
+fit_is_short() {
+    [ "$(program_of worker/train/README.md | wc -l)" -le 60 ]
+}
+
 # fits WORKERS WORD
 fits() {
     (cd "$tmp/fit" && "$stage$prefix/bin/ddprun" --nproc_per_node="$1" ./fit >out) || return 1
@@ -89,6 +93,7 @@ check "it runs with four workers" runs_with_four
 check "the README's worker compiles against the static library" compile_with static_flags
 check "that one runs too" runs_alone
 check "the training program of worker/train/README.md compiles" compile_fit
+check "it has 60 lines" fit_is_short
 check "it learns with four workers" fits 4 fresh
 check "it goes on with two" fits 2 resumed
 torchrun=$stage$prefix/bin/torchrun

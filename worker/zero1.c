@@ -125,12 +125,25 @@ static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, const unsig
     return DDP_OK;
 }
 
+/* Memory of a device is not the processor's to add up in, and shared blocks of such a group lie there. */
+static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
+{
+    if (zero->group->comm->ops->copy == NULL)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "zero1: parameters lie in the host's memory, and this group has a device (%d); make the "
+                    "context without one (ddp_options.device = DDP_DEVICE_NONE)",
+                    ddp_device(zero->group->ctx));
+}
+
 /* Everything that needs no other rank. */
 static ddp_status build(ddp_zero1 *zero, const ddp_param *params, size_t n, const ddp_zero1_options *given,
                         struct ddp_err *err)
 {
     ddp_zero1_options options;
-    ddp_status status = read_options(given, &options, err);
+    ddp_status status = check_place(zero, err);
+    if (status == DDP_OK)
+        status = read_options(given, &options, err);
     if (status != DDP_OK)
         return status;
     zero->optim = options.optim;

@@ -15,6 +15,8 @@
  * has the same bits as ddp_reducer followed by ddp_optim_update on every rank, with any number of ranks
  * for which the averages have.
  *
+ * All of it is in the host's memory: a group with a device is refused (DDP_ERR_UNSUPPORTED).
+ *
  * Parameters are F32, F16 or BF16; gradients have the parameter's type and are summed in float32; the
  * update is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.
  * Words of errors: ddp_last_error(). */

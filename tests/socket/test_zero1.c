@@ -1,6 +1,7 @@
 /* ZeRO-1 with real processes: the same bits as every rank updating everything, for each rule, world size
  * and type. */
 #include "half.h"
+#include "pretend_gpu.h"
 #include "ranks.h"
 
 #include "ddp/zero1.h"
@@ -348,6 +349,27 @@ static void wrong_parameters(struct rank *me)
     refuse(me, ctx, &good, 0, 1e-3, "no parameters");
     refuse(me, ctx, &good, 1, -1, "lr is -1");
     rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+static void with_device(struct rank *me)
+{
+    static float x[1];
+    const ddp_param param = { .name = "x", .data = x, .count = 1 };
+    ddp_zero1 *zero;
+    pretend_gpu();
+    ddp_ctx *ctx = rank_init(me, &nccl_options);
+    rank_keep(me, ddp_zero1_create(ddp_world(ctx), &param, 1, NULL, &zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+/* Its blocks would be of the device, where the processor has nothing to write. */
+Test(zero1, a_group_with_a_device_is_refused)
+{
+    struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&run, r, DDP_ERR_UNSUPPORTED,
+                           (const char *const[]){ "zero1: ", "DDP_DEVICE_NONE", NULL });
+    ranks_free(&run);
 }
 
 Test(zero1, unusable_parameters_are_named)

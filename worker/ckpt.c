@@ -274,11 +274,14 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)
         return status;
-    struct reader r = { .path = path, .fd = open(path, O_RDONLY | O_CLOEXEC), .err = err };
+    struct reader r = { .path = path, .err = err };
+    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
     if (r.fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
     if (fstat(r.fd, &st) != 0) {
         status = ddp_fail(err, DDP_ERR_IO, "%s: stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", path);
     } else {
         r.size = (uint64_t)st.st_size;
         status = load(&r, blocks, n);

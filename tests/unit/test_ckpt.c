@@ -83,6 +83,13 @@ Test(ckpt, an_empty_block_is_a_block)
     cr_expect_eq(ddp_ckpt_load(path, &into, 1, &err), DDP_OK);
 }
 
+Test(ckpt, what_is_no_file_is_refused_and_not_waited_for)
+{
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect_eq(load_model(), DDP_ERR_CORRUPT);
+    cr_expect_not_null(strstr(err.msg, ": not a plain file"), "%s", err.msg);
+}
+
 Test(ckpt, every_truncation_is_refused_with_path_and_offset)
 {
     char file[1024], at[64];

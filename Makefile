@@ -189,7 +189,7 @@ $(BUILD)/tests/unit/test_hub_nomem: private ALL_LDFLAGS += \
 $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
 # The test says what the disk does.
 $(BUILD)/tests/unit/test_ckpts_disk: private ALL_LDFLAGS += \
-	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread
+	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)

@@ -68,10 +68,20 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
+/* The next name; NULL and errno 0 at the end. A directory that cannot be read to its end must not look like one without
+ * checkpoints: a run would begin anew. */
+static const char *next_name(DIR *there)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(there);
+    return entry != NULL ? entry->d_name : NULL;
+}
+
 /* Sorted, because a directory has no order. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err)
 {
     uint64_t step;
+    const char *name;
     ddp_status status = DDP_OK;
     *steps = NULL;
     *n = 0;
@@ -79,11 +89,13 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
     if (there == NULL)
         return errno == ENOENT ? DDP_OK
                                : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
-    for (const struct dirent *entry; status == DDP_OK && (entry = readdir(there)) != NULL;) {
-        if (step_of(entry->d_name, &step) && !append(steps, n, step))
+    while (status == DDP_OK && (name = next_name(there)) != NULL) {
+        if (step_of(name, &step) && !append(steps, n, step))
             status =
                 ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a list of %zu checkpoints", dir->path, *n);
     }
+    if (status == DDP_OK && errno != 0)
+        status = ddp_fail(err, DDP_ERR_IO, "%s: read: %s", dir->path, strerror(errno));
     closedir(there);
     if (*n > 1)
         qsort(*steps, *n, sizeof(**steps), by_number);

@@ -4,6 +4,7 @@
 #include "temp_dir.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,10 +21,13 @@ int __wrap_renameat(int from, const char *old, int to, const char *new);
 int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int __wrap_fsync(int fd);
 ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
 
 static bool no_exchange;     /* as on NFS */
 static int renames_until_io; /* this many more succeed, then one fails; 0 = all succeed */
 static bool unreadable;
+static bool no_names;       /* of the directory */
 static struct stat watched; /* a directory ... */
 static int flushed;         /* ... and how often it was flushed */
 
@@ -57,6 +61,14 @@ ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at)
         return __real_pread(fd, into, len, at);
     errno = EIO;
     return -1;
+}
+
+struct dirent *__wrap_readdir(DIR *dir)
+{
+    if (!no_names)
+        return __real_readdir(dir);
+    errno = EIO;
+    return NULL;
 }
 
 /* --- a run -------------------------------------------------------------------------------------------------------- */
@@ -189,4 +201,17 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_assert_eq(mkfifo(path_of("step-00000002/tensors.bin"), 0600), 0);
     expect_loaded("one");
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
+}
+
+/* Else the run would begin anew, and look well. */
+Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
+{
+    ddp_ckpt_point point;
+    int found = 0;
+    cr_assert_eq(save(1, "one"), DDP_OK, "%s", err.msg);
+    no_names = true;
+    cr_expect_eq(ddp_ckpts_load(ckpts, &model, 1, &point, &found, &err), DDP_ERR_IO);
+    cr_expect_not_null(strstr(err.msg, "run: read: Input/output error"), "%s", err.msg);
+    no_names = false;
+    expect_loaded("one");
 }

@@ -57,12 +57,14 @@ ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct 
     return status;
 }
 
-/* A thread that does not come back from a disk keeps its loader; the program ends anyway. */
-void feed_free(struct feed *feed)
+/* A thread that does not come back from a disk keeps its loader, and what that points to; the program ends anyway. */
+bool feed_free(struct feed *feed)
 {
-    ddp_loader_free(feed->loader);
+    if (ddp_loader_free(feed->loader) != DDP_OK)
+        return false;
     free(feed->weight);
     *feed = (struct feed){ 0 };
+    return true;
 }
 
 /* The epoch is part of the shuffle's seed; a loop that forgets it sees the same order for ever. */

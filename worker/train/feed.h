@@ -28,7 +28,9 @@ struct feed {
 /* The loader's threads look at *feed until feed_free: it stays where it is. */
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err);
-void feed_free(struct feed *feed);
+
+/* False: a thread is still reading a sample, and the set must stay where it is, too. */
+bool feed_free(struct feed *feed);
 
 /* Begin epoch `epoch` behind its first `step` steps. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err);

@@ -180,8 +180,8 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
                                   optimizer_close(&t->optimizer, &each[4]) };
     gradient_free(&t->gradient);
     model_free(t->model);
-    feed_free(&t->feed);
-    dataset_free(&t->train_set);
+    if (feed_free(&t->feed))
+        dataset_free(&t->train_set);
     dataset_free(&t->test_set);
     for (int i = 0; i < CLOSED; i++) {
         if (status[i] != DDP_OK)

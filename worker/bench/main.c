@@ -37,6 +37,13 @@ static ddp_options context_options(const struct bench_options *o)
     return options;
 }
 
+/* Of the library, or of what this program could not get itself. */
+static void fail_by(ddp_status status)
+{
+    const char *words = ddp_last_error();
+    fail(words[0] != '\0' ? words : ddp_status_name(status));
+}
+
 struct bench {
     struct bench_run run;
     struct bench_buffers buffers;
@@ -121,8 +128,10 @@ static int run(const struct bench_options *o)
     }
     status = run_all(&b, &wrong);
     if (status != DDP_OK)
-        fail(ddp_last_error());
+        fail_by(status);
     ddp_status end = ddp_finalize(ctx);
+    if (status == DDP_OK && end != DDP_OK)
+        fail_by(end);
     if (status == DDP_OK && b.rows == 0)
         return fail(
                    "no size has an element for each rank, so nothing was measured; try a larger --maxbytes") +

@@ -46,7 +46,7 @@ static void read_text(const char *directory, const char *name, char text[TEXT_SI
     text[0] = '\0';
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
         return;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe nothing is waited for */
     const ssize_t n = fd >= 0 ? read(fd, text, TEXT_SIZE - 1) : -1;
     if (fd >= 0)
         close(fd);
@@ -144,7 +144,7 @@ static bool lacks_libuv(const char *dir)
     char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof(path), "%s/torch/lib/libtorch_cpu.so", dir) >= sizeof(path))
         return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return false;
     const struct elf_source source = { read_file_at, &fd };

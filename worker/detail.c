@@ -136,11 +136,13 @@ static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq
     snprintf(said->before, sizeof(said->before), "%s", ctx->detail.before);
 }
 
-/* Ours is compared with that of the first, who may be ourselves. */
+/* Ours is compared with that of the first, who may be ourselves. A difference is told here even if another rank has said no for
+ * a reason of its own. */
 static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], text[DETAIL_TEXT];
     struct detail_said mine, theirs;
+    struct ddp_err told;
     void *first = NULL;
     size_t len;
     say(ctx, call, seq, &mine);
@@ -151,8 +153,12 @@ static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t
         return status;
     if (!detail_take(first, &theirs))
         status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds no call", key);
-    else if ((status = detail_compare(&mine, &theirs, err)) != DDP_OK)
-        status = say_no(ctx, seq, err);
+    else
+        status = detail_compare(&mine, &theirs, err);
+    if (status == DDP_ERR_MISMATCH) {
+        told = *err;
+        say_no(ctx, seq, &told);
+    }
     free(first);
     return status;
 }

@@ -50,6 +50,8 @@ TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildca
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
 # libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/call.c rendezvous/base/error.c rendezvous/base/clock.c
+# What both load from NVIDIA.
+TRAIN_CUDA := worker/cuda/gpu.c worker/cuda/lib_open.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
@@ -74,12 +76,18 @@ pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data $(BUILD)/ddp-bench
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
 FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
+# Kernels of train for a GPU, one file for each type of values; where there is no nvcc `train --device cuda` says so.
+# No sanitizer looks into them.
+NVCC    := $(if $(SANITIZE),,$(firstword $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME))) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc)))
+KERNELS := $(if $(NVCC),$(foreach type,f32 bf16 f16,$(BUILD)/train_kernels.$(type).fatbin))
+# Architectures with code of their own; whatever is newer compiles the last one's PTX when it is loaded.
+KERNEL_ARCHS ?= 80 90
 TEST_BIN := $(call bin,$(TEST_SRC))
 NODES_BIN := $(call bin,$(NODES_SRC))
 PROG_BIN := $(call bin,$(PROG_SRC) $(HARNESS_MAIN))
 
 .DEFAULT_GOAL := all
-all: $(PROGRAMS) $(LIBS) ## build everything into build/
+all: $(PROGRAMS) $(LIBS) $(KERNELS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
 # Written only when they say something new, so that their dates mean "the flags have changed" (objects depend on that) and "the
@@ -114,11 +122,15 @@ $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(BUILD)/obj/worker/reduce.o $(BUILD)/obj/worker/values.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
+# Kernels see one piece of memory as bytes, words and values. Fibers are nothing that ThreadSanitizer knows.
+FIBERS := $(call obj,tests/fake/shim.c $(wildcard tests/fake/kernels_*.c))
+$(FIBERS): private ALL_CFLAGS += $(if $(SANITIZE),,-O3) -fno-strict-aliasing
+$(FIBERS): private override SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
-$(BUILD)/libtrain.a:      $(call obj,$(TRAIN))
+$(BUILD)/libtrain.a:      $(call obj,$(TRAIN) $(TRAIN_CUDA))
 $(BUILD)/libddp.a:        $(call obj,$(LIBDDP))
 $(BUILD)/libddp_cuda.a:   $(call obj,$(WORKER_CUDA))
 $(BUILD)/libddpbench.a:   $(call obj,$(BENCH_CORE))
@@ -141,7 +153,22 @@ $(BUILD)/libddp_cuda.so: $(call obj,$(LIBDDP_CUDA)) $(BUILD)/sources worker/cuda
 $(FAKE_LIB): $(call obj,$(FAKE_GPU)) $(BUILD)/sources
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(ALL_LDFLAGS) $(filter %.o,$^) -o $@
+	$(Q)$(CC) -shared $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lm
+
+# A module of the fake driver says only which it is.
+FAKE_KERNELS := $(foreach type,f32 bf16 f16,$(BUILD)/tests/fake/train_kernels.$(type).fatbin)
+$(FAKE_KERNELS): $(BUILD)/tests/fake/train_kernels.%.fatbin: | $(FAKE_LIB)
+	$(Q)printf 'fake %s' $* >$@
+
+# An nvcc that cannot do it (it needs a compiler of its own choice) is no reason to have nothing.
+$(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train/cuda/kernels.h Makefile
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)
+	$(Q)$(NVCC) -fatbin -O3 -DVALUE_$(shell echo $* | tr a-z A-Z) $(foreach arch,$(KERNEL_ARCHS),-gencode \
+		arch=compute_$(arch),code=sm_$(arch)) $(addprefix -gencode arch=compute_,$(addsuffix \
+		$(comma)code=compute_$(lastword $(KERNEL_ARCHS)),$(lastword $(KERNEL_ARCHS)))) worker/train/cuda/kernels.cu -o $@ || \
+		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
+comma := ,
 
 # ddprun is started more often than libuv is mended, and a library less to map and to bind is 0.2 ms of each start. So it is
 # linked in where the package has brought the archive; `make LIBUV=-luv` takes the shared library there, too.
@@ -212,7 +239,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(BUILD
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
 
-test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB)
+test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB) $(FAKE_KERNELS)
 
 test: test-programs ## build and run all tests; `make test T="store cli"` for those with a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
@@ -245,7 +272,7 @@ tsan: test-programs ## the end-to-end tests with all programs under ThreadSaniti
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=1 TEST_JOBS=$$(nproc) scripts/run-tests.sh \
 		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
 
-tsan-programs: $(PROGRAMS) $(PROG_BIN) $(LIBS) $(FAKE_LIB)
+tsan-programs: $(PROGRAMS) $(PROG_BIN) $(LIBS) $(FAKE_LIB) $(FAKE_KERNELS)
 
 fuzz: ## every tests/fuzz/fuzz_*.c under libFuzzer for FUZZ_SECONDS (60)
 	@scripts/check-deps.sh build fuzz
@@ -337,6 +364,7 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(D)/bin
 	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
+	$(if $(KERNELS),$(Q)install -m 644 $(KERNELS) $(D)/share/ddprun)
 	$(Q)install -m 644 launcher/report.schema.json launcher/events.schema.json $(D)/share/ddprun
 	$(Q)install -m 644 $(BUILD)/libddp.a $(DESTDIR)$(LIBDIR)
 	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)

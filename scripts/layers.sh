@@ -54,7 +54,9 @@ set_layer() {
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
     launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
     worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker worker/bench' ;;
-    worker/train/*) layer=worker/train allowed='include/ddp worker/train zlib.h cjson/cJSON.h cblas.h' ;;
+    worker/train/cuda/*) layer=worker/train/cuda allowed='include/ddp worker/cuda worker/train worker/train/cuda' ;;
+    worker/train/*) layer=worker/train allowed='include/ddp worker/train worker/train/cuda zlib.h cjson/cJSON.h cblas.h' ;;
+    worker/cuda/*) layer=worker/cuda allowed='include/ddp rendezvous/base worker worker/cuda' ;;
     worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
     *) layer=tests allowed= ;;
     esac

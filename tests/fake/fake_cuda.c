@@ -129,6 +129,19 @@ cuda_error cudaPointerGetAttributes(cuda_pointer *out, const void *at)
     return CUDA_SUCCESS_;
 }
 
+/* Host memory, which cudaPointerGetAttributes does not know. */
+cuda_error cudaMallocHost(void **out, size_t bytes)
+{
+    *out = malloc(bytes);
+    return *out != NULL ? CUDA_SUCCESS_ : CUDA_NO_MEMORY;
+}
+
+cuda_error cudaFreeHost(void *block)
+{
+    free(block);
+    return CUDA_SUCCESS_;
+}
+
 cuda_error cudaHostRegister(void *block, size_t bytes, unsigned int flags)
 {
     (void)block, (void)bytes, (void)flags;
@@ -311,6 +324,16 @@ cuda_error cudaEventQuery(struct CUevent_st *event)
     bool come = event->come == event->recorded;
     pthread_mutex_unlock(&lock);
     return come ? CUDA_SUCCESS_ : CUDA_NOT_READY;
+}
+
+cuda_error cudaEventSynchronize(struct CUevent_st *event)
+{
+    pthread_mutex_lock(&lock);
+    const unsigned number = event->recorded;
+    while (event->come < number)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS_;
 }
 
 static void wait_for_event(void *user)

@@ -48,22 +48,29 @@ static bool is_coloured(const struct model_kind *kind)
     return strncmp(kind->name, "resnet", 6) == 0;
 }
 
-static const struct model_spec *spec_of(const struct model_kind *kind)
+static struct model_spec spec_of(const struct model_kind *kind)
 {
     static const struct model_spec
         of_pictures = { .rows = KNOWN_ROWS, .channels = 1, .height = 28, .width = 28, .classes = CLASSES },
         of_colours = { .rows = KNOWN_COLOURED, .channels = 3, .height = 32, .width = 32, .classes = CLASSES },
         of_tokens = { .rows = KNOWN_SEQUENCES, .length = KNOWN_LENGTH };
-    return kind->input == MODEL_TOKENS ? &of_tokens : is_coloured(kind) ? &of_colours : &of_pictures;
+    return kind->input == MODEL_TOKENS ? of_tokens : is_coloured(kind) ? of_colours : of_pictures;
 }
 
 struct model *known_model(const char *name)
+{
+    return known_model_on(name, NULL);
+}
+
+struct model *known_model_on(const char *name, struct compute *on)
 {
     const struct model_kind *kind = known_kind(name);
     struct model *m;
     struct ddp_err err;
     cr_assert_not_null(kind);
-    cr_assert_eq(model_create(kind, spec_of(kind), &m, &err), DDP_OK, "%s", err.msg);
+    struct model_spec spec = spec_of(kind);
+    spec.compute = on;
+    cr_assert_eq(model_create(kind, &spec, &m, &err), DDP_OK, "%s", err.msg);
     for (size_t i = 0; i < m->params.n; i++)
         set_values(&m->params.each[i], i);
     return m;

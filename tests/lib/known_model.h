@@ -16,6 +16,8 @@ const struct model_kind *known_kind(const char *name);
 
 /* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
 struct model *known_model(const char *name);
+/* The same on a device; send the parameters there. */
+struct model *known_model_on(const char *name, struct compute *on);
 
 /* What a model of this kind is trained with in step `step`; every target weighs the same, 1 together. Valid until the
  * next call. */

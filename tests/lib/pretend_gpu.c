@@ -14,5 +14,8 @@ void pretend_gpu(void)
 {
     setenv("DDP_CUDA_LIBRARY", bin("libddp_cuda.so"), 1);
     setenv("DDP_CUDART_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("DDP_CUDA_DRIVER_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("DDP_CUBLASLT_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
     setenv("DDP_NCCL_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
 }

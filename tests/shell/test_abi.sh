@@ -10,7 +10,8 @@ places() {
     printf '%s\n' /usr/include /usr/local/cuda/include
     python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()]))' 2>/dev/null |
         while IFS= read -r packages; do
-            printf '%s\n' "$packages/nvidia/nccl/include" "$packages/nvidia/cuda_runtime/include"
+            printf '%s\n' "$packages/nvidia/nccl/include" "$packages/nvidia/cuda_runtime/include" \
+                "$packages/nvidia/cublas/include"
         done
 }
 
@@ -50,5 +51,23 @@ if [ -z "$nccl" ] || [ -z "$cuda" ]; then
 else
     check "$what" same
     check 'a difference would be noticed' notices_a_difference
+fi
+
+lt=$(find_header cublasLt.h) driver=$(find_header cuda.h)
+compute_same() {
+    "${CC:-gcc}" -std=c11 -Wall -Werror -fsyntax-only "-I${1:-worker}" -isystem "$lt" -isystem "$driver" -isystem "$cuda" tests/abi/compute.c
+}
+compute_notices() {
+    mkdir -p "$tmp/lt/cuda"
+    cp worker/cuda/driver_abi.h "$tmp/lt/cuda/"
+    sed 's/CUBLASLT_EPILOGUE_BIAS, 4/CUBLASLT_EPILOGUE_BIAS, 5/' worker/cuda/cublaslt_abi.h >"$tmp/lt/cuda/cublaslt_abi.h"
+    fails compute_same "$tmp/lt"
+}
+what='our declarations agree with cublasLt.h and cuda.h'
+if [ -z "$lt" ] || [ -z "$driver" ] || [ -z "$cuda" ]; then
+    skip "$what" "cublasLt.h or cuda.h is not on this machine"
+else
+    check "$what" compute_same
+    check 'a difference there would be noticed' compute_notices
 fi
 finish

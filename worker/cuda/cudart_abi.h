@@ -55,6 +55,8 @@ enum cuda_flags {
     X(copy_rows, cudaMemcpy2DAsync, cuda_error,                                                            \
       (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,          \
        cuda_copy kind, struct CUstream_st *stream))                                                        \
+    X(host_alloc, cudaMallocHost, cuda_error, (void **out, size_t bytes))                                  \
+    X(host_free, cudaFreeHost, cuda_error, (void *block))                                                  \
     X(host_register, cudaHostRegister, cuda_error, (void *block, size_t bytes, unsigned int flags))        \
     X(host_unregister, cudaHostUnregister, cuda_error, (void *block))                                      \
     X(pointer, cudaPointerGetAttributes, cuda_error, (cuda_pointer * out, const void *at))                 \
@@ -67,6 +69,7 @@ enum cuda_flags {
     X(event_make, cudaEventCreateWithFlags, cuda_error, (struct CUevent_st * *out, unsigned int flags))    \
     X(event_free, cudaEventDestroy, cuda_error, (struct CUevent_st * event))                               \
     X(event_record, cudaEventRecord, cuda_error, (struct CUevent_st * event, struct CUstream_st * stream)) \
+    X(event_sync, cudaEventSynchronize, cuda_error, (struct CUevent_st * event))                           \
     X(event_query, cudaEventQuery, cuda_error, (struct CUevent_st * event))
 
 #endif

@@ -2,17 +2,12 @@
  * the square of the length (attention.c makes them again). */
 #include "gpt2.h"
 
-#include "layers/attention.h"
-#include "layers/cross_entropy.h"
-#include "layers/embedding.h"
-#include "layers/gelu.h"
-#include "layers/layer_norm.h"
-#include "layers/linear.h"
+#include "compute.h"
 #include "normal.h"
 
 #include <stdlib.h>
 
-/* What a block keeps: name, numbers for each token in widths, and beside that (h = heads). */
+/* What a block keeps: name, values for each token in widths, or numbers for each token (h = heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -29,7 +24,7 @@
     X(out, 1, 0)
 
 struct kept {
-#define X(name, widths, more) float *name;
+#define X(name, widths, more) void *name;
     KEPT(X)
 #undef X
 };
@@ -37,12 +32,14 @@ struct kept {
 struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
-    size_t max_length;                              /* of the places' embedding */
-    float *memory;                                  /* all that follows */
-    float *embedded, *norm, *mean, *scale, *logits; /* before and behind the blocks */
-    float *d, *d1, *d4;                             /* gradients: 1, 1 and 4 widths a token */
-    float *scratch;                                 /* of attention */
-    struct kept *kept;                              /* of each block */
+    struct compute *on;
+    size_t max_length;              /* of the places' embedding */
+    void *memory;                   /* all that follows */
+    void *embedded, *norm, *logits; /* before and behind the blocks */
+    float *mean, *scale;            /* of the last normalisation */
+    void *d, *d1, *d4;              /* gradients: 1, 1 and 4 widths a token */
+    float *scratch;                 /* of attention */
+    struct kept *kept;              /* of each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)
@@ -59,14 +56,14 @@ static size_t end_tensor(const struct gpt2 *g, int which)
 
 /* The tensors of one block; from gradients or values. */
 struct block_of {
-    const float *each[GPT2_BLOCK];
+    const void *each[GPT2_BLOCK];
 };
 
 static struct block_of values_of(const struct gpt2 *g, size_t block)
 {
     struct block_of b;
     for (int i = 0; i < GPT2_BLOCK; i++)
-        b.each[i] = g->model.params.each[gpt2_tensor(block, (enum gpt2_block_tensor)i)].value;
+        b.each[i] = g->model.params.each[gpt2_tensor(block, (enum gpt2_block_tensor)i)].at;
     return b;
 }
 
@@ -75,29 +72,38 @@ static struct attention attention_of(const struct gpt2 *g, const struct model_ba
     return (struct attention){ batch->rows, batch->length, g->config->heads, g->config->width };
 }
 
-static void block_forward(const struct gpt2 *g, size_t block, const float *x, const struct model_batch *batch)
+static void block_forward(const struct gpt2 *g, size_t block, const void *x, const struct model_batch *batch)
 {
     const struct kept *k = &g->kept[block];
     const struct block_of v = values_of(g, block);
     const struct attention a = attention_of(g, batch);
     const size_t n = batch->rows * batch->length, c = g->config->width;
-    layer_norm_forward(k->norm1, k->mean1, k->scale1, x, v.each[GPT2_LN1_WEIGHT], v.each[GPT2_LN1_BIAS], n,
-                       c);
-    linear_forward(k->qkv, k->norm1, v.each[GPT2_QKV_WEIGHT], v.each[GPT2_QKV_BIAS], n, c, 3 * c);
-    attention_forward(k->att, k->log_sum, k->qkv, g->scratch, &a);
-    linear_forward_add(k->mid, x, k->att, v.each[GPT2_ATT_WEIGHT], v.each[GPT2_ATT_BIAS], n, c, c);
-    layer_norm_forward(k->norm2, k->mean2, k->scale2, k->mid, v.each[GPT2_LN2_WEIGHT], v.each[GPT2_LN2_BIAS],
-                       n, c);
-    linear_forward(k->fc, k->norm2, v.each[GPT2_FC_WEIGHT], v.each[GPT2_FC_BIAS], n, c, 4 * c);
-    gelu_forward(k->gelu, k->fc, n * 4 * c);
-    linear_forward_add(k->out, k->mid, k->gelu, v.each[GPT2_PROJ_WEIGHT], v.each[GPT2_PROJ_BIAS], n, 4 * c,
-                       c);
+    const struct compute_ops *ops = g->on->ops;
+    ops->layer_norm_forward(g->on, k->norm1, k->mean1, k->scale1, x, v.each[GPT2_LN1_WEIGHT],
+                            v.each[GPT2_LN1_BIAS], n, c);
+    ops->linear_forward(g->on, k->qkv, NULL, k->norm1, v.each[GPT2_QKV_WEIGHT], v.each[GPT2_QKV_BIAS],
+                        (struct linear){ n, c, 3 * c });
+    ops->attention_forward(g->on, k->att, k->log_sum, k->qkv, g->scratch, &a);
+    ops->linear_forward(g->on, k->mid, x, k->att, v.each[GPT2_ATT_WEIGHT], v.each[GPT2_ATT_BIAS],
+                        (struct linear){ n, c, c });
+    ops->layer_norm_forward(g->on, k->norm2, k->mean2, k->scale2, k->mid, v.each[GPT2_LN2_WEIGHT],
+                            v.each[GPT2_LN2_BIAS], n, c);
+    ops->linear_forward(g->on, k->fc, NULL, k->norm2, v.each[GPT2_FC_WEIGHT], v.each[GPT2_FC_BIAS],
+                        (struct linear){ n, c, 4 * c });
+    ops->gelu_forward(g->on, k->gelu, k->fc, n * 4 * c);
+    ops->linear_forward(g->on, k->out, k->mid, k->gelu, v.each[GPT2_PROJ_WEIGHT], v.each[GPT2_PROJ_BIAS],
+                        (struct linear){ n, 4 * c, c });
 }
 
 /* What block `block` is given. */
-static const float *input_of(const struct gpt2 *g, size_t block)
+static const void *input_of(const struct gpt2 *g, size_t block)
 {
     return block > 0 ? g->kept[block - 1].out : g->embedded;
+}
+
+static struct linear head_of(const struct gpt2 *g, size_t n)
+{
+    return (struct linear){ n, g->config->width, g->model.classes };
 }
 
 static ddp_status forward(struct model *m, const struct model_batch *batch, enum model_mode mode,
@@ -107,18 +113,16 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     const struct model_tensor *p = m->params.each;
     const size_t n = batch->rows * batch->length, c = g->config->width, blocks = g->config->blocks;
     (void)err;
-    embedding_forward(g->embedded, batch->token, p[GPT2_TOKENS].value, p[GPT2_PLACES].value, batch->rows,
-                      batch->length, c);
+    const struct compute_ops *ops = g->on->ops;
+    ops->embedding_forward(g->on, g->embedded, batch, p[GPT2_TOKENS].at, p[GPT2_PLACES].at, c);
     for (size_t block = 0; block < blocks; block++)
         block_forward(g, block, input_of(g, block), batch);
-    layer_norm_forward(g->norm, g->mean, g->scale, input_of(g, blocks), p[end_tensor(g, 0)].value,
-                       p[end_tensor(g, 1)].value, n, c);
-    linear_forward(g->logits, g->norm, p[GPT2_TOKENS].value, NULL, n, c, m->classes);
-    m->logits = mode == MODEL_TEST ? g->logits : NULL;
-    *loss = mode == MODEL_TEST ? cross_entropy(NULL, g->logits, batch->target, batch->weight, batch->rows,
-                                               batch->length, m->classes)
-                               : cross_entropy_wide(g->logits, batch->target, batch->weight, batch->rows,
-                                                    batch->length, m->classes);
+    ops->layer_norm_forward(g->on, g->norm, g->mean, g->scale, input_of(g, blocks), p[end_tensor(g, 0)].at,
+                            p[end_tensor(g, 1)].at, n, c);
+    ops->linear_forward(g->on, g->logits, NULL, g->norm, p[GPT2_TOKENS].at, NULL, head_of(g, n));
+    m->logits = mode == MODEL_TEST && !g->on->remote ? g->logits : NULL;
+    *loss = mode == MODEL_TEST ? ops->examine(g->on, g->logits, batch, m->classes, &m->correct)
+                               : ops->cross_entropy(g->on, g->logits, g->logits, batch, m->classes, true);
     return DDP_OK;
 }
 
@@ -129,27 +133,31 @@ static void network_backward(const struct gpt2 *g, const struct kept *k, const s
                              float *const grad[], size_t n)
 {
     const size_t c = g->config->width;
-    linear_backward_params(grad[GPT2_PROJ_WEIGHT], grad[GPT2_PROJ_BIAS], g->d, k->gelu, n, 4 * c, c);
-    linear_backward_input(g->d4, g->d, v->each[GPT2_PROJ_WEIGHT], n, 4 * c, c);
-    gelu_backward(g->d4, k->fc, n * 4 * c);
-    linear_backward_params(grad[GPT2_FC_WEIGHT], grad[GPT2_FC_BIAS], g->d4, k->norm2, n, c, 4 * c);
-    linear_backward_input(g->d1, g->d4, v->each[GPT2_FC_WEIGHT], n, c, 4 * c);
-    layer_norm_backward(g->d, grad[GPT2_LN2_WEIGHT], grad[GPT2_LN2_BIAS], g->d1, k->mid, k->mean2, k->scale2,
-                        v->each[GPT2_LN2_WEIGHT], n, c);
+    const struct linear fc = { n, c, 4 * c }, proj = { n, 4 * c, c };
+    const struct compute_ops *ops = g->on->ops;
+    ops->linear_backward_params(g->on, grad[GPT2_PROJ_WEIGHT], grad[GPT2_PROJ_BIAS], g->d, k->gelu, proj);
+    ops->linear_backward_input(g->on, g->d4, g->d, v->each[GPT2_PROJ_WEIGHT], proj);
+    ops->gelu_backward(g->on, g->d4, k->fc, n * 4 * c);
+    ops->linear_backward_params(g->on, grad[GPT2_FC_WEIGHT], grad[GPT2_FC_BIAS], g->d4, k->norm2, fc);
+    ops->linear_backward_input(g->on, g->d1, g->d4, v->each[GPT2_FC_WEIGHT], fc);
+    ops->layer_norm_backward(g->on, g->d, grad[GPT2_LN2_WEIGHT], grad[GPT2_LN2_BIAS], g->d1, k->mid, k->mean2,
+                             k->scale2, v->each[GPT2_LN2_WEIGHT], n, c);
 }
 
 static void attention_half_backward(const struct gpt2 *g, const struct kept *k, const struct block_of *v,
-                                    float *const grad[], const float *x, const struct model_batch *batch)
+                                    float *const grad[], const void *x, const struct model_batch *batch)
 {
     const struct attention a = attention_of(g, batch);
     const size_t n = batch->rows * batch->length, c = g->config->width;
-    linear_backward_params(grad[GPT2_ATT_WEIGHT], grad[GPT2_ATT_BIAS], g->d, k->att, n, c, c);
-    linear_backward_input(g->d1, g->d, v->each[GPT2_ATT_WEIGHT], n, c, c);
-    attention_backward(g->d4, g->d1, k->qkv, k->log_sum, g->scratch, &a);
-    linear_backward_params(grad[GPT2_QKV_WEIGHT], grad[GPT2_QKV_BIAS], g->d4, k->norm1, n, c, 3 * c);
-    linear_backward_input(g->d1, g->d4, v->each[GPT2_QKV_WEIGHT], n, c, 3 * c);
-    layer_norm_backward(g->d, grad[GPT2_LN1_WEIGHT], grad[GPT2_LN1_BIAS], g->d1, x, k->mean1, k->scale1,
-                        v->each[GPT2_LN1_WEIGHT], n, c);
+    const struct linear qkv = { n, c, 3 * c }, att = { n, c, c };
+    const struct compute_ops *ops = g->on->ops;
+    ops->linear_backward_params(g->on, grad[GPT2_ATT_WEIGHT], grad[GPT2_ATT_BIAS], g->d, k->att, att);
+    ops->linear_backward_input(g->on, g->d1, g->d, v->each[GPT2_ATT_WEIGHT], att);
+    ops->attention_backward(g->on, g->d4, g->d1, k->att, k->qkv, k->log_sum, g->scratch, &a);
+    ops->linear_backward_params(g->on, grad[GPT2_QKV_WEIGHT], grad[GPT2_QKV_BIAS], g->d4, k->norm1, qkv);
+    ops->linear_backward_input(g->on, g->d1, g->d4, v->each[GPT2_QKV_WEIGHT], qkv);
+    ops->layer_norm_backward(g->on, g->d, grad[GPT2_LN1_WEIGHT], grad[GPT2_LN1_BIAS], g->d1, x, k->mean1,
+                             k->scale1, v->each[GPT2_LN1_WEIGHT], n, c);
 }
 
 /* Parameters [first, last], from the last back. */
@@ -180,11 +188,12 @@ static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);
     const struct model_tensor *p = g->model.params.each;
-    linear_backward_params(grad[GPT2_TOKENS], NULL, g->logits, g->norm, n, c, g->model.classes);
-    linear_backward_input(g->d1, g->logits, p[GPT2_TOKENS].value, n, c, g->model.classes);
-    memset(g->d, 0, n * c * sizeof(float));
-    layer_norm_backward(g->d, grad[norm], grad[norm + 1], g->d1, input_of(g, g->config->blocks), g->mean,
-                        g->scale, p[norm].value, n, c);
+    const struct compute_ops *ops = g->on->ops;
+    ops->linear_backward_params(g->on, grad[GPT2_TOKENS], NULL, g->logits, g->norm, head_of(g, n));
+    ops->linear_backward_input(g->on, g->d1, g->logits, p[GPT2_TOKENS].at, head_of(g, n));
+    ops->zero(g->on, g->d, n * c * g->on->value_bytes);
+    ops->layer_norm_backward(g->on, g->d, grad[norm], grad[norm + 1], g->d1, input_of(g, g->config->blocks),
+                             g->mean, g->scale, p[norm].at, n, c);
 }
 
 static ddp_status backward(struct model *m, const struct model_batch *batch, float *const grad[],
@@ -197,8 +206,8 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
         status = block_backward(g, block - 1, batch, grad, ready, err);
     if (status != DDP_OK)
         return status;
-    embedding_backward(grad[GPT2_TOKENS], grad[GPT2_PLACES], g->d, batch->token, batch->rows, batch->length,
-                       g->max_length, g->config->width);
+    g->on->ops->embedding_backward(g->on, grad[GPT2_TOKENS], grad[GPT2_PLACES], g->d, batch, g->max_length,
+                                   g->config->width);
     return tell(ready, GPT2_TOKENS, GPT2_PLACES, err);
 }
 
@@ -207,7 +216,8 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 static void gpt2_free(struct model *m)
 {
     struct gpt2 *g = (struct gpt2 *)m;
-    free(g->memory);
+    if (g->memory != NULL)
+        g->on->ops->release(g->on, g->memory);
     free(g->kept);
     free(g);
 }
@@ -216,30 +226,32 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
-/* Hands out `count` floats of *at, or only counts them while there is no memory yet. */
-static float *take(float *memory, size_t *at, size_t count)
+/* Hands out `bytes` at *at, or only counts them while there is no memory yet. */
+static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
 {
-    float *taken = memory != NULL ? memory + *at : NULL;
-    *at += (count + 15) / 16 * 16; /* each begins a cache line when the memory does */
+    void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
+    *at += (bytes + 255) / 256 * 256; /* aligned for whoever reads many at once */
     return taken;
 }
 
-/* For `n` tokens in sequences of `length`; returns how many floats that is. */
+/* For `n` tokens in sequences of `length`; returns how many bytes that is. */
 static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 {
-    const size_t c = g->config->width, h = g->config->heads;
+    const size_t h = g->config->heads, c = g->config->width, values = n * g->on->value_bytes,
+                 numbers = n * sizeof(float);
+    const struct attention a = { (n + length - 1) / length, length, h, c };
     size_t at = 0;
-    g->embedded = take(g->memory, &at, n * c);
-    g->norm = take(g->memory, &at, n * c);
-    g->mean = take(g->memory, &at, n);
-    g->scale = take(g->memory, &at, n);
-    g->logits = take(g->memory, &at, n * g->model.classes);
-    g->d = take(g->memory, &at, n * c);
-    g->d1 = take(g->memory, &at, n * c);
-    g->d4 = take(g->memory, &at, n * 4 * c);
-    g->scratch = take(g->memory, &at, attention_scratch(length));
+    g->embedded = take(g, &at, values * c);
+    g->norm = take(g, &at, values * c);
+    g->mean = take(g, &at, numbers);
+    g->scale = take(g, &at, numbers);
+    g->logits = take(g, &at, values * compute_stride(g->on, g->model.classes));
+    g->d = take(g, &at, values * c);
+    g->d1 = take(g, &at, values * c);
+    g->d4 = take(g, &at, values * 4 * c);
+    g->scratch = take(g, &at, compute_attention_scratch(&a) * sizeof(float));
     for (size_t block = 0; block < g->config->blocks; block++) {
-#define X(name, widths, more) g->kept[block].name = take(g->memory, &at, n * ((widths)*c + (more)));
+#define X(name, widths, more) g->kept[block].name = take(g, &at, values * (widths)*c + numbers * (more));
         KEPT(X)
 #undef X
     }
@@ -250,9 +262,9 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 static bool allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
-    if (g->kept == NULL || n > MEMORY_MAX / sizeof(float) / lay_out(g, 1, length))
+    if (g->kept == NULL || n > MEMORY_MAX / lay_out(g, 1, length))
         return false;
-    g->memory = calloc(lay_out(g, n, length), sizeof(float));
+    g->memory = g->on->ops->alloc(g->on, lay_out(g, n, length));
     lay_out(g, n, length);
     return g->memory != NULL;
 }
@@ -324,6 +336,7 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
     *g = (struct gpt2){ .model = { .ops = &ops, .classes = kind->vocabulary },
                         .config = kind->config,
+                        .on = compute_of(spec),
                         .max_length = kind->length };
     add_tensors(g);
     if (!model_tensors_place(&g->model.params) || !allocate(g, spec->rows * length, length)) {

@@ -7,7 +7,8 @@
  * while the next is still computed. */
 #include "gradient.h"
 
-#include <cblas.h>
+#include "compute.h"
+
 #include <stdlib.h>
 
 bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
@@ -15,7 +16,7 @@ bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
     const struct model_tensors *params = &model->params;
     size_t spare = (size_t)tree_buffers(feed->split->shards_here) - 1;
     *g = (struct gradient){ .model = model, .feed = feed };
-    g->memory = calloc(spare * params->count + 1, sizeof(float));
+    g->memory = model->compute->ops->alloc(model->compute, (spare * params->count + 1) * sizeof(float));
     g->views = calloc(spare * params->n + 1, sizeof(float *));
     if (g->memory == NULL || g->views == NULL) {
         gradient_free(g);
@@ -30,16 +31,17 @@ bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
 
 void gradient_free(struct gradient *g)
 {
-    free(g->memory);
+    if (g->memory != NULL)
+        g->model->compute->ops->release(g->model->compute, g->memory);
     free(g->views);
     *g = (struct gradient){ 0 };
 }
 
-/* left += right. One rounding for each element, with or without fused arithmetic inside BLAS, as the factor
- * is 1. */
+/* left += right */
 static void add(const struct gradient *g, size_t i, float *const left[], float *const right[])
 {
-    cblas_saxpy((int)g->model->params.each[i].count, 1, right[i], 1, left[i], 1);
+    struct compute *on = g->model->compute;
+    on->ops->add(on, left[i], right[i], g->model->params.each[i].count);
 }
 
 static bool is_last(const struct gradient *g)

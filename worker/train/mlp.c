@@ -1,9 +1,9 @@
 /* mlp.c -- see mlp.h. */
 #include "mlp.h"
 
+#include "compute.h"
+
 #include "ddp/random.h"
-#include "layers/cross_entropy.h"
-#include "layers/linear.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,46 +14,57 @@ const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_so
 struct mlp {
     struct model model;
     const struct mlp_config *config;
+    struct compute *on;
     size_t width[MLP_LAYERS + 1];
-    float *out[MLP_LAYERS];   /* what each layer gave last, behind its activation; the last are the logits */
-    float *delta[MLP_LAYERS]; /* gradients of the same */
+    void *out[MLP_LAYERS];   /* what each layer gave last, behind its activation; the last are the logits */
+    void *delta[MLP_LAYERS]; /* gradients of the same */
 };
 
-static const float *weight_of(const struct mlp *mlp, int layer)
+static const void *weight_of(const struct mlp *mlp, int layer)
 {
-    return mlp->model.params.each[2 * layer].value;
+    return mlp->model.params.each[2 * layer].at;
+}
+
+static struct linear linear_of(const struct mlp *mlp, int layer, size_t rows)
+{
+    return (struct linear){ rows, mlp->width[layer], mlp->width[layer + 1] };
 }
 
 static ddp_status forward(struct model *m, const struct model_batch *batch, enum model_mode mode,
                           double *loss, struct ddp_err *err)
 {
     struct mlp *mlp = (struct mlp *)m;
-    const float *x = batch->picture;
+    const struct compute_ops *ops = mlp->on->ops;
+    const void *x = batch->picture;
     (void)err;
     for (int i = 0; i < MLP_LAYERS; i++) {
-        const float *weight = weight_of(mlp, i), *bias = m->params.each[2 * i + 1].value;
-        linear_forward(mlp->out[i], x, weight, bias, batch->rows, mlp->width[i], mlp->width[i + 1]);
+        ops->linear_forward(mlp->on, mlp->out[i], NULL, x, weight_of(mlp, i), m->params.each[2 * i + 1].at,
+                            linear_of(mlp, i, batch->rows));
         if (i < MLP_LAYERS - 1)
-            mlp->config->after[i]->forward(mlp->out[i], batch->rows, mlp->width[i + 1]);
+            ops->activation_forward(mlp->on, mlp->config->after[i], mlp->out[i], batch->rows,
+                                    mlp->width[i + 1]);
         x = mlp->out[i];
     }
-    m->logits = x;
-    *loss = cross_entropy(mode == MODEL_TRAIN ? mlp->delta[MLP_LAYERS - 1] : NULL, x, batch->target,
-                          batch->weight, batch->rows, 1, m->classes);
+    void *logits = mlp->out[MLP_LAYERS - 1];
+    m->logits = mlp->on->remote ? NULL : logits;
+    *loss = mode == MODEL_TRAIN
+                ? ops->cross_entropy(mlp->on, mlp->delta[MLP_LAYERS - 1], logits, batch, m->classes, false)
+                : ops->examine(mlp->on, logits, batch, m->classes, &m->correct);
     return DDP_OK;
 }
 
 /* The activation of layer i, undone from its output, then the layer. */
 static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
-    const float *input = i > 0 ? mlp->out[i - 1] : batch->picture;
-    float *d = mlp->delta[i];
-    size_t rows = batch->rows, in = mlp->width[i], n = mlp->width[i + 1];
+    const struct compute_ops *ops = mlp->on->ops;
+    const struct linear l = linear_of(mlp, i, batch->rows);
+    const void *input = i > 0 ? mlp->out[i - 1] : batch->picture;
+    void *d = mlp->delta[i];
     if (i < MLP_LAYERS - 1)
-        mlp->config->after[i]->backward(d, mlp->out[i], rows, n);
-    linear_backward_params(grad[2 * i], grad[2 * i + 1], d, input, rows, in, n);
+        ops->activation_backward(mlp->on, mlp->config->after[i], d, mlp->out[i], l.rows, l.out);
+    ops->linear_backward_params(mlp->on, grad[2 * i], grad[2 * i + 1], d, input, l);
     if (i > 0)
-        linear_backward_input(mlp->delta[i - 1], d, weight_of(mlp, i), rows, in, n);
+        ops->linear_backward_input(mlp->on, mlp->delta[i - 1], d, weight_of(mlp, i), l);
 }
 
 static ddp_status backward(struct model *m, const struct model_batch *batch, float *const grad[],
@@ -73,13 +84,19 @@ static void mlp_free(struct model *m)
 {
     struct mlp *mlp = (struct mlp *)m;
     for (int i = 0; i < MLP_LAYERS; i++) {
-        free(mlp->out[i]);
-        free(mlp->delta[i]);
+        mlp->on->ops->release(mlp->on, mlp->out[i]);
+        mlp->on->ops->release(mlp->on, mlp->delta[i]);
     }
     free(mlp);
 }
 
 static const struct model_ops ops = { forward, backward, mlp_free };
+
+static void *values(struct compute *on, size_t rows, size_t n)
+{
+    const size_t row = compute_stride(on, n) * on->value_bytes;
+    return rows > SIZE_MAX / row ? NULL : on->ops->alloc(on, rows * row);
+}
 
 static bool allocate(struct mlp *mlp, size_t rows)
 {
@@ -88,8 +105,8 @@ static bool allocate(struct mlp *mlp, size_t rows)
         size_t in = mlp->width[i], n = mlp->width[i + 1];
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n, in), "lin%d.weight", i + 1);
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n), "lin%d.bias", i + 1);
-        mlp->out[i] = calloc(rows * n, sizeof(float));
-        mlp->delta[i] = calloc(rows * n, sizeof(float));
+        mlp->out[i] = values(mlp->on, rows, n);
+        mlp->delta[i] = values(mlp->on, rows, n);
         complete = complete && mlp->out[i] != NULL && mlp->delta[i] != NULL;
     }
     return model_tensors_place(&mlp->model.params) && complete;
@@ -121,6 +138,7 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
     *mlp = (struct mlp){
         .model = { .ops = &ops, .classes = spec->classes },
         .config = kind->config,
+        .on = compute_of(spec),
         .width = { spec->channels * spec->height * spec->width, MLP_HIDDEN, MLP_HIDDEN, spec->classes },
     };
     if (!allocate(mlp, spec->rows)) {

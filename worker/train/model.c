@@ -1,6 +1,7 @@
 /* model.c -- see model.h. What is the same for all models. */
 #include "model.h"
 
+#include "compute.h"
 #include "models.h"
 
 #include <stdarg.h>
@@ -13,7 +14,11 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
                         struct ddp_err *err)
 {
     ddp_status status = kind->create(kind, spec, out, err);
-    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "--model %s", kind->name);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "--model %s", kind->name);
+    (*out)->compute = compute_of(spec);
+    (*out)->pixels = spec->channels * spec->height * spec->width;
+    return DDP_OK;
 }
 
 static void tensors_free(struct model_tensors *t)
@@ -35,13 +40,19 @@ void model_free(struct model *m)
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err)
 {
-    return m->ops->forward(m, batch, mode, loss, err);
+    const struct compute_ops *ops = m->compute->ops;
+    ddp_status status = ops->begin(m->compute, batch, m->pixels, &m->batch, err);
+    if (status == DDP_OK)
+        status = m->ops->forward(m, &m->batch, mode, loss, err);
+    return status == DDP_OK ? ops->end(m->compute, err) : status;
 }
 
 ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
                           const struct model_ready *ready, struct ddp_err *err)
 {
-    return m->ops->backward(m, batch, grad, ready, err);
+    (void)batch;
+    ddp_status status = m->ops->backward(m, &m->batch, grad, ready, err);
+    return status == DDP_OK ? m->compute->ops->end(m->compute, err) : status;
 }
 
 static size_t largest(const float *value, size_t n)
@@ -55,9 +66,9 @@ static size_t largest(const float *value, size_t n)
 size_t model_correct(const struct model *m, const struct model_batch *batch)
 {
     size_t correct = 0;
-    for (size_t i = 0; i < batch->rows * batch->length; i++)
+    for (size_t i = 0; i < batch->rows * batch->length && m->logits != NULL; i++)
         correct += largest(m->logits + i * m->classes, m->classes) == (size_t)batch->target[i];
-    return correct;
+    return m->logits != NULL ? correct : m->correct;
 }
 
 uint64_t model_hash(const struct model *m)
@@ -126,7 +137,8 @@ bool model_tensors_place(struct model_tensors *t)
         return false;
     float *at = t->values;
     for (size_t i = 0; i < t->n; i++) {
-        t->each[i].value = at;
+        t->each[i].value = t->each[i].master = at;
+        t->each[i].at = at;
         at += t->each[i].count;
     }
     return true;

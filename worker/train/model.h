@@ -27,7 +27,9 @@ enum model_mode { MODEL_TRAIN, MODEL_TEST };
 struct model_tensor {
     char name[MODEL_NAME];
     size_t shape[MODEL_DIMS], dims, count;
-    float *value; /* in `values` */
+    float *value;   /* in `values` */
+    const void *at; /* what layers read: `value`, or where another device has it */
+    float *master;  /* what is updated there; `value` on the CPU */
 };
 
 struct model_tensors {
@@ -37,10 +39,13 @@ struct model_tensors {
     size_t count;
 };
 
+struct compute;
+
 /* What a model is made for. */
 struct model_spec {
-    size_t rows;   /* pictures or sequences; no batch has more */
-    size_t length; /* tokens of a sequence; no batch has longer ones. 0 = the kind's longest */
+    struct compute *compute; /* compute.h, borrowed; NULL = the CPU */
+    size_t rows;             /* pictures or sequences; no batch has more */
+    size_t length;           /* tokens of a sequence; no batch has longer ones. 0 = the kind's longest */
     size_t channels, height, width; /* of a picture */
     size_t classes;                 /* of pictures; the vocabulary of tokens is the kind's */
     uint64_t seed;                  /* of the first parameters */
@@ -68,10 +73,14 @@ struct model_ready {
 struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
+    struct compute *compute;  /* borrowed */
+    struct model_batch batch; /* of the last forward pass, where layers can read it */
+    size_t pixels;            /* of a picture */
     size_t classes;
     double flops; /* arithmetic of a forward and backward pass, for a row; 0 = not known */
-    const float
-        *logits; /* rows x length x classes, after a forward pass with MODEL_TEST until the next call */
+    const float *
+        logits; /* rows x length x classes, after a forward pass with MODEL_TEST on the CPU until the next call */
+    size_t correct; /* after such a pass on a device, where there are no logits: as model_correct */
 };
 
 struct model_kind; /* models.h */
@@ -82,7 +91,7 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
                         struct ddp_err *err);
 void model_free(struct model *m); /* NULL is allowed */
 
-/* *loss: the sum of the losses of all targets in rows whose weight is not 0. MODEL_TRAIN: as for training (batch
+/* *loss: the sum of the losses of all targets in rows whose weight is not 0; a device tells it later (compute.h). MODEL_TRAIN: as for training (batch
  * normalisation), and model_backward may follow. Collective where layers meet those of other ranks. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);

@@ -51,6 +51,6 @@ static void log_softmax_back(real *d, const real *y, size_t rows, size_t n)
     }
 }
 
-const struct activation activation_relu = { relu, relu_back };
-const struct activation activation_sigmoid = { sigmoid, sigmoid_back };
-const struct activation activation_log_softmax = { log_softmax, log_softmax_back };
+const struct activation activation_relu = { ACTIVATION_RELU, relu, relu_back };
+const struct activation activation_sigmoid = { ACTIVATION_SIGMOID, sigmoid, sigmoid_back };
+const struct activation activation_log_softmax = { ACTIVATION_LOG_SOFTMAX, log_softmax, log_softmax_back };

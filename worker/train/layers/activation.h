@@ -6,7 +6,11 @@
 
 #include "real.h"
 
+/* A table for who computes elsewhere: which of them it is. */
+enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
+
 struct activation {
+    enum activation_kind kind;
     void (*forward)(real *y, size_t rows, size_t n);
     void (*backward)(real *d, const real *y, size_t rows, size_t n);
 };

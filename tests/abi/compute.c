@@ -1,0 +1,51 @@
+/* As nccl.c, for cuBLASLt and the driver: compiled with the real headers by tests/shell/test_abi.sh, and never run. */
+#include <cublasLt.h>
+#include <cuda.h>
+
+#define CUBLASLT_ABI_TYPES
+typedef cublasLtHandle_t lt_handle;
+typedef cublasLtMatmulDesc_t lt_desc;
+typedef cublasLtMatrixLayout_t lt_layout;
+typedef cublasLtMatmulPreference_t lt_wish;
+typedef cublasStatus_t lt_status;
+typedef cublasComputeType_t lt_compute;
+typedef cudaDataType_t lt_type;
+typedef cublasLtMatmulDescAttributes_t lt_desc_attribute;
+typedef cublasLtMatmulPreferenceAttributes_t lt_wish_attribute;
+typedef cublasLtMatmulAlgo_t lt_algorithm;
+typedef cublasLtMatmulHeuristicResult_t lt_choice;
+#include "cuda/cublaslt_abi.h"
+
+#define DRIVER_ABI_TYPES
+typedef CUresult driver_result;
+#include "cuda/driver_abi.h"
+
+#define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned), #type)
+SAME_SIZE(cublasStatus_t);
+SAME_SIZE(cublasComputeType_t);
+SAME_SIZE(cudaDataType_t);
+SAME_SIZE(cublasLtMatmulDescAttributes_t);
+SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
+SAME_SIZE(CUresult);
+
+/* Ours, as cublaslt_abi.h has it where there is no header. */
+typedef struct {
+    lt_algorithm algo;
+    size_t workspaceSize;
+    unsigned state;
+    float wavesCount;
+    int reserved[4];
+} our_choice;
+_Static_assert(sizeof(lt_algorithm) == 64, "cublasLtMatmulAlgo_t");
+_Static_assert(sizeof(our_choice) == sizeof(lt_choice), "cublasLtMatmulHeuristicResult_t");
+_Static_assert(offsetof(our_choice, state) == offsetof(lt_choice, state), "state");
+
+#define X(ours, theirs, value) _Static_assert((int)ours == (int)theirs, #theirs);
+CUBLASLT_VALUE_LIST(X)
+#undef X
+#define X(member, symbol, result, parameters) result CUBLASWINAPI symbol parameters;
+CUBLASLT_FUNCTION_LIST(X)
+#undef X
+#define X(member, symbol, result, parameters) result CUDAAPI symbol parameters;
+DRIVER_FUNCTION_LIST(X)
+#undef X

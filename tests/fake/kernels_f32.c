@@ -1,0 +1,7 @@
+/* kernels_f32.c -- the module of type f32, for the CPU: see shim.h. */
+#define VALUE_F32
+#include "shim.h"
+
+#include "train/cuda/kernels.cu"
+
+SHIM_MODULE(f32)

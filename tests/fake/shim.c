@@ -1,0 +1,192 @@
+/* shim.c -- see shim.h. Fibers take turns: each runs until it waits. A barrier counts who has come, and who waits looks again when it
+ * is its turn; as all threads of a block (or lanes of a warp) run the same code, they mostly wait once. */
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
+
+struct barrier {
+    unsigned come, number;
+};
+
+struct fiber {
+    void *stack; /* where it stands */
+    bool done;
+    unsigned
+        exchanges; /* of its warp so far: two places in turn, so that a fast lane does not write over what a slow one reads */
+};
+
+struct warp {
+    struct barrier barrier;
+    float given[2][LANES];
+    unsigned a[2][LANES][4], b[2][LANES][2];
+};
+
+struct shim_run {
+    const struct shim_kernel *kernel;
+    const void *args;
+    char *stacks;
+    void *home; /* where the thread of the system stands */
+    struct barrier barrier;
+    unsigned threads, now, left;
+    struct fiber fiber[MOST];
+    struct warp warp[WARPS];
+};
+
+_Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_threads;
+static _Thread_local struct shim_run *run;
+
+/* --- fibers ------------------------------------------------------------------------------------------------------------- */
+
+#ifndef __x86_64__
+#error "fibers are written for x86-64: another processor needs its own shim_switch"
+#endif
+
+/* Keep what a function must leave as it was on this stack, write down where that is, go on on the other one. */
+void shim_switch(void **from, void *to);
+__asm__(".text\n"
+        ".type shim_switch, @function\n"
+        "shim_switch:\n"
+        "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
+        "    ret\n"
+        ".size shim_switch, . - shim_switch\n");
+
+static void take_turns(void)
+{
+    struct fiber *me = &run->fiber[run->now];
+    shim_switch(&me->stack, run->home);
+}
+
+static void fiber_main(void)
+{
+    run->kernel->run(run->args);
+    run->fiber[run->now].done = true;
+    run->left--;
+    take_turns();
+    abort(); /* nobody goes on with one that is done */
+}
+
+/* As if it had been left in shim_switch, called by nobody: six registers and where to return to. */
+static void prepare(struct fiber *f, char *stack)
+{
+    void **top = (void **)(void *)(stack + STACK - 64);
+    void (*const begin)(void) = fiber_main;
+    memcpy(&top[0], &begin, sizeof(begin));
+    *f = (struct fiber){ .stack = top - 6 };
+}
+
+static void one_block(void)
+{
+    run->barrier = (struct barrier){ 0 };
+    memset(run->warp, 0, sizeof(run->warp));
+    run->left = run->threads;
+    for (unsigned i = 0; i < run->threads; i++)
+        prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
+    while (run->left > 0) {
+        for (run->now = 0; run->now < run->threads; run->now++) {
+            if (run->fiber[run->now].done)
+                continue;
+            shim_thread = (struct shim_place){ run->now, 0 };
+            shim_switch(&run->home, run->fiber[run->now].stack);
+        }
+    }
+}
+
+void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned threads, const void *args)
+{
+    struct shim_run *of_thread = calloc(1, sizeof(*of_thread));
+    char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (of_thread == NULL || stacks == MAP_FAILED || threads > MOST)
+        abort();
+    *of_thread = (struct shim_run){ .kernel = kernel, .args = args, .stacks = stacks, .threads = threads };
+    run = of_thread;
+    shim_grid = grid;
+    shim_threads = (struct shim_place){ threads, 1 };
+    for (shim_block.y = 0; shim_block.y < grid.y; shim_block.y++) {
+        for (shim_block.x = 0; shim_block.x < grid.x; shim_block.x++)
+            one_block();
+    }
+    munmap(stacks, (size_t)threads * STACK);
+    free(of_thread);
+}
+
+/* --- barriers ----------------------------------------------------------------------------------------------------------- */
+
+/* Who has left the kernel is not waited for, as on a GPU. */
+static void wait_for_all(struct barrier *b, unsigned first, unsigned many)
+{
+    const unsigned number = b->number;
+    b->come++;
+    while (b->number == number) {
+        unsigned gone = 0;
+        for (unsigned i = first; i < first + many; i++)
+            gone += run->fiber[i].done;
+        if (b->come + gone < many) {
+            take_turns();
+            continue;
+        }
+        b->come = 0;
+        b->number++;
+    }
+}
+
+void shim_block_barrier(void)
+{
+    wait_for_all(&run->barrier, 0, run->threads);
+}
+
+static struct warp *my_warp(void)
+{
+    return &run->warp[run->now / LANES];
+}
+
+void shim_warp_barrier(void)
+{
+    wait_for_all(&my_warp()->barrier, run->now / LANES * LANES, LANES);
+}
+
+/* --- between lanes -------------------------------------------------------------------------------------------------------- */
+
+float shim_exchange(float x, int mask)
+{
+    const unsigned lane = run->now % LANES, place = run->fiber[run->now].exchanges++ % 2;
+    my_warp()->given[place][lane] = x;
+    shim_warp_barrier();
+    return my_warp()->given[place][lane ^ (unsigned)mask];
+}
+
+static float half_of(unsigned word, int which, float (*get)(uint16_t x))
+{
+    return get((uint16_t)(which == 0 ? word : word >> 16));
+}
+
+/* Row `row` of a, column `column` of b, as the lanes have them: PTX, "Matrix Fragments for mma.m16n8k16". */
+static float row_by_column(const struct warp *w, unsigned place, int row, int column,
+                           float (*get)(uint16_t x))
+{
+    float sum = 0;
+    for (int k = 0; k < 16; k++) {
+        const int lane_a = row % 8 * 4 + k % 8 / 2, lane_b = column * 4 + k % 8 / 2;
+        sum += half_of(w->a[place][lane_a][row / 8 + k / 8 * 2], k % 2, get) *
+               half_of(w->b[place][lane_b][k / 8], k % 2, get);
+    }
+    return sum;
+}
+
+void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)(uint16_t x))
+{
+    struct warp *w = my_warp();
+    const unsigned lane = run->now % LANES, place = run->fiber[run->now].exchanges++ % 2;
+    memcpy(w->a[place][lane], a, sizeof(w->a[place][lane]));
+    memcpy(w->b[place][lane], b, sizeof(w->b[place][lane]));
+    shim_warp_barrier();
+    for (int e = 0; e < 4; e++)
+        d[e] += row_by_column(w, place, (int)lane / 4 + e / 2 * 8, (int)lane % 4 * 2 + e % 2, get);
+}

@@ -1,0 +1,122 @@
+/* Whole models of train on a GPU, the fake one if there is no other: losses, gradients and what a test finds are those of the CPU. */
+#include "devices.h"
+#include "known_model.h"
+#include "train/train_options.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+static struct devices d;
+static struct model *on_cpu, *on_gpu;
+static struct ddp_err err;
+
+static void open_both(const char *name, int precision)
+{
+    d = devices_open(precision);
+    on_cpu = known_model(name);
+    on_gpu = known_model_on(name, d.gpu);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, &err), DDP_OK, "%s", err.msg);
+}
+
+static void close_both(void)
+{
+    model_free(on_cpu);
+    model_free(on_gpu);
+    devices_close(&d);
+}
+
+static struct both gradients(float **cpu, float **gpu)
+{
+    const struct model_tensors *t = &on_cpu->params;
+    struct both all = devices_floats(&d, t->count, 1);
+    model_views(t, all.cpu, cpu);
+    model_views(t, all.gpu, gpu);
+    return all;
+}
+
+static double loss_of_gpu(void)
+{
+    struct compute_report report;
+    cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK, "%s", err.msg);
+    return report.loss;
+}
+
+static void expect_gradients(float *const cpu[], float *const gpu[])
+{
+    for (size_t i = 0; i < on_cpu->params.n; i++)
+        devices_expect_same(&d, on_cpu->params.each[i].name,
+                            (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
+}
+
+/* One pass, in which an error of a layer goes through all before it: hence more is allowed than for one layer. */
+static void compare(const char *name, int precision, double tolerance)
+{
+    const struct model_kind *kind = known_kind(name);
+    const struct model_batch batch = known_batch(kind, 0);
+    double loss, nothing;
+    open_both(name, precision);
+    d.tolerance = tolerance;
+    float **cpu = calloc(2 * on_cpu->params.n, sizeof(*cpu)), **gpu = cpu + on_cpu->params.n;
+    gradients(cpu, gpu);
+    cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TRAIN, &loss, &err), DDP_OK);
+    cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TRAIN, &nothing, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(nothing, 0);
+    cr_expect_float_eq(loss_of_gpu() / loss, 1, tolerance);
+    cr_assert_eq(model_backward(on_cpu, &batch, cpu, NULL, &err), DDP_OK);
+    cr_assert_eq(model_backward(on_gpu, &batch, gpu, NULL, &err), DDP_OK, "%s", err.msg);
+    expect_gradients(cpu, gpu);
+    free(cpu);
+    close_both();
+}
+
+Test(models_gpu, gpt2_in_fp32, .timeout = 120)
+{
+    compare("gpt2:tiny", PRECISION_FP32, 2e-5);
+}
+
+Test(models_gpu, gpt2_in_bf16, .timeout = 120)
+{
+    compare("gpt2:tiny", PRECISION_BF16, 3e-2);
+}
+
+Test(models_gpu, mlp_in_fp32, .timeout = 120)
+{
+    compare("mlp", PRECISION_FP32, 2e-5);
+}
+
+Test(models_gpu, mlp_in_fp16, .timeout = 120)
+{
+    compare("mlp", PRECISION_FP16, 6e-2); /* small gradients have few digits when the loss is not scaled */
+}
+
+Test(models_gpu, seqnet_in_fp32, .timeout = 120)
+{
+    compare("seqnet", PRECISION_FP32, 2e-5);
+}
+
+Test(models_gpu, a_test_finds_the_same, .timeout = 120)
+{
+    double of_cpu, of_gpu;
+    const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 3);
+    open_both("gpt2:tiny", PRECISION_FP32);
+    cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);
+    cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TEST, &of_gpu, &err), DDP_OK, "%s", err.msg);
+    cr_expect_float_eq(of_gpu / of_cpu, 1, 1e-5);
+    cr_expect_eq(model_correct(on_gpu, &batch), model_correct(on_cpu, &batch));
+    cr_expect_null(on_gpu->logits);
+    close_both();
+}
+
+/* It would be more than wrong: layers would read the device's memory. */
+Test(models_gpu, a_model_without_kernels_is_refused, .timeout = 120)
+{
+    struct model *m;
+    d = devices_open(PRECISION_FP32);
+    const struct model_spec spec = {
+        .compute = d.gpu, .rows = 1, .channels = 3, .height = 32, .width = 32, .classes = 10
+    };
+    cr_expect_eq(model_create(known_kind("resnet20"), &spec, &m, &err), DDP_ERR_UNSUPPORTED);
+    cr_expect_str_eq(err.msg, "--model resnet20: has no kernels for a GPU yet; --device cpu computes it");
+    devices_close(&d);
+}

@@ -1,0 +1,81 @@
+/* cublaslt_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13. Pure. */
+#ifndef CUDA_CUBLASLT_ABI_H
+#define CUDA_CUBLASLT_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUstream_st;
+
+#ifndef CUBLASLT_ABI_TYPES
+#define CUBLASLT_ABI_TYPES
+struct lt_context;
+typedef struct lt_context *lt_handle;
+typedef struct lt_desc_ *lt_desc;
+typedef struct lt_layout_ *lt_layout;
+typedef struct lt_wish_ *lt_wish;
+typedef unsigned lt_status, lt_compute, lt_type, lt_desc_attribute, lt_wish_attribute;
+typedef struct {
+    uint64_t data[8];
+} lt_algorithm;
+typedef struct {
+    lt_algorithm algo;
+    size_t workspaceSize;
+    lt_status state;
+    float wavesCount;
+    int reserved[4];
+} lt_choice;
+#endif
+
+/* ours, theirs, value */
+#define CUBLASLT_VALUE_LIST(X)                                            \
+    X(LT_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                               \
+    X(LT_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                  \
+    X(LT_COMPUTE_32F, CUBLAS_COMPUTE_32F, 68)                             \
+    X(LT_R_32F, CUDA_R_32F, 0)                                            \
+    X(LT_R_16F, CUDA_R_16F, 2)                                            \
+    X(LT_R_16BF, CUDA_R_16BF, 14)                                         \
+    X(LT_OP_N, CUBLAS_OP_N, 0)                                            \
+    X(LT_OP_T, CUBLAS_OP_T, 1)                                            \
+    X(LT_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSA, 3)                     \
+    X(LT_DESC_TRANSB, CUBLASLT_MATMUL_DESC_TRANSB, 4)                     \
+    X(LT_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE, 7)                 \
+    X(LT_DESC_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)                 \
+    X(LT_EPILOGUE_NONE, CUBLASLT_EPILOGUE_DEFAULT, 1)                     \
+    X(LT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS, 4)                        \
+    X(LT_WISH_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)     \
+    X(LT_WISH_ALIGNMENT_A, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5) \
+    X(LT_WISH_ALIGNMENT_B, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6) \
+    X(LT_WISH_ALIGNMENT_C, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7) \
+    X(LT_WISH_ALIGNMENT_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+
+enum lt_values {
+#define X(ours, theirs, value) ours = value,
+    CUBLASLT_VALUE_LIST(X)
+#undef X
+};
+
+/* member, symbol, result, parameters; all must be there */
+#define CUBLASLT_FUNCTION_LIST(X)                                                                            \
+    X(create, cublasLtCreate, lt_status, (lt_handle * out))                                                  \
+    X(destroy, cublasLtDestroy, lt_status, (lt_handle handle))                                               \
+    X(desc_make, cublasLtMatmulDescCreate, lt_status, (lt_desc * out, lt_compute compute, lt_type scale))    \
+    X(desc_set, cublasLtMatmulDescSetAttribute, lt_status,                                                   \
+      (lt_desc desc, lt_desc_attribute attribute, const void *value, size_t bytes))                          \
+    X(desc_free, cublasLtMatmulDescDestroy, lt_status, (lt_desc desc))                                       \
+    X(layout_make, cublasLtMatrixLayoutCreate, lt_status,                                                    \
+      (lt_layout * out, lt_type type, uint64_t rows, uint64_t columns, int64_t stride))                      \
+    X(layout_free, cublasLtMatrixLayoutDestroy, lt_status, (lt_layout layout))                               \
+    X(wish_make, cublasLtMatmulPreferenceCreate, lt_status, (lt_wish * out))                                 \
+    X(wish_set, cublasLtMatmulPreferenceSetAttribute, lt_status,                                             \
+      (lt_wish wish, lt_wish_attribute attribute, const void *value, size_t bytes))                          \
+    X(wish_free, cublasLtMatmulPreferenceDestroy, lt_status, (lt_wish wish))                                 \
+    X(choose, cublasLtMatmulAlgoGetHeuristic, lt_status,                                                     \
+      (lt_handle handle, lt_desc desc, lt_layout a, lt_layout b, lt_layout c, lt_layout d, lt_wish wish,     \
+       int wanted, lt_choice out[], int *found))                                                             \
+    X(multiply, cublasLtMatmul, lt_status,                                                                   \
+      (lt_handle handle, lt_desc desc, const void *alpha, const void *a, lt_layout a_layout, const void *b,  \
+       lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
+       const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
+
+#endif

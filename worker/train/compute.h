@@ -1,0 +1,122 @@
+/* compute.h -- where a model computes: the layers, and memory for them, on the CPU or on a GPU.
+ *
+ * Arrays of values (activations, the weights that layers read) are `void *`: float on the CPU, on a GPU what --precision says. All
+ * else is float. A row of n values takes compute_stride(c, n) of them. Calls say what is to be done in which order; on a GPU they
+ * return before it is. One that cannot be carried out is remembered, and told by `end`.
+ *
+ * The CPU's are the functions of layers/, with the same meaning: see there. Pure. */
+#ifndef TRAIN_COMPUTE_H
+#define TRAIN_COMPUTE_H
+
+#include "layers/activation.h"
+#include "layers/attention.h"
+#include "model.h"
+
+#include "ddp/optim.h"
+
+/* y = x W^T: of `rows` rows. */
+struct linear {
+    size_t rows, in, out;
+};
+
+/* What has been computed since the last report. */
+struct compute_report {
+    double loss; /* sum over all targets */
+    double norm; /* of the gradients, the last time that compute_ops.norm was called */
+};
+
+struct compute {
+    const struct compute_ops *ops;
+    size_t value_bytes;
+    size_t pack; /* rows begin at multiples of it */
+    bool remote; /* memory is not the host's, losses come later, gradients and their update are here */
+};
+
+struct compute_ops {
+    /* Zeroed; NULL when there is no more. */
+    void *(*alloc)(struct compute *c, size_t bytes);
+    void (*release)(struct compute *c, void *memory);
+    void (*zero)(struct compute *c, void *at, size_t bytes);
+
+    /* Before each forward pass: `on` is the batch where the layers can read it, until the next. `pixels` of a row, 0 for
+     * tokens. */
+    ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
+                        struct model_batch *on, struct ddp_err *err);
+    /* After a pass: could all of it be carried out, or be put on its way? */
+    ddp_status (*end)(struct compute *c, struct ddp_err *err);
+
+    void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
+                              const void *places, size_t n);
+    void (*embedding_backward)(struct compute *c, float *dtokens, float *dplaces, const void *dy,
+                               const struct model_batch *batch, size_t max_length, size_t n);
+    void (*layer_norm_forward)(struct compute *c, void *y, float *mean, float *scale, const void *x,
+                               const void *weight, const void *bias, size_t rows, size_t n);
+    void (*layer_norm_backward)(struct compute *c, void *dx, float *dweight, float *dbias, const void *dy,
+                                const void *x, const float *mean, const float *scale, const void *weight,
+                                size_t rows, size_t n);
+    /* y = before + x W^T + b; `before` and `bias` may be NULL. */
+    void (*linear_forward)(struct compute *c, void *y, const void *before, const void *x, const void *weight,
+                           const void *bias, struct linear l);
+    void (*linear_backward_params)(struct compute *c, float *dweight, float *dbias, const void *dy,
+                                   const void *x, struct linear l);
+    void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
+                                  struct linear l);
+    /* scratch: compute_attention_scratch numbers */
+    void (*attention_forward)(struct compute *c, void *y, float *log_sum, const void *qkv, float *scratch,
+                              const struct attention *a);
+    void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
+                               const float *log_sum, float *scratch, const struct attention *a);
+    void (*gelu_forward)(struct compute *c, void *y, const void *x, size_t n);
+    void (*gelu_backward)(struct compute *c, void *d, const void *x, size_t n);
+    void (*activation_forward)(struct compute *c, const struct activation *f, void *y, size_t rows, size_t n);
+    void (*activation_backward)(struct compute *c, const struct activation *f, void *d, const void *y,
+                                size_t rows, size_t n);
+    /* d becomes the gradient of z, which may be z itself; the sum of the losses, 0 where that comes later (compute_report). `wide`: of
+     * many classes, and d is z. */
+    double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
+                            size_t classes, bool wide);
+    /* For tests: the sum of the losses. A device waits for it, and says how many targets have the largest logit. */
+    double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
+                      size_t *correct);
+
+    void (*add)(struct compute *c, float *left, const float *right, size_t n); /* left += right */
+
+    /* --- of those whose memory is not the host's; NULL in others ----------------------------------------------- */
+
+    void *(*stream)(struct compute *c); /* on which all of it happens */
+    /* Set master and weights of all tensors: memory on the device, filled from the values here. `fetch` is the way back, and
+     * waits. */
+    ddp_status (*place)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
+    ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
+    ddp_status (*fetch)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
+    /* The norm of n gradients times `unscale`; then their updates are clipped to `most`. */
+    void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
+                 double unscale);
+    /* After ddp_optim_begin: master and weights of `t` from its gradient. m and v as the rule has them. */
+    void (*update)(struct compute *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
+                   float *m, float *v);
+    /* What has been computed up to the last call but one: the device is not waited for as long as it is a step behind.
+     * `now`: of everything, and wait. */
+    ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
+    void (*close)(struct compute *c);
+};
+
+/* The one on the CPU. */
+extern struct compute compute_cpu;
+
+static inline struct compute *compute_of(const struct model_spec *spec)
+{
+    return spec->compute != NULL ? spec->compute : &compute_cpu;
+}
+
+static inline size_t compute_attention_scratch(const struct attention *a)
+{
+    return attention_scratch(a->length) + a->rows * a->heads * a->length;
+}
+
+static inline size_t compute_stride(const struct compute *c, size_t n)
+{
+    return (n + c->pack - 1) / c->pack * c->pack;
+}
+
+#endif

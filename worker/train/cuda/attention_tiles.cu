@@ -1,0 +1,297 @@
+/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2: a block of four warps takes 64 queries (or
+ * keys) of a head, 16 a warp, and goes through the others 64 at a time with the largest score and the sum so far.
+ *
+ * Every product is acc += left right^T: `left` 16 x 64 in registers, `right` 64 x 64 in shared memory with the summed index last. Where
+ * it is the first in memory, the tile is turned on its way in. A result becomes the left of the next product without leaving its
+ * lanes, as the layout of one is that of the other.
+ *
+ * Queries' gradients and those of keys and values come from two kernels, each of which computes the scores again: in one kernel
+ * blocks would have to add to the same memory, in another order every time. */
+
+#ifdef VALUE_F32 /* there are none; the host takes those of attention.cu */
+KERNEL(attention_forward_tiles) { (void)a; }
+KERNEL(attention_backward_query_tiles) { (void)a; }
+KERNEL(attention_backward_key_tiles) { (void)a; }
+#else
+
+enum {
+    TILE = KERNEL_TILE,
+    TILE_WORDS = TILE / 2 + 4, /* two values each; with the rest every row begins in other banks */
+    STEPS = TILE / 16,         /* of 16 along the summed index */
+    BANDS = TILE / 8,          /* of 8 columns of a result */
+};
+
+typedef unsigned tile[TILE][TILE_WORDS];
+typedef unsigned left_rows[STEPS][4];
+typedef float result[BANDS][4];
+
+/* Where element e of band b is in a result: 16 rows a warp. */
+__device__ inline int row_of(int e) { return warp_number() * 16 + lane_number() / 4 + 8 * (e / 2); }
+__device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4 * 2 + e % 2; }
+
+__device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
+
+/* Rows first, first + 1 ... of `from` into `to`, and with rows and columns exchanged into `turned`; either may be NULL. What lies
+ * beyond `rows` or `width` is 0. */
+__device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
+                            size_t first, size_t rows, size_t width)
+{
+    for (int i = (int)threadIdx.x; i < TILE * TILE / PACK; i += (int)blockDim.x) {
+        const int row = i % TILE, column = i / TILE * PACK;
+        struct pack p = { { 0 } };
+        if (first + (size_t)row < rows && (size_t)column < width)
+            p = pack_at(from + (first + (size_t)row) * stride + column);
+        if (to != NULL)
+            pack_to((value *)to[row] + column, p);
+        for (int k = 0; k < PACK && turned != NULL; k++)
+            ((value *)turned[column + k])[row] = p.each[k];
+    }
+}
+
+/* This warp's 16 rows of a tile. */
+__device__ inline void take_left(left_rows a, tile from)
+{
+    const int row = row_of(0), word = lane_number() % 4;
+    for (int s = 0; s < STEPS; s++) {
+        a[s][0] = from[row][s * 8 + word];
+        a[s][1] = from[row + 8][s * 8 + word];
+        a[s][2] = from[row][s * 8 + word + 4];
+        a[s][3] = from[row + 8][s * 8 + word + 4];
+    }
+}
+
+__device__ inline void as_left(left_rows a, result x)
+{
+    for (int s = 0; s < STEPS; s++) {
+        a[s][0] = two(x[2 * s][0], x[2 * s][1]);
+        a[s][1] = two(x[2 * s][2], x[2 * s][3]);
+        a[s][2] = two(x[2 * s + 1][0], x[2 * s + 1][1]);
+        a[s][3] = two(x[2 * s + 1][2], x[2 * s + 1][3]);
+    }
+}
+
+__device__ inline void clear(result x)
+{
+    for (int b = 0; b < BANDS; b++) {
+        for (int e = 0; e < 4; e++)
+            x[b][e] = 0;
+    }
+}
+
+__device__ inline void product(result acc, left_rows a, tile b)
+{
+    const int row = lane_number() / 4, word = lane_number() % 4;
+    for (int s = 0; s < STEPS; s++) {
+        for (int n = 0; n < BANDS; n++) {
+            const unsigned right[2] = { b[n * 8 + row][s * 8 + word], b[n * 8 + row][s * 8 + word + 4] };
+            mma(acc[n], a[s], right);
+        }
+    }
+}
+
+/* The four lanes that share a row. */
+__device__ inline float quad_max(float x)
+{
+    x = larger(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return larger(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ inline float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+/* Rows of a result, behind its factor for each of the two; `first` is the tile's first. */
+__device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
+                                    size_t width)
+{
+    for (int r = 0; r < 2; r++) {
+        const size_t row = first + (size_t)row_of(2 * r);
+        for (int b = 0; b < BANDS; b++) {
+            const size_t column = (size_t)column_of(b, 0);
+            if (row < rows && column < width)
+                *(unsigned *)(to + row * stride + column) = two(x[b][2 * r] * factor[r], x[b][2 * r + 1] * factor[r]);
+        }
+    }
+}
+
+/* What a block works on. The last tiles have the most to do, so they come first. */
+struct work {
+    struct head h;
+    size_t number, tiles, tile; /* of the head */
+};
+
+__device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
+{
+    struct work w;
+    w.tiles = (length + TILE - 1) / TILE;
+    w.tile = w.tiles - 1 - blockIdx.x % w.tiles;
+    w.number = blockIdx.x / w.tiles;
+    w.h = head_of(qkv, w.number, length, heads, width);
+    return w;
+}
+
+/* One more tile of scores: they become probabilities under the largest so far, and what there was before shrinks. */
+__device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
+                              float scale)
+{
+    for (int r = 0; r < 2; r++) {
+        const size_t query = first_query + (size_t)row_of(2 * r);
+        float now = top[r];
+        for (int b = 0; b < BANDS; b++) {
+            for (int e = 2 * r; e < 2 * r + 2; e++) {
+                const size_t key = first_key + (size_t)column_of(b, e);
+                s[b][e] = key <= query && key < length ? s[b][e] * scale : -INFINITY;
+                now = larger(now, s[b][e]);
+            }
+        }
+        now = quad_max(now);
+        const float shrink = exp_of(top[r] - now);
+        top[r] = now;
+        sum[r] *= shrink;
+        for (int b = 0; b < BANDS; b++) {
+            for (int e = 2 * r; e < 2 * r + 2; e++) {
+                s[b][e] = exp_of(s[b][e] - now);
+                sum[r] += s[b][e];
+                y[b][e] *= shrink;
+            }
+        }
+    }
+}
+
+KERNEL(attention_forward_tiles)
+{
+    __shared__ ALIGNED16 tile k, v; /* v turned */
+    const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
+    const size_t first = w.tile * TILE;
+    float top[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    left_rows q, p;
+    result s, y;
+    load(k, NULL, w.h.q, w.h.stride, first, a.length, w.h.width);
+    __syncthreads();
+    take_left(q, k);
+    clear(y);
+    for (size_t key = 0; key <= first; key += TILE) {
+        __syncthreads();
+        load(k, NULL, w.h.k, w.h.stride, key, a.length, w.h.width);
+        load(NULL, v, w.h.v, w.h.stride, key, a.length, w.h.width);
+        __syncthreads();
+        clear(s);
+        product(s, q, k);
+        soften(s, y, top, sum, first, key, a.length, w.h.scale);
+        as_left(p, s);
+        product(y, p, v);
+    }
+    sum[0] = quad_sum(sum[0]);
+    sum[1] = quad_sum(sum[1]);
+    const float factor[2] = { 1 / sum[0], 1 / sum[1] };
+    write_result((value *)a.y + w.h.row * a.length * a.width + w.h.head * w.h.width, a.width, y, factor, first, a.length,
+                 w.h.width);
+    for (int r = 0; r < 2; r++) {
+        const size_t query = first + (size_t)row_of(2 * r);
+        if (lane_number() % 4 == 0 && query < a.length)
+            a.log_sum[w.number * a.length + query] = top[r] + logf(sum[r]);
+    }
+}
+
+/* Scores and their gradients: s becomes the probability, ds (the gradient of it) that of the score. `log_sum` and `dots` are of the
+ * query. */
+__device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
+{
+    *s = seen ? exp_of(*s * scale - log_sum) : 0;
+    *ds = *s * (*ds - dot) * scale;
+}
+
+KERNEL(attention_backward_query_tiles)
+{
+    __shared__ ALIGNED16 tile k, turned, v;
+    const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
+    const size_t first = w.tile * TILE;
+    const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
+    const float one[2] = { 1, 1 };
+    float log_sum[2] = { 0, 0 }, dots[2] = { 0, 0 };
+    left_rows q, d;
+    result s, ds, dq;
+    load(k, NULL, w.h.q, w.h.stride, first, a.length, w.h.width);
+    load(v, NULL, dy, a.width, first, a.length, w.h.width);
+    __syncthreads();
+    take_left(q, k);
+    take_left(d, v);
+    clear(dq);
+    for (int r = 0; r < 2; r++) {
+        const size_t query = first + (size_t)row_of(2 * r);
+        log_sum[r] = query < a.length ? a.log_sum[w.number * a.length + query] : 0;
+        dots[r] = query < a.length ? a.dots[w.number * a.length + query] : 0;
+    }
+    for (size_t key = 0; key <= first; key += TILE) {
+        left_rows p;
+        __syncthreads();
+        load(k, turned, w.h.k, w.h.stride, key, a.length, w.h.width);
+        load(v, NULL, w.h.v, w.h.stride, key, a.length, w.h.width);
+        __syncthreads();
+        clear(s);
+        clear(ds);
+        product(s, q, k);
+        product(ds, d, v);
+        for (int b = 0; b < BANDS; b++) {
+            for (int e = 0; e < 4; e++) {
+                const size_t at = key + (size_t)column_of(b, e), query = first + (size_t)row_of(e);
+                score_back(&s[b][e], &ds[b][e], w.h.scale, log_sum[e / 2], dots[e / 2], at <= query && query < a.length);
+            }
+        }
+        as_left(p, ds);
+        product(dq, p, turned);
+    }
+    write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
+}
+
+/* Rows are keys here, and columns queries: all products are those of the turned scores. */
+KERNEL(attention_backward_key_tiles)
+{
+    __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
+    __shared__ float log_sum[TILE], dots[TILE];
+    const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
+    const size_t first = (w.tiles - 1 - w.tile) * TILE; /* the first keys are seen by the most queries */
+    const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
+    const float one[2] = { 1, 1 };
+    left_rows k, v;
+    result s, ds, dk, dv;
+    load(q, NULL, w.h.k, w.h.stride, first, a.length, w.h.width);
+    load(d, NULL, w.h.v, w.h.stride, first, a.length, w.h.width);
+    __syncthreads();
+    take_left(k, q);
+    take_left(v, d);
+    clear(dk);
+    clear(dv);
+    for (size_t query = first; query < a.length; query += TILE) {
+        left_rows p;
+        __syncthreads();
+        load(q, q_turned, w.h.q, w.h.stride, query, a.length, w.h.width);
+        load(d, d_turned, dy, a.width, query, a.length, w.h.width);
+        if (threadIdx.x < TILE && query + threadIdx.x < a.length) {
+            log_sum[threadIdx.x] = a.log_sum[w.number * a.length + query + threadIdx.x];
+            dots[threadIdx.x] = a.dots[w.number * a.length + query + threadIdx.x];
+        }
+        __syncthreads();
+        clear(s);
+        clear(ds);
+        product(s, k, q);
+        product(ds, v, d);
+        for (int b = 0; b < BANDS; b++) {
+            for (int e = 0; e < 4; e++) {
+                const int column = column_of(b, e);
+                const size_t key = first + (size_t)row_of(e), at = query + (size_t)column;
+                const bool seen = key <= at && at < a.length;
+                score_back(&s[b][e], &ds[b][e], w.h.scale, seen ? log_sum[column] : 0, seen ? dots[column] : 0, seen);
+            }
+        }
+        as_left(p, s);
+        product(dv, p, d_turned);
+        as_left(p, ds);
+        product(dk, p, q_turned);
+    }
+    write_result((value *)a.dqkv + (w.h.k - (const value *)a.qkv), w.h.stride, dk, one, first, a.length, w.h.width);
+    write_result((value *)a.dqkv + (w.h.v - (const value *)a.qkv), w.h.stride, dv, one, first, a.length, w.h.width);
+}
+#endif

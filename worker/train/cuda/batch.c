@@ -1,0 +1,146 @@
+/* batch.c -- see device.h: a batch on its way to the device. It is copied into one of two pieces of pinned memory and goes on from there
+ * while the host does something else; the host waits only for the piece of the batch before the last.
+ *
+ * Tokens are sorted here, on the host, so that the gradient of each can be added up in one order (embedding.cu). */
+#include "train/cuda/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where each array begins, in bytes; `end` is how many there are. */
+struct layout {
+    size_t input, target, weight, order, first, end;
+};
+
+static size_t after(size_t at, size_t count, size_t each)
+{
+    return (at + count * each + 255) / 256 * 256;
+}
+
+static struct layout layout_of(const struct model_batch *b, size_t pixels)
+{
+    const size_t n = b->rows * b->length;
+    struct layout l = { .input = 0 };
+    l.target = after(l.input, pixels > 0 ? b->rows * pixels : n, sizeof(float));
+    l.weight = after(l.target, n, sizeof(int32_t));
+    l.order = after(l.weight, b->rows, sizeof(float));
+    l.first = after(l.order, n, sizeof(int32_t));
+    l.end = after(l.first, n + 1, sizeof(int32_t));
+    return l;
+}
+
+/* Pinned memory of the slot whose turn it is, free to be written. */
+static char *take_slot(struct cuda *c, size_t bytes)
+{
+    const unsigned i = c->batches % SLOTS;
+    struct room *slot = &c->slot[i];
+    if (c->batches >= SLOTS && !cuda_check(c, c->gpu.call.event_sync(c->sent[i]), "waiting for a batch"))
+        return NULL;
+    if (slot->bytes >= bytes)
+        return slot->memory;
+    if (slot->memory != NULL)
+        c->gpu.call.host_free(slot->memory);
+    *slot = (struct room){ NULL, 0 };
+    if (!cuda_check(c, c->gpu.call.host_alloc(&slot->memory, bytes), "cudaMallocHost"))
+        return NULL;
+    slot->bytes = bytes;
+    return slot->memory;
+}
+
+static int32_t largest(const int32_t *x, size_t n)
+{
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+static int32_t *counts(struct cuda *c, size_t n)
+{
+    struct ddp_err err = { 0 };
+    if (c->sorted.bytes < n * sizeof(int32_t)) {
+        free(c->sorted.memory);
+        c->sorted = (struct room){ malloc(n * sizeof(int32_t)), n * sizeof(int32_t) };
+    }
+    if (c->sorted.memory == NULL) {
+        c->sorted.bytes = 0;
+        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "no memory to sort tokens"), &err);
+        return NULL;
+    }
+    return memset(c->sorted.memory, 0, n * sizeof(int32_t));
+}
+
+/* Positions by token, those of the same token in their order; `first` has where each token that occurs begins, and the end. */
+static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
+{
+    const size_t tokens = (size_t)largest(token, n) + 1;
+    int32_t *at = counts(c, tokens), sum = 0;
+    if (at == NULL)
+        return;
+    for (size_t i = 0; i < n; i++)
+        at[token[i]]++;
+    c->distinct = 0;
+    for (size_t t = 0; t < tokens; t++) {
+        const int32_t many = at[t];
+        if (many > 0)
+            first[c->distinct++] = sum;
+        at[t] = sum;
+        sum += many;
+    }
+    first[c->distinct] = sum;
+    for (size_t i = 0; i < n; i++)
+        order[at[token[i]]++] = (int32_t)i;
+}
+
+static void fill(struct cuda *c, char *to, const struct layout *l, const struct model_batch *b, size_t pixels)
+{
+    const size_t n = b->rows * b->length;
+    memcpy(to + l->target, b->target, n * sizeof(int32_t));
+    memcpy(to + l->weight, b->weight, b->rows * sizeof(float));
+    if (pixels > 0) {
+        memcpy(to + l->input, b->picture, b->rows * pixels * sizeof(float));
+        return;
+    }
+    memcpy(to + l->input, b->token, n * sizeof(int32_t));
+    sort(c, b->token, n, (int32_t *)(void *)(to + l->order), (int32_t *)(void *)(to + l->first));
+}
+
+static void send(struct cuda *c, const char *from, char *to, size_t bytes)
+{
+    const unsigned i = c->batches++ % SLOTS;
+    cuda_error error = c->gpu.call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.event_record(c->sent[i], c->stream);
+    cuda_check(c, error, "sending a batch");
+}
+
+/* Pictures come as float. */
+static const void *pictures(struct cuda *c, const char *at, size_t n)
+{
+    if (c->base.value_bytes == sizeof(float))
+        return at;
+    struct narrow_args args = { cuda_room(c, &c->pictures, n * c->base.value_bytes),
+                                (const float *)(const void *)at, n };
+    cuda_launch(c, KERNEL_narrow, cuda_blocks(n, (size_t)256 * KERNEL_PACK), 1, &args);
+    return args.to;
+}
+
+ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size_t pixels,
+                      struct model_batch *on, struct ddp_err *err)
+{
+    struct cuda *c = cuda_of(base);
+    const struct layout l = layout_of(from, pixels);
+    char *slot = take_slot(c, l.end), *to = slot != NULL ? cuda_room(c, &c->batch, l.end) : NULL;
+    if (slot == NULL || to == NULL)
+        return cuda_end(base, err);
+    fill(c, slot, &l, from, pixels);
+    send(c, slot, to, l.end);
+    *on = *from;
+    on->target = (const int32_t *)(const void *)(to + l.target);
+    on->weight = (const float *)(const void *)(to + l.weight);
+    on->token = (const int32_t *)(const void *)(to + l.input);
+    on->picture = pixels > 0 ? pictures(c, to + l.input, from->rows * pixels) : NULL;
+    c->order = (const int *)(const void *)(to + l.order);
+    c->first = (const int *)(const void *)(to + l.first);
+    return cuda_end(base, err);
+}

@@ -1,0 +1,61 @@
+/* cross_entropy.cu -- layers/cross_entropy.c: a block takes the logits of a target, goes over them once for the sum of exp and who
+ * is largest, and once more for the gradient. */
+
+/* A sum of exp(z - top), as numbers come in. */
+struct exp_sum {
+    float top, sum;
+};
+
+__device__ inline void exp_sum_add(struct exp_sum *s, float z)
+{
+    if (z > s->top) {
+        s->sum *= exp_of(s->top - z);
+        s->top = z;
+    }
+    s->sum += exp_of(z - s->top);
+}
+
+/* Of the whole block. A thread that had no number has top -inf and sum 0. */
+__device__ inline float log_sum_exp(struct exp_sum s)
+{
+    const float top = block_max(s.top);
+    return top + logf((float)block_sum(s.sum > 0 ? (double)(s.sum * exp_of(s.top - top)) : 0));
+}
+
+KERNEL(cross_entropy)
+{
+    const size_t at = blockIdx.x;
+    value *z = (value *)a.z + at * a.stride;
+    const size_t target = (size_t)a.target[at];
+    const float of_target = get(z[target]), weight = a.weight[at / a.length];
+    struct exp_sum sum = { -INFINITY, 0 };
+    int above = 0; /* of those before the target, one as large wins */
+    for (size_t k = threadIdx.x; k < a.n; k += blockDim.x) {
+        const float x = get(z[k]);
+        exp_sum_add(&sum, x);
+        above += x > of_target || (x == of_target && k < target);
+    }
+    const float log_sum = log_sum_exp(sum);
+    const double others = block_sum((double)above);
+    if (threadIdx.x == 0) {
+        a.loss[at] = weight != 0 ? log_sum - of_target : 0;
+        a.hit[at] = weight != 0 && others == 0 ? 1 : 0;
+    }
+    for (size_t k = threadIdx.x; k < a.n && a.gradient; k += blockDim.x)
+        z[k] = put(weight * (exp_of(get(z[k]) - log_sum) - (k == target ? 1 : 0)));
+}
+
+KERNEL(join_losses)
+{
+    double loss = 0, hit = 0;
+    for (size_t i = threadIdx.x; i < a.n; i += blockDim.x) {
+        loss += (double)a.loss[i];
+        hit += (double)a.hit[i];
+    }
+    loss = block_sum(loss);
+    hit = block_sum(hit);
+    if (threadIdx.x == 0) {
+        a.total[0] += loss;
+        a.total[1] += hit;
+    }
+}

@@ -1,0 +1,134 @@
+/* cuda.c -- see cuda.h: opening and closing. */
+#include "train/cuda/cuda.h"
+
+#include "train/cuda/device.h"
+#include "train/cuda/libraries.h"
+#include "train/train_options.h"
+
+#include <stdlib.h>
+
+static void *cuda_stream(struct compute *base)
+{
+    return cuda_of(base)->stream;
+}
+
+/* The one place that frees it, also half-made. */
+static void cuda_close(struct compute *base)
+{
+    struct cuda *c = cuda_of(base);
+    void *const memory[] = { c->master,      c->weights,       c->workspace,
+                             c->total,       c->batch.memory,  c->pictures.memory,
+                             c->part.memory, c->losses.memory, c->squares.memory };
+    if (c->stream != NULL)
+        c->gpu.call.stream_sync(c->stream);
+    cuda_gemm_close(c);
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
+        cuda_release(base, memory[i]);
+    for (int i = 0; i < SLOTS; i++) {
+        if (c->slot[i].memory != NULL)
+            c->gpu.call.host_free(c->slot[i].memory);
+        if (c->sent[i] != NULL)
+            c->gpu.call.event_free(c->sent[i]);
+        if (c->written[i] != NULL)
+            c->gpu.call.event_free(c->written[i]);
+    }
+    if (c->told != NULL)
+        c->gpu.call.host_free(c->told);
+    if (c->stream != NULL)
+        c->gpu.call.stream_free(c->stream);
+    free(c->sorted.memory);
+    free(c);
+}
+
+/* The module stays loaded as long as the process has the device. */
+static ddp_status load_kernels(struct cuda *c, struct ddp_err *err)
+{
+    struct CUmod_st *module = NULL;
+    char *image;
+    ddp_status status = libraries_kernels(c->precision, &image, err);
+    if (status != DDP_OK)
+        return status;
+    status = cuda_driver_check(c, c->driver.module_load(&module, image), "loading", "the kernels", err);
+    for (int i = 0; i < KERNELS && status == DDP_OK; i++)
+        status = cuda_driver_check(c, c->driver.module_function(&c->kernel[i], module, cuda_kernel_names[i]),
+                                   "looking for kernel", cuda_kernel_names[i], err);
+    free(image);
+    return status;
+}
+
+static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
+{
+    const struct cudart *call = &c->gpu.call;
+    cuda_error error = call->stream_make(&c->stream, CUDA_STREAM_NON_BLOCKING);
+    for (int i = 0; i < SLOTS && error == CUDA_SUCCESS_; i++) {
+        error = call->event_make(&c->sent[i], CUDA_EVENT_NO_TIMING);
+        if (error == CUDA_SUCCESS_)
+            error = call->event_make(&c->written[i], CUDA_EVENT_NO_TIMING);
+    }
+    void *told = NULL;
+    if (error == CUDA_SUCCESS_)
+        error = call->host_alloc(&told, SLOTS * sizeof(struct told));
+    c->told = told;
+    return gpu_check(&c->gpu, error, "making a stream", err);
+}
+
+/* gpu_alloc makes the runtime's context the thread's, which loading kernels needs. */
+static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
+{
+    void *total = NULL;
+    ddp_status status = gpu_use(&c->gpu, device, count, err);
+    if (status == DDP_OK)
+        status = gpu_alloc(&c->gpu, sizeof(struct told), &total, err);
+    c->total = total;
+    if (status == DDP_OK)
+        status = make_streams(c, err);
+    if (status == DDP_OK)
+        status = load_kernels(c, err);
+    if (status == DDP_OK && !cuda_gemm_open(c))
+        status = cuda_end(&c->base, err);
+    return status;
+}
+
+ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err)
+{
+    static struct compute_ops ops;
+    int count;
+    struct cuda *c = calloc(1, sizeof(*c));
+    *out = NULL;
+    if (c == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a device");
+    ops = (struct compute_ops){ .alloc = cuda_alloc,
+                                .release = cuda_release,
+                                .zero = cuda_zero,
+                                .begin = cuda_begin,
+                                .end = cuda_end,
+                                .stream = cuda_stream,
+                                .close = cuda_close };
+    cuda_set_layers(&ops);
+    cuda_set_parameters(&ops);
+    c->base = (struct compute){ &ops, precision == PRECISION_FP32 ? sizeof(float) : 2, KERNEL_PACK, true };
+    c->precision = precision;
+    ddp_status status = libraries_open(c, &count, err);
+    if (status != DDP_OK) {
+        free(c);
+        return status;
+    }
+    status = open_device(c, device, count, err);
+    if (status == DDP_OK)
+        *out = &c->base;
+    else
+        cuda_close(&c->base);
+    return status;
+}
+
+ddp_status cuda_available(int precision, struct ddp_err *err)
+{
+    struct cuda c = { .failed = { 0 } };
+    char *image = NULL;
+    int count;
+    ddp_status status = libraries_open(&c, &count, err);
+    if (status == DDP_OK)
+        status = libraries_kernels(precision, &image, err);
+    free(image);
+    return status;
+}

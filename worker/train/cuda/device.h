@@ -1,0 +1,127 @@
+/* device.h -- inside worker/train/cuda/: a GPU as train uses it. One stream for everything, in the order of the calls; the host
+ * is at most a step ahead of it. What cannot be done is kept in `failed` and told at the end of a pass. */
+#ifndef TRAIN_CUDA_DEVICE_H
+#define TRAIN_CUDA_DEVICE_H
+
+#include "train/compute.h"
+#include "train/cuda/kernels.h"
+
+#include "cuda/cublaslt_abi.h"
+#include "cuda/driver_abi.h"
+#include "cuda/gpu.h"
+
+/* The functions of libcuda and libcublasLt. */
+struct driver {
+#define X(member, symbol, result, parameters) result(*member) parameters;
+    DRIVER_FUNCTION_LIST(X)
+#undef X
+};
+struct cublaslt {
+#define X(member, symbol, result, parameters) result(*member) parameters;
+    CUBLASLT_FUNCTION_LIST(X)
+#undef X
+};
+
+/* How two matrices are multiplied, found once for each kind of product: gemm.c. */
+struct gemm {
+    uint64_t m, n, k;
+    int64_t lda, ldb, ldd;
+    bool transpose_a, transpose_b;
+    bool to_float; /* the result is float, not of values */
+    bool bias;
+};
+struct plan {
+    struct gemm gemm;
+    lt_desc desc;
+    lt_layout a, b, d;
+    lt_algorithm algorithm;
+};
+
+/* Memory that grows. */
+struct room {
+    void *memory;
+    size_t bytes;
+};
+
+enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, of training and of a test */ };
+
+/* What the host is told, in memory that the device writes. */
+struct told {
+    double total[TOTALS];
+    float norm[2];
+};
+
+struct cuda {
+    struct compute base; /* first */
+    struct gpu gpu;
+    struct driver driver;
+    struct cublaslt lt;
+    struct ddp_err failed;
+    int precision; /* enum precision */
+    struct CUstream_st *stream;
+    struct CUfunc_st *kernel[KERNELS];
+
+    lt_handle handle;
+    lt_wish wish;
+    void *workspace;
+    struct plan plan[PLANS];
+    int plans;
+
+    void *master, *weights;                             /* of all parameters */
+    struct room batch, pictures, part, losses, squares; /* of the device */
+
+    struct room slot[SLOTS]; /* of the host: batches on their way */
+    struct CUevent_st *sent[SLOTS];
+    unsigned batches;
+    struct room sorted; /* of the host: counts of tokens */
+    const int *order, *first;
+    size_t distinct; /* tokens of the batch */
+
+    double *total;     /* of the device, TOTALS; behind them norm[2] */
+    struct told *told; /* of the host, SLOTS */
+    struct CUevent_st *written[SLOTS];
+    unsigned reports;
+    double loss_told;
+};
+
+/* Keeps the first failure. */
+void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err);
+bool cuda_check(struct cuda *c, cuda_error error, const char *doing);
+ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *doing, const char *what,
+                             struct ddp_err *err);
+
+extern const char *const cuda_kernel_names[]; /* by enum kernel */
+
+/* `args` is the kernel's struct; a grid of 0 is nothing to do. */
+void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
+
+/* At least `bytes`, as they were or not; NULL has failed. */
+void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
+
+/* gemm.c: d = a b (+ before) (+ bias), column-major as BLAS has it. */
+void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const void *b, const void *before,
+               const void *bias, void *d);
+bool cuda_gemm_open(struct cuda *c);
+void cuda_gemm_close(struct cuda *c);
+
+/* device.c, batch.c, layers.c, parameters.c: members of compute_ops. */
+void *cuda_alloc(struct compute *base, size_t bytes);
+void cuda_release(struct compute *base, void *memory);
+void cuda_zero(struct compute *base, void *at, size_t bytes);
+ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size_t pixels,
+                      struct model_batch *on, struct ddp_err *err);
+ddp_status cuda_end(struct compute *base, struct ddp_err *err);
+void cuda_set_layers(struct compute_ops *ops);
+void cuda_set_parameters(struct compute_ops *ops);
+
+static inline struct cuda *cuda_of(struct compute *base)
+{
+    return (struct cuda *)base;
+}
+
+static inline size_t cuda_blocks(size_t n, size_t each)
+{
+    return (n + each - 1) / each;
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* gemm.c -- see device.h: products of matrices by cuBLASLt. Which algorithm is best for a product is asked once and kept: so every step
+ * does the same, and comes to the same bits. Sums are float, also of 16-bit values; of float values there is no TF32. */
+#include "train/cuda/device.h"
+#include "train/train_options.h"
+
+#include <string.h>
+
+enum { WORKSPACE = 32 << 20, ALIGNMENT = 16 };
+
+static bool check(struct cuda *c, lt_status status, const char *doing, const struct gemm *g)
+{
+    static const struct gemm none;
+    struct ddp_err err = { 0 };
+    const struct gemm *of = g != NULL ? g : &none;
+    if (status == LT_SUCCESS)
+        return true;
+    ddp_fail(&err, DDP_ERR_CUDA, "cuBLASLt, %s: status %u (a product of %llu x %llu x %llu)", doing,
+             (unsigned)status, (unsigned long long)of->m, (unsigned long long)of->n,
+             (unsigned long long)of->k);
+    cuda_failed(c, err.code, &err);
+    return false;
+}
+
+bool cuda_gemm_open(struct cuda *c)
+{
+    static const lt_wish_attribute alignments[] = { LT_WISH_ALIGNMENT_A, LT_WISH_ALIGNMENT_B,
+                                                    LT_WISH_ALIGNMENT_C, LT_WISH_ALIGNMENT_D };
+    const uint64_t workspace = WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+    struct room room = { NULL, 0 };
+    lt_status status = c->lt.create(&c->handle);
+    if (status == LT_SUCCESS)
+        status = c->lt.wish_make(&c->wish);
+    if (status == LT_SUCCESS)
+        status = c->lt.wish_set(c->wish, LT_WISH_WORKSPACE, &workspace, sizeof(workspace));
+    for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]) && status == LT_SUCCESS; i++)
+        status = c->lt.wish_set(c->wish, alignments[i], &alignment, sizeof(alignment));
+    c->workspace = cuda_room(c, &room, WORKSPACE);
+    return check(c, status, "opening it", NULL) && c->workspace != NULL;
+}
+
+static void plan_free(struct cuda *c, struct plan *p)
+{
+    lt_layout const layouts[] = { p->a, p->b, p->d };
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+        if (layouts[i] != NULL)
+            c->lt.layout_free(layouts[i]);
+    }
+    if (p->desc != NULL)
+        c->lt.desc_free(p->desc);
+    *p = (struct plan){ .desc = NULL };
+}
+
+void cuda_gemm_close(struct cuda *c)
+{
+    for (int i = 0; i < c->plans; i++)
+        plan_free(c, &c->plan[i]);
+    if (c->wish != NULL)
+        c->lt.wish_free(c->wish);
+    if (c->handle != NULL)
+        c->lt.destroy(c->handle);
+}
+
+static lt_type type_of(const struct cuda *c, bool is_float)
+{
+    if (is_float || c->precision == PRECISION_FP32)
+        return LT_R_32F;
+    return c->precision == PRECISION_BF16 ? LT_R_16BF : LT_R_16F;
+}
+
+static lt_status describe(struct cuda *c, struct plan *p)
+{
+    const struct gemm *g = &p->gemm;
+    const int32_t of_a = g->transpose_a ? LT_OP_T : LT_OP_N, of_b = g->transpose_b ? LT_OP_T : LT_OP_N;
+    const uint32_t epilogue = g->bias ? LT_EPILOGUE_BIAS : LT_EPILOGUE_NONE;
+    lt_status status = c->lt.desc_make(&p->desc, LT_COMPUTE_32F, LT_R_32F);
+    if (status == LT_SUCCESS)
+        status = c->lt.desc_set(p->desc, LT_DESC_TRANSA, &of_a, sizeof(of_a));
+    if (status == LT_SUCCESS)
+        status = c->lt.desc_set(p->desc, LT_DESC_TRANSB, &of_b, sizeof(of_b));
+    return status == LT_SUCCESS ? c->lt.desc_set(p->desc, LT_DESC_EPILOGUE, &epilogue, sizeof(epilogue))
+                                : status;
+}
+
+static lt_status lay_out(struct cuda *c, struct plan *p)
+{
+    const struct gemm *g = &p->gemm;
+    const lt_type values = type_of(c, false);
+    lt_status status =
+        c->lt.layout_make(&p->a, values, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda);
+    if (status == LT_SUCCESS)
+        status = c->lt.layout_make(&p->b, values, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n,
+                                   g->ldb);
+    return status == LT_SUCCESS ? c->lt.layout_make(&p->d, type_of(c, g->to_float), g->m, g->n, g->ldd)
+                                : status;
+}
+
+/* The heuristic wants to know whether there is a bias, not where. */
+static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
+{
+    lt_choice choice;
+    int found = 0;
+    *p = (struct plan){ .gemm = *g };
+    lt_status status = describe(c, p);
+    if (status == LT_SUCCESS && g->bias)
+        status = c->lt.desc_set(p->desc, LT_DESC_BIAS, &bias, sizeof(bias));
+    if (status == LT_SUCCESS)
+        status = lay_out(c, p);
+    if (status == LT_SUCCESS)
+        status = c->lt.choose(c->handle, p->desc, p->a, p->b, p->d, p->d, c->wish, 1, &choice, &found);
+    if (status == LT_SUCCESS && found == 0)
+        status = LT_NOT_SUPPORTED;
+    if (!check(c, status, "choosing an algorithm", g)) {
+        plan_free(c, p);
+        return false;
+    }
+    p->algorithm = choice.algo;
+    return true;
+}
+
+static bool same(const struct gemm *x, const struct gemm *y)
+{
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
+           x->ldd == y->ldd && x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
+           x->to_float == y->to_float && x->bias == y->bias;
+}
+
+/* A model has a dozen kinds; when the last batch of an epoch, which is smaller, brings too many, all are made anew. */
+static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
+{
+    for (int i = 0; i < c->plans; i++) {
+        if (same(&c->plan[i].gemm, g))
+            return &c->plan[i];
+    }
+    for (; c->plans == PLANS; c->plans = 0) {
+        for (int i = 0; i < PLANS; i++)
+            plan_free(c, &c->plan[i]);
+    }
+    if (!make_plan(c, g, bias, &c->plan[c->plans]))
+        return NULL;
+    return &c->plan[c->plans++];
+}
+
+void cuda_gemm(struct cuda *c, const struct gemm *g, const void *a, const void *b, const void *before,
+               const void *bias, void *d)
+{
+    const float one = 1, beta = before != NULL;
+    struct plan *p = c->failed.code == DDP_OK ? plan_for(c, g, bias) : NULL;
+    if (p == NULL)
+        return;
+    lt_status status = g->bias ? c->lt.desc_set(p->desc, LT_DESC_BIAS, &bias, sizeof(bias)) : LT_SUCCESS;
+    if (status == LT_SUCCESS)
+        status =
+            c->lt.multiply(c->handle, p->desc, &one, a, p->a, b, p->b, &beta, before != NULL ? before : d,
+                           p->d, d, p->d, &p->algorithm, c->workspace, WORKSPACE, c->stream);
+    check(c, status, "multiplying", g);
+}

@@ -1,0 +1,226 @@
+/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are in the .cu files
+ * beside this; each takes one struct by value, so host and device cannot disagree about the order of arguments.
+ *
+ * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels read. Statistics,
+ * losses, gradients of parameters and what the optimiser keeps are float in each of them. Sums are made in a fixed order, so a
+ * kernel that is repeated gives the same bits. Pure. */
+#ifndef TRAIN_CUDA_KERNELS_H
+#define TRAIN_CUDA_KERNELS_H
+
+#include <stddef.h>
+
+/* name, threads of a block */
+#define KERNEL_LIST(X)                     \
+    X(add, 256)                            \
+    X(narrow, 256)                         \
+    X(gelu_forward, 256)                   \
+    X(gelu_backward, 256)                  \
+    X(relu_forward, 256)                   \
+    X(relu_backward, 256)                  \
+    X(sigmoid_forward, 256)                \
+    X(sigmoid_backward, 256)               \
+    X(log_softmax_forward, 256)            \
+    X(log_softmax_backward, 256)           \
+    X(layer_norm_forward, 256)             \
+    X(layer_norm_backward, 256)            \
+    X(layer_norm_sums, 256)                \
+    X(column_sums, 256)                    \
+    X(join_sums, 256)                      \
+    X(cross_entropy, 256)                  \
+    X(join_losses, 256)                    \
+    X(embedding_forward, 256)              \
+    X(embedding_backward_tokens, 256)      \
+    X(embedding_backward_places, 256)      \
+    X(attention_forward, 256)              \
+    X(attention_dots, 256)                 \
+    X(attention_backward_queries, 256)     \
+    X(attention_backward_keys, 256)        \
+    X(attention_forward_tiles, 128)        \
+    X(attention_backward_query_tiles, 128) \
+    X(attention_backward_key_tiles, 128)   \
+    X(squares, 256)                        \
+    X(join_squares, 256)                   \
+    X(update_adam, 256)                    \
+    X(update_sgd, 256)
+
+enum kernel {
+#define X(name, threads) KERNEL_##name,
+    KERNEL_LIST(X)
+#undef X
+        KERNELS
+};
+
+enum {
+    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time: their length is a multiple of this */
+    KERNEL_WARPS = 8,       /* rows that a block of 256 threads works on, where a warp takes one */
+    KERNEL_COLUMNS = 32,    /* that a block sums up */
+    KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
+    KERNEL_HEAD = 128,      /* widest head of attention without tiles */
+    KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
+};
+
+/* left += right, of float. */
+struct add_args {
+    float *left;
+    const float *right;
+    size_t n;
+};
+/* Float to values. */
+struct narrow_args {
+    void *to;
+    const float *from;
+    size_t n;
+};
+
+/* In place but for gelu: y = f(x), backward turns d into the gradient of x. The others know x by y. */
+struct gelu_forward_args {
+    void *y;
+    const void *x;
+    size_t n;
+};
+struct gelu_backward_args {
+    void *d;
+    const void *x;
+    size_t n;
+};
+struct activation_args {
+    void *y;
+    size_t rows, n;
+};
+struct activation_back_args {
+    void *d;
+    const void *y;
+    size_t rows, n;
+};
+#define relu_forward_args         activation_args
+#define relu_backward_args        activation_back_args
+#define sigmoid_forward_args      activation_args
+#define sigmoid_backward_args     activation_back_args
+#define log_softmax_forward_args  activation_args
+#define log_softmax_backward_args activation_back_args
+
+struct layer_norm_forward_args {
+    void *y;
+    float *mean, *scale;
+    const void *x, *weight, *bias;
+    size_t rows, n;
+};
+/* dx += */
+struct layer_norm_backward_args {
+    void *dx;
+    const void *dy, *x;
+    const float *mean, *scale;
+    const void *weight;
+    size_t rows, n;
+};
+/* The gradients of weight and bias in parts: blockIdx.y sums up `strip` rows into row blockIdx.y of `part`, 2 n numbers. */
+struct layer_norm_sums_args {
+    float *part;
+    const void *dy, *x;
+    const float *mean, *scale;
+    size_t rows, n, strip;
+};
+/* The same of dy alone, n numbers. */
+struct column_sums_args {
+    float *part;
+    const void *dy;
+    size_t rows, n, strip;
+};
+/* to[i] = the sum of part[k * stride + i] */
+struct join_sums_args {
+    float *to;
+    const float *part;
+    size_t n, parts, stride;
+};
+
+/* A block for each target. With `gradient` z becomes its gradient. `loss` and `hit` are 0 where the row's weight is. */
+struct cross_entropy_args {
+    void *z;
+    const int *target;
+    const float *weight;
+    float *loss, *hit;
+    size_t length, n, stride;
+    int gradient;
+};
+/* One block. total[0] += losses, total[1] += hits */
+struct join_losses_args {
+    double *total;
+    const float *loss, *hit;
+    size_t n;
+};
+
+struct embedding_forward_args {
+    void *y;
+    const int *token;
+    const void *tokens, *places;
+    size_t count, length, n;
+};
+/* A block for each token that there is: `order` has the positions sorted by token, those of block b from first[b] up to
+ * first[b + 1]. dtokens += */
+struct embedding_backward_tokens_args {
+    float *dtokens;
+    const void *dy;
+    const int *token, *order, *first;
+    size_t n;
+};
+struct embedding_backward_places_args {
+    float *dplaces;
+    const void *dy;
+    size_t rows, length, max_length, n;
+};
+
+/* As layers/attention.h; `dots` has the products of y and dy, as many as log_sum. A warp works on one query or key of a head;
+ * in the kernels called tiles a block on KERNEL_TILE of them with tensor cores (16 bits only). */
+struct attention_args {
+    void *y;
+    float *log_sum;
+    const void *qkv;
+    size_t rows, length, heads, width;
+};
+struct attention_back_args {
+    void *dqkv;
+    const void *dy, *qkv, *y;
+    const float *log_sum;
+    float *dots;
+    size_t rows, length, heads, width;
+};
+#define attention_forward_args              attention_args
+#define attention_dots_args                 attention_back_args
+#define attention_backward_queries_args     attention_back_args
+#define attention_backward_keys_args        attention_back_args
+#define attention_forward_tiles_args        attention_args
+#define attention_backward_query_tiles_args attention_back_args
+#define attention_backward_key_tiles_args   attention_back_args
+
+/* part[block] = the sum of the squares of KERNEL_SQUARES elements of x */
+struct squares_args {
+    double *part;
+    const float *x;
+    size_t n;
+};
+/* One block. norm[0] = unscale x the root of the sum; norm[1] = the factor that makes it `most` at most, times unscale. */
+struct join_squares_args {
+    float *norm;
+    const double *part;
+    size_t parts;
+    float most, unscale;
+};
+/* p is the float master, w its copy for kernels (NULL: none), *factor is for g. The numbers are worker/optim.c's. */
+struct update_adam_args {
+    float *p, *m, *v;
+    void *w;
+    const float *g, *factor;
+    size_t n;
+    float step_size, root_bias2, weight1, beta2, weight2, eps, decay, shrink;
+};
+/* m may be NULL */
+struct update_sgd_args {
+    float *p, *m;
+    void *w;
+    const float *g, *factor;
+    size_t n;
+    float lr, decay, momentum, old, fresh;
+    int nesterov;
+};
+
+#endif

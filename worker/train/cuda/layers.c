@@ -1,0 +1,301 @@
+/* layers.c -- see compute.h: each layer as the kernels that it takes. */
+#include "train/cuda/device.h"
+
+enum { THREADS = 256, STRIPS = 64 };
+
+/* Blocks of kernels that take a pack a thread, an element a thread, a row a warp. */
+static size_t by_packs(const struct cuda *c, size_t n)
+{
+    return cuda_blocks(n, THREADS * (16 / c->base.value_bytes));
+}
+
+static size_t by_elements(size_t n)
+{
+    return cuda_blocks(n, THREADS);
+}
+
+static size_t by_rows(size_t rows)
+{
+    return cuda_blocks(rows, KERNEL_WARPS);
+}
+
+/* --- embedding ------------------------------------------------------------------------------------------------------------ */
+
+static void embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
+                              const void *tokens, const void *places, size_t n)
+{
+    const size_t count = batch->rows * batch->length;
+    struct embedding_forward_args args = { y, batch->token, tokens, places, count, batch->length, n };
+    cuda_launch(cuda_of(base), KERNEL_embedding_forward, by_packs(cuda_of(base), count * n), 1, &args);
+}
+
+static void embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
+                               const struct model_batch *batch, size_t max_length, size_t n)
+{
+    struct cuda *c = cuda_of(base);
+    struct embedding_backward_tokens_args tokens = { dtokens, dy, batch->token, c->order, c->first, n };
+    struct embedding_backward_places_args places = { dplaces, dy, batch->rows, batch->length, max_length, n };
+    cuda_launch(c, KERNEL_embedding_backward_tokens, c->distinct, 1, &tokens);
+    cuda_launch(c, KERNEL_embedding_backward_places, by_elements(max_length * n), 1, &places);
+}
+
+/* --- sums over rows --------------------------------------------------------------------------------------------------------- */
+
+/* `parts` rows of `stride` numbers into n sums. */
+static void join(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride)
+{
+    struct join_sums_args args = { to, part, n, parts, stride };
+    cuda_launch(c, KERNEL_join_sums, by_elements(n), 1, &args);
+}
+
+/* The sums of the columns of dy, whose rows have `stride` values. */
+static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, size_t stride, size_t n)
+{
+    const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
+    struct column_sums_args args = { cuda_room(c, &c->part, strips * stride * sizeof(float)), dy, rows,
+                                     stride, strip };
+    cuda_launch(c, KERNEL_column_sums, cuda_blocks(stride, KERNEL_COLUMNS), strips, &args);
+    join(c, to, args.part, n, strips, stride);
+}
+
+/* --- layer norm ------------------------------------------------------------------------------------------------------------ */
+
+static void layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
+                               const void *weight, const void *bias, size_t rows, size_t n)
+{
+    struct layer_norm_forward_args args = { y, mean, scale, x, weight, bias, rows, n };
+    cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, by_rows(rows), 1, &args);
+}
+
+static void layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias, const void *dy,
+                                const void *x, const float *mean, const float *scale, const void *weight,
+                                size_t rows, size_t n)
+{
+    struct cuda *c = cuda_of(base);
+    const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
+    struct layer_norm_backward_args input = { dx, dy, x, mean, scale, weight, rows, n };
+    struct layer_norm_sums_args sums = {
+        cuda_room(c, &c->part, 2 * strips * n * sizeof(float)), dy, x, mean, scale, rows, n, strip
+    };
+    cuda_launch(c, KERNEL_layer_norm_sums, cuda_blocks(n, KERNEL_COLUMNS), strips, &sums);
+    join(c, dweight, sums.part, n, strips, 2 * n);
+    join(c, dbias, sums.part + n, n, strips, 2 * n);
+    cuda_launch(c, KERNEL_layer_norm_backward, by_rows(rows), 1, &input);
+}
+
+/* --- linear: our rows are BLAS's columns ------------------------------------------------------------------------------------ */
+
+static void linear_forward(struct compute *base, void *y, const void *before, const void *x,
+                           const void *weight, const void *bias, struct linear l)
+{
+    const struct gemm g = { .m = l.out,
+                            .n = l.rows,
+                            .k = l.in,
+                            .lda = (int64_t)l.in,
+                            .ldb = (int64_t)l.in,
+                            .ldd = (int64_t)compute_stride(base, l.out),
+                            .transpose_a = true,
+                            .bias = bias != NULL };
+    cuda_gemm(cuda_of(base), &g, weight, x, before, bias, y);
+}
+
+static void linear_backward_params(struct compute *base, float *dweight, float *dbias, const void *dy,
+                                   const void *x, struct linear l)
+{
+    const size_t stride = compute_stride(base, l.out);
+    const struct gemm g = { .m = l.in,
+                            .n = l.out,
+                            .k = l.rows,
+                            .lda = (int64_t)l.in,
+                            .ldb = (int64_t)stride,
+                            .ldd = (int64_t)l.in,
+                            .transpose_b = true,
+                            .to_float = true };
+    cuda_gemm(cuda_of(base), &g, x, dy, NULL, NULL, dweight);
+    if (dbias != NULL)
+        column_sums(cuda_of(base), dbias, dy, l.rows, stride, l.out);
+}
+
+static void linear_backward_input(struct compute *base, void *dx, const void *dy, const void *weight,
+                                  struct linear l)
+{
+    const struct gemm g = { .m = l.in,
+                            .n = l.rows,
+                            .k = l.out,
+                            .lda = (int64_t)l.in,
+                            .ldb = (int64_t)compute_stride(base, l.out),
+                            .ldd = (int64_t)l.in };
+    cuda_gemm(cuda_of(base), &g, weight, dy, NULL, NULL, dx);
+}
+
+/* --- attention -------------------------------------------------------------------------------------------------------------- */
+
+/* Tensor cores want 16 bits, and packs of them. */
+static bool in_tiles(const struct cuda *c, const struct attention *a)
+{
+    const size_t width = a->width / a->heads;
+    return c->base.value_bytes == 2 && width <= KERNEL_TILE && width % KERNEL_PACK == 0;
+}
+
+static bool head_fits(struct cuda *c, const struct attention *a)
+{
+    struct ddp_err err = { 0 };
+    if (a->width / a->heads <= KERNEL_HEAD)
+        return true;
+    cuda_failed(c,
+                ddp_fail(&err, DDP_ERR_UNSUPPORTED, "heads of %zu numbers, %d at most on a GPU",
+                         a->width / a->heads, KERNEL_HEAD),
+                &err);
+    return false;
+}
+
+static void attend_forward(struct compute *base, void *y, float *log_sum, const void *qkv, float *scratch,
+                           const struct attention *a)
+{
+    struct cuda *c = cuda_of(base);
+    struct attention_args args = { y, log_sum, qkv, a->rows, a->length, a->heads, a->width };
+    (void)scratch;
+    if (!head_fits(c, a))
+        return;
+    if (in_tiles(c, a))
+        cuda_launch(c, KERNEL_attention_forward_tiles,
+                    a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE), 1, &args);
+    else
+        cuda_launch(c, KERNEL_attention_forward, by_rows(a->rows * a->heads * a->length), 1, &args);
+}
+
+static void attend_backward(struct compute *base, void *dqkv, const void *dy, const void *y, const void *qkv,
+                            const float *log_sum, float *scratch, const struct attention *a)
+{
+    struct cuda *c = cuda_of(base);
+    const size_t rows = by_rows(a->rows * a->heads * a->length);
+    const size_t tiles = a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE);
+    const bool tiled = in_tiles(c, a);
+    struct attention_back_args args = { dqkv,    dy,      qkv,       y,        log_sum,
+                                        scratch, a->rows, a->length, a->heads, a->width };
+    if (!head_fits(c, a))
+        return;
+    cuda_launch(c, KERNEL_attention_dots, rows, 1, &args);
+    cuda_launch(c, tiled ? KERNEL_attention_backward_query_tiles : KERNEL_attention_backward_queries,
+                tiled ? tiles : rows, 1, &args);
+    cuda_launch(c, tiled ? KERNEL_attention_backward_key_tiles : KERNEL_attention_backward_keys,
+                tiled ? tiles : rows, 1, &args);
+}
+
+/* --- activations ------------------------------------------------------------------------------------------------------------ */
+
+static void gelu_forward(struct compute *base, void *y, const void *x, size_t n)
+{
+    struct gelu_forward_args args = { y, x, n };
+    cuda_launch(cuda_of(base), KERNEL_gelu_forward, by_packs(cuda_of(base), n), 1, &args);
+}
+
+static void gelu_backward(struct compute *base, void *d, const void *x, size_t n)
+{
+    struct gelu_backward_args args = { d, x, n };
+    cuda_launch(cuda_of(base), KERNEL_gelu_backward, by_packs(cuda_of(base), n), 1, &args);
+}
+
+static const struct {
+    enum kernel forward, backward;
+    bool by_rows;
+} kernels_of[] = {
+    [ACTIVATION_RELU] = { KERNEL_relu_forward, KERNEL_relu_backward, false },
+    [ACTIVATION_SIGMOID] = { KERNEL_sigmoid_forward, KERNEL_sigmoid_backward, false },
+    [ACTIVATION_LOG_SOFTMAX] = { KERNEL_log_softmax_forward, KERNEL_log_softmax_backward, true },
+};
+
+static size_t activation_blocks(const struct cuda *c, const struct activation *f, size_t rows, size_t stride)
+{
+    return kernels_of[f->kind].by_rows ? by_rows(rows) : by_packs(c, rows * stride);
+}
+
+static void activation_forward(struct compute *base, const struct activation *f, void *y, size_t rows,
+                               size_t n)
+{
+    struct activation_args args = { y, rows, compute_stride(base, n) };
+    cuda_launch(cuda_of(base), kernels_of[f->kind].forward, activation_blocks(cuda_of(base), f, rows, args.n),
+                1, &args);
+}
+
+static void activation_backward(struct compute *base, const struct activation *f, void *d, const void *y,
+                                size_t rows, size_t n)
+{
+    struct activation_back_args args = { d, y, rows, compute_stride(base, n) };
+    cuda_launch(cuda_of(base), kernels_of[f->kind].backward,
+                activation_blocks(cuda_of(base), f, rows, args.n), 1, &args);
+}
+
+/* --- losses ----------------------------------------------------------------------------------------------------------------- */
+
+/* Adds to total[0] and total[1]. */
+static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,
+                   double *total)
+{
+    const size_t n = batch->rows * batch->length;
+    float *loss = cuda_room(c, &c->losses, 2 * n * sizeof(float));
+    if (loss == NULL)
+        return;
+    struct cross_entropy_args each = {
+        z,        batch->target, batch->weight, loss,
+        loss + n, batch->length, classes,       compute_stride(&c->base, classes),
+        gradient
+    };
+    struct join_losses_args sum = { total, loss, loss + n, n };
+    cuda_launch(c, KERNEL_cross_entropy, n, 1, &each);
+    cuda_launch(c, KERNEL_join_losses, 1, 1, &sum);
+}
+
+static double cross_entropy(struct compute *base, void *d, void *z, const struct model_batch *batch,
+                            size_t classes, bool wide)
+{
+    struct cuda *c = cuda_of(base);
+    const size_t bytes = batch->rows * batch->length * compute_stride(base, classes) * base->value_bytes;
+    (void)wide;
+    if (d != z)
+        cuda_check(c, c->gpu.call.copy_async(d, z, bytes, CUDA_COPY_DEFAULT, c->stream), "copying logits");
+    losses(c, d, batch, classes, true, c->total);
+    return 0;
+}
+
+static double examine(struct compute *base, void *z, const struct model_batch *batch, size_t classes,
+                      size_t *correct)
+{
+    struct cuda *c = cuda_of(base);
+    double found[2] = { 0, 0 };
+    base->ops->zero(base, c->total + 2, sizeof(found));
+    losses(c, z, batch, classes, false, c->total + 2);
+    cuda_error error =
+        c->gpu.call.copy_async(found, c->total + 2, sizeof(found), CUDA_COPY_DEFAULT, c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.stream_sync(c->stream);
+    cuda_check(c, error, "waiting for a test");
+    *correct = (size_t)found[1];
+    return found[0];
+}
+
+static void add(struct compute *base, float *left, const float *right, size_t n)
+{
+    struct add_args args = { left, right, n };
+    cuda_launch(cuda_of(base), KERNEL_add, by_elements(n), 1, &args);
+}
+
+void cuda_set_layers(struct compute_ops *ops)
+{
+    ops->embedding_forward = embedding_forward;
+    ops->embedding_backward = embedding_backward;
+    ops->layer_norm_forward = layer_norm_forward;
+    ops->layer_norm_backward = layer_norm_backward;
+    ops->linear_forward = linear_forward;
+    ops->linear_backward_params = linear_backward_params;
+    ops->linear_backward_input = linear_backward_input;
+    ops->attention_forward = attend_forward;
+    ops->attention_backward = attend_backward;
+    ops->gelu_forward = gelu_forward;
+    ops->gelu_backward = gelu_backward;
+    ops->activation_forward = activation_forward;
+    ops->activation_backward = activation_backward;
+    ops->cross_entropy = cross_entropy;
+    ops->examine = examine;
+    ops->add = add;
+}

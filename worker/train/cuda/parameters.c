@@ -1,0 +1,178 @@
+/* parameters.c -- see compute.h: where parameters live on the device, their update, and what the host is told.
+ *
+ * Each parameter begins at a multiple of 256 bytes in both arrays, the float masters and the copies that kernels read; with float
+ * values they are the same array. */
+#include "train/cuda/device.h"
+
+#include <math.h>
+
+enum { APART = 128 /* elements */, THREADS = 256 };
+
+static size_t room_of(const struct model_tensor *t)
+{
+    return (t->count + APART - 1) / APART * APART;
+}
+
+static ddp_status place(struct compute *base, struct model_tensors *t, struct ddp_err *err)
+{
+    struct cuda *c = cuda_of(base);
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < t->n; i++)
+        count += room_of(&t->each[i]);
+    base->ops->release(base, c->master);
+    base->ops->release(base, c->weights);
+    c->master = base->ops->alloc(base, count * sizeof(float));
+    c->weights =
+        base->value_bytes == sizeof(float) ? NULL : base->ops->alloc(base, count * base->value_bytes);
+    if (c->master == NULL || (c->weights == NULL && base->value_bytes != sizeof(float)))
+        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for %zu parameters", t->count);
+    for (size_t i = 0; i < t->n; i++) {
+        t->each[i].master = (float *)c->master + at;
+        t->each[i].at =
+            c->weights != NULL ? (char *)c->weights + at * base->value_bytes : (void *)t->each[i].master;
+        at += room_of(&t->each[i]);
+    }
+    return base->ops->send(base, t, err);
+}
+
+static void *copy_of(const struct cuda *c, const struct model_tensor *t)
+{
+    return c->weights != NULL ? (char *)c->weights + ((const char *)t->at - (const char *)c->weights) : NULL;
+}
+
+/* What the host has is in memory that it may write again, so it waits. */
+static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
+{
+    struct cuda *c = cuda_of(base);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct model_tensor *each = &t->each[i];
+        cuda_check(c,
+                   c->gpu.call.copy_async(each->master, each->value, each->count * sizeof(float),
+                                          CUDA_COPY_DEFAULT, c->stream),
+                   "sending parameters");
+        struct narrow_args args = { copy_of(c, each), each->master, each->count };
+        if (args.to != NULL)
+            cuda_launch(c, KERNEL_narrow, cuda_blocks(each->count, (size_t)THREADS * KERNEL_PACK), 1, &args);
+    }
+    cuda_check(c, c->gpu.call.stream_sync(c->stream), "sending parameters");
+    return cuda_end(base, err);
+}
+
+static ddp_status fetch(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
+{
+    struct cuda *c = cuda_of(base);
+    cuda_error error = c->gpu.call.copy_async(to, from, n * sizeof(float), CUDA_COPY_DEFAULT, c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.stream_sync(c->stream);
+    cuda_check(c, error, "fetching numbers");
+    return cuda_end(base, err);
+}
+
+/* --- updates ------------------------------------------------------------------------------------------------------------------ */
+
+/* Behind the totals: what join_squares writes. */
+static float *norm_of(struct cuda *c)
+{
+    return (float *)(void *)(c->total + TOTALS);
+}
+
+static void norm(struct compute *base, float *const grad[], const size_t count[], size_t n, double most,
+                 double unscale)
+{
+    struct cuda *c = cuda_of(base);
+    size_t parts = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        parts += cuda_blocks(count[i], KERNEL_SQUARES);
+    double *part = cuda_room(c, &c->squares, parts * sizeof(double));
+    for (size_t i = 0; i < n && part != NULL; i++) {
+        struct squares_args args = { part + at, grad[i], count[i] };
+        cuda_launch(c, KERNEL_squares, cuda_blocks(count[i], KERNEL_SQUARES), 1, &args);
+        at += cuda_blocks(count[i], KERNEL_SQUARES);
+    }
+    struct join_squares_args args = { norm_of(c), part, parts, (float)most, (float)unscale };
+    cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
+}
+
+static void update_sgd(struct cuda *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
+                       float *m)
+{
+    struct update_sgd_args args = { .p = t->master,
+                                    .m = m,
+                                    .w = copy_of(c, t),
+                                    .g = grad,
+                                    .factor = norm_of(c) + 1,
+                                    .n = t->count,
+                                    .lr = (float)o->lr,
+                                    .decay = (float)o->weight_decay,
+                                    .momentum = (float)o->momentum,
+                                    .old = o->step > 1 ? (float)o->momentum : 0,
+                                    .fresh = o->step > 1 ? (float)(1 - o->dampening) : 1,
+                                    .nesterov = o->nesterov };
+    cuda_launch(c, KERNEL_update_sgd, cuda_blocks(t->count, THREADS), 1, &args);
+}
+
+/* In double, as worker/optim.c has it. */
+static void update(struct compute *base, const ddp_optim *o, const struct model_tensor *t, const float *grad,
+                   float *m, float *v)
+{
+    struct cuda *c = cuda_of(base);
+    const bool decoupled = o->rule == DDP_ADAMW;
+    if (o->rule == DDP_SGD) {
+        update_sgd(c, o, t, grad, m);
+        return;
+    }
+    struct update_adam_args args = { .p = t->master,
+                                     .m = m,
+                                     .v = v,
+                                     .w = copy_of(c, t),
+                                     .g = grad,
+                                     .factor = norm_of(c) + 1,
+                                     .n = t->count,
+                                     .step_size = (float)(o->lr / (1 - pow(o->beta1, (double)o->step))),
+                                     .root_bias2 = (float)sqrt(1 - pow(o->beta2, (double)o->step)),
+                                     .weight1 = (float)(1 - o->beta1),
+                                     .beta2 = (float)o->beta2,
+                                     .weight2 = (float)(1 - o->beta2),
+                                     .eps = (float)o->eps,
+                                     .decay = decoupled ? 0 : (float)o->weight_decay,
+                                     .shrink = decoupled ? (float)(1 - o->lr * o->weight_decay) : 1 };
+    cuda_launch(c, KERNEL_update_adam, cuda_blocks(t->count, THREADS), 1, &args);
+}
+
+/* --- what the host is told ----------------------------------------------------------------------------------------------------- */
+
+static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
+{
+    const struct told *told = &c->told[slot];
+    if (!cuda_check(c, c->gpu.call.event_sync(c->written[slot]), "waiting for a step"))
+        return cuda_end(&c->base, err);
+    *out = (struct compute_report){ told->total[0] - c->loss_told, (double)told->norm[0] };
+    c->loss_told = told->total[0];
+    return DDP_OK;
+}
+
+static ddp_status report(struct compute *base, bool now, struct compute_report *out, struct ddp_err *err)
+{
+    struct cuda *c = cuda_of(base);
+    const unsigned slot = c->reports++ % SLOTS;
+    *out = (struct compute_report){ 0, NAN };
+    cuda_error error =
+        c->gpu.call.copy_async(&c->told[slot], c->total, sizeof(struct told), CUDA_COPY_DEFAULT, c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.event_record(c->written[slot], c->stream);
+    if (!cuda_check(c, error, "asking for the loss"))
+        return cuda_end(base, err);
+    if (now)
+        return read_told(c, slot, out, err);
+    return c->reports > 1 ? read_told(c, (slot + 1) % SLOTS, out, err) : DDP_OK;
+}
+
+void cuda_set_parameters(struct compute_ops *ops)
+{
+    ops->place = place;
+    ops->send = send;
+    ops->fetch = fetch;
+    ops->norm = norm;
+    ops->update = update;
+    ops->report = report;
+}

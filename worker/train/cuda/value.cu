@@ -1,0 +1,108 @@
+/* value.cu -- values of the module's type, 16 bytes of them at once, and sums over a warp or a block in a fixed order. */
+
+#ifdef __CUDACC__
+#define KERNEL(name) extern "C" __global__ void name(const struct name##_args a)
+#define ALIGNED16    __align__(16)
+
+#ifdef VALUE_F32
+typedef float value;
+__device__ inline float get(value x) { return x; }
+__device__ inline value put(float x) { return x; }
+#else
+typedef unsigned short value;
+#ifdef VALUE_BF16
+__device__ inline float get(value x) { return __uint_as_float((unsigned)x << 16); }
+#define FROM_FLOAT "cvt.rn.bf16.f32 %0, %1;"
+#define MMA        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+#else
+__device__ inline float get(value x)
+{
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
+}
+#define FROM_FLOAT "cvt.rn.f16.f32 %0, %1;"
+#define MMA        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+#endif
+__device__ inline value put(float x)
+{
+    value y;
+    asm(FROM_FLOAT : "=h"(y) : "f"(x));
+    return y;
+}
+/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16. */
+__device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
+{
+    asm(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+#endif
+
+#ifdef VALUE_F32
+#define exp_of expf
+#else
+#define exp_of __expf
+#endif
+
+enum { WARP = 32, PACK = 16 / sizeof(value) };
+
+/* Read and written in one piece. */
+struct ALIGNED16 pack {
+    value each[PACK];
+};
+
+__device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
+__device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
+
+__device__ inline size_t thread_number(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline int lane_number(void) { return (int)(threadIdx.x % WARP); }
+__device__ inline int warp_number(void) { return (int)(threadIdx.x / WARP); }
+/* Of all warps of the grid. */
+__device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
+
+__device__ inline float larger(float a, float b) { return a > b ? a : b; }
+
+/* The same bits in every lane: additions of two numbers have no order. */
+__device__ inline float warp_sum(float x)
+{
+    for (int mask = WARP / 2; mask > 0; mask /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, mask);
+    return x;
+}
+
+__device__ inline float warp_max(float x)
+{
+    for (int mask = WARP / 2; mask > 0; mask /= 2)
+        x = larger(x, __shfl_xor_sync(0xffffffffu, x, mask));
+    return x;
+}
+
+/* For blocks of 256 threads; all of them call it. */
+__device__ inline double block_sum(double x)
+{
+    __shared__ double part[256];
+    __syncthreads();
+    part[threadIdx.x] = x;
+    __syncthreads();
+    for (unsigned half = 128; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            part[threadIdx.x] += part[threadIdx.x + half];
+        __syncthreads();
+    }
+    return part[0];
+}
+
+__device__ inline float block_max(float x)
+{
+    __shared__ float top[256 / WARP];
+    x = warp_max(x);
+    __syncthreads();
+    if (lane_number() == 0)
+        top[warp_number()] = x;
+    __syncthreads();
+    for (int i = 0; i < 256 / WARP; i++)
+        x = larger(x, top[i]);
+    return x;
+}

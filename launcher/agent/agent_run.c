@@ -309,13 +309,25 @@ enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
+/* Of a worker that has lost a peer the store may hear before it goes with the node that took both away. No better cause can be told
+ * then, and this one is none. */
+static void forget_victim_elsewhere(struct agent *a)
+{
+    if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
+        return;
+    a->told = false;
+    a->told_code = 0;
+}
+
 /* Workers talk to the store as well, and some die of its end before this node sees it. A program that could not be
  * started did not. */
 void core_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
+    const bool victim = !a->judged && first >= 0 && a->workers[first].verdict == WORKER_VICTIM;
     a->store_lost = true;
-    if (a->heard || (first >= 0 && a->workers[first].verdict == WORKER_NOT_STARTED))
+    forget_victim_elsewhere(a);
+    if ((a->heard && !victim) || (first >= 0 && a->workers[first].verdict == WORKER_NOT_STARTED))
         return;
     for (int r = 0; r < a->nproc; r++)
         if (a->workers[r].verdict == WORKER_FAILED || a->workers[r].verdict == WORKER_VICTIM)

@@ -3,6 +3,8 @@
 
 #include "agent/ending.h"
 
+#include "ddp/error.h"
+
 #include <string.h>
 
 /* A lost node has no code to offer; 125 says that it was not the program. (125 as in `env`, `timeout` and
@@ -16,4 +18,9 @@ int cause_code(const struct cause *c)
     if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 || strcmp(c->why, "refused") == 0)
         return EXIT_CODE_DDPRUN;
     return ending_code(&how);
+}
+
+bool cause_is_victim(const struct cause *c)
+{
+    return c->rank >= 0 && c->signal == 0 && c->error == 0 && c->exit_code == DDP_EXIT_PEER_LOST;
 }

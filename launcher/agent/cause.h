@@ -35,4 +35,7 @@ struct cause {
 /* What ddprun exits with because of it; 0 = it is no failure, only a reason to begin anew. */
 int cause_code(const struct cause *cause);
 
+/* A worker that gave up because it had lost another one. */
+bool cause_is_victim(const struct cause *cause);
+
 #endif

@@ -370,6 +370,8 @@ void node_on_lost(void *user, const char *why)
                 n->plan->master_port, n->store_node, n->store_lost,
                 state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
+    if (agent_lost_store(n->agent) && cause_is_victim(&n->cause)) /* of what took the store away */
+        n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }
 

@@ -1,5 +1,6 @@
 /* One node among several, as stories: what its agent does when another node fails, when the store is lost, and when it
  * is done before the others. The test speaks for the store. */
+#include "ddp/error.h"
 #include "sim_agent.h"
 
 #include <criterion/criterion.h>
@@ -253,6 +254,29 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     asim_run(&sim);
     cr_assert_eq(sim.exit_code, 7);
     cr_assert_eq(agent_first_failure(sim.agent), 0);
+}
+
+/* What it had lost went with the node that has the store. */
+Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
+     .init = one_worker, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = DDP_EXIT_PEER_LOST;
+    asim_heard_at(&sim, 1001);
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+}
+
+Test(agent_nodes, and_so_it_is_on_the_other_nodes, .init = one_worker, .fini = done)
+{
+    asim_told_at(&sim, 1000, DDP_EXIT_PEER_LOST);
+    asim_lost_at(&sim, 1050);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
 }
 
 Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = one_worker, .fini = done)

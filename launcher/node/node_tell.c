@@ -109,6 +109,8 @@ static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     cJSON *json = say_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
+    if (w->told_to_stop)
+        cJSON_AddTrueToObject(json, "told");
     if (w->exit_code == 0 && w->signal == 0)
         store_link_mention(n->link, json);
     else

@@ -64,7 +64,9 @@ static bool failed_headline(const struct report *r, int first, struct buf *out)
 bool cause_is_left_waiting(const struct report *r)
 {
     const struct agent_worker *w = cause_worker(r);
-    return w != NULL && w->verdict == WORKER_VICTIM && r->left_waiting != NULL && r->left_waiting[0] != '\0';
+    const bool is_victim =
+        r->elsewhere != NULL ? cause_is_victim(r->elsewhere) : w != NULL && w->verdict == WORKER_VICTIM;
+    return is_victim && r->left_waiting != NULL && r->left_waiting[0] != '\0';
 }
 
 bool cause_put_left(const struct report *r, struct buf *out)
@@ -86,6 +88,8 @@ const char *cause_code_name(const struct report *r)
         return or_null(r->elsewhere->code);
     if (w == NULL)
         return or_null(r->store_code);
+    if (w->verdict == WORKER_VICTIM)
+        return NULL;
     return finding_code_name(w->verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE
                                                               : FINDING_WORKER_FAILED);
 }

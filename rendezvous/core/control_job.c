@@ -111,7 +111,7 @@ bool control_worker_started(struct hub *hub, struct session *s, const cJSON *req
         !json_text_or(request, "host", MEMBER_TEXT_MAX - 1, &host, &hub->err))
         return false;
     member->process_pid = (int)pid;
-    member->exited = false;
+    member->exited = member->told = false;
     return member_place(member, host, (int)pid);
 }
 
@@ -132,6 +132,7 @@ bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *requ
         return false;
     }
     member->exited = true;
+    member->told = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "told"));
     member->exit_code = (int)exit_code;
     member->signal = (int)signal;
     barriers_member_ended(&s->job->barriers, (uint32_t)rank, hub->now_ms);

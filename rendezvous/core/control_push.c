@@ -82,11 +82,14 @@ static void add_lines(cJSON *o, const struct rdzv_cause *cause)
         cJSON_AddBoolToObject(o, "from_stdout", true);
 }
 
-/* What the nodes that are told to stop read is a finding as well; a job that grows has none. */
+/* What the nodes that are told to stop read is a finding as well; a job that grows has none, and a rank that gave up because of
+ * another is not what was found. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
     case RDZV_WHY_FAILED:
+        if (cause->is_victim)
+            return FINDING_NONE;
         return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
     case RDZV_WHY_NODE_LOST:
         return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;

@@ -11,6 +11,7 @@
 
 struct barrier;
 struct cJSON;
+struct members;
 struct snapshot;
 
 /* What a rank waits for. */
@@ -50,7 +51,11 @@ enum finding_code diagnose_rank_code(const struct rank_facts *facts);
 void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 
 /* It has ended with 0, and those that are in the barrier wait for it. */
-void diagnose_left(const struct barrier *barrier, const struct rank_facts *facts, struct finding *finding);
+void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
+                           struct finding *finding);
+/* Rank `waiter` has lost a peer in a collective, and nobody has failed: those that have ended with 0 by themselves are it. False:
+ * there are none. */
+bool diagnose_left_call(const struct members *members, uint32_t waiter, struct finding *finding);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */

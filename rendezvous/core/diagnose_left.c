@@ -1,6 +1,7 @@
-/* diagnose_left.c -- see diagnose.h. A rank has ended as if all were well, and a barrier can never complete without it. */
+/* diagnose_left.c -- see diagnose.h. A rank has ended as if all were well, and others can never go on without it. */
 #include "core/barrier_roll.h"
 #include "core/diagnose_words.h"
+#include "core/members.h"
 
 #include "base/text.h"
 
@@ -11,33 +12,75 @@ static bool has_come(const void *barrier, uint32_t rank)
     return barrier_has(barrier, rank);
 }
 
-/* "rank 1", "ranks 0-2, 4" */
-static void put_waiters(struct buf *out, const struct barrier *barrier)
+/* By itself: who was told to stop may well end with 0. */
+static bool has_left(const void *members, uint32_t rank)
 {
-    buf_printf(out, barrier->arrived == 1 ? "rank " : "ranks ");
-    put_ranges(out, barrier, barrier->world_size, has_come);
-    buf_append(out, "", 1);
+    const struct member *m = members_at(members, rank);
+    return m->exited && !m->told && m->exit_code == 0 && m->signal == 0;
+}
+
+static uint32_t count_left(const struct members *members, uint32_t *first)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = members->world_size; rank-- > 0;)
+        if (has_left(members, rank)) {
+            *first = rank;
+            n++;
+        }
+    return n;
+}
+
+/* "rank 1", "ranks 0-2, 4" */
+static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count,
+                     bool (*is)(const void *of, uint32_t rank))
+{
+    buf_printf(out, count == 1 ? "rank " : "ranks ");
+    put_ranges(out, of, n, is);
 }
 
 /* Memory that is short leaves the words out and not the finding. */
-static const char *or_none(const struct buf *text)
+static const char *text_in(struct buf *text)
 {
-    return text->len > 0 ? (const char *)text->data : "";
+    return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-void diagnose_left(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
+/* "rank 3 (n1, pid 77)" */
+static void put_rank(struct buf *out, const struct rank_facts *f)
 {
-    char who[FINDING_SUBJECT_MAX];
-    struct buf waiters = { 0 }, name = { 0 };
+    buf_printf(out, "rank %u", f->rank);
     if (f->host != NULL)
-        snprintf(who, sizeof(who), "rank %u (%.100s, pid %d)", f->rank, f->host, f->pid);
-    else
-        snprintf(who, sizeof(who), "rank %u", f->rank);
-    put_waiters(&waiters, barrier);
-    if (text_put(&name, barrier_name(barrier), DIAGNOSE_NAME_SHOWN))
-        buf_append(&name, "", 1);
-    finding_make(finding, FINDING_RANK_LEFT_EARLY, who, "waiters", or_none(&waiters), "barrier",
-                 or_none(&name), NULL);
+        buf_printf(out, " (%.100s, pid %d)", f->host, f->pid);
+}
+
+void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
+{
+    struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
+    put_rank(&who, f);
+    put_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_come);
+    buf_printf(&where, "at ");
+    diagnose_put_place(barrier_name(barrier), true, &where);
+    finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", text_in(&waiters), "where",
+                 text_in(&where), NULL);
+    buf_free(&who);
     buf_free(&waiters);
-    buf_free(&name);
+    buf_free(&where);
+}
+
+bool diagnose_left_call(const struct members *members, uint32_t waiter, struct finding *finding)
+{
+    struct buf who = { 0 };
+    uint32_t first = 0;
+    words waits;
+    const uint32_t n = count_left(members, &first);
+    const struct rank_facts f = n > 0 ? member_facts(members, first) : (struct rank_facts){ 0 };
+    if (n == 1)
+        put_rank(&who, &f);
+    else
+        put_some(&who, members, members->world_size, n, has_left);
+    snprintf(waits, sizeof(waits), "rank %u", waiter);
+    if (n > 0)
+        finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", waits, "where",
+                     "in a collective", NULL);
+    buf_free(&who);
+    return n > 0;
 }

@@ -2,9 +2,7 @@
 #include "core/arrivals.h"
 #include "core/encode.h"
 #include "core/job_events.h"
-#include "core/screen.h"
-
-#include <cjson/cJSON.h>
+#include "core/job_left.h"
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -41,40 +39,9 @@ static void barrier_log(void *user, const char *line)
     hub_log(((struct job *)user)->hub, "%s", line);
 }
 
-/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} To every agent at once, before those that wait are
- * freed: their words are then read for what they are. */
-static void tell_left(struct job *job, const struct finding *finding)
-{
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "left_waiting");
-    cJSON_AddFalseToObject(o, "final");
-    if (screen_add_one(o, finding))
-        LIST_EACH(node, &job->sessions)
-        {
-            struct session *s = LIST_ENTRY(node, struct session, in_job);
-            if (s->role == ROLE_AGENT)
-                hub_push(job->hub, s, o);
-        }
-    cJSON_Delete(o);
-    job_events_finding(job, finding);
-}
-
-/* A rank that fails is told of by its agent. One that ends with 0 looks like a success, and only here is known
- * that others still count on it: the agents hear of it, and whoever asks why. The first barrier that it is missed
- * in is the one to know. */
 static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
 {
-    struct job *job = user;
-    struct rank_facts facts;
-    struct finding f;
-    facts_of_rank(job, rank, &facts);
-    if (!facts.exited || facts.signal != 0 || facts.exit_code != 0)
-        return;
-    diagnose_left(barrier, &facts, &f);
-    if (notices_have(&job->troubles, f.code, f.subject))
-        return;
-    notices_add(&job->troubles, finding_code_name(f.code), f.subject, f.sentence, f.advice);
-    tell_left(job, &f);
+    job_left_barrier(user, barrier, rank);
 }
 
 struct barrier_env job_barrier_env(struct job *job)

@@ -7,6 +7,7 @@
 #include "core/decimal.h"
 #include "core/diagnose.h"
 #include "core/job_events.h"
+#include "core/job_left.h"
 #include "core/job_nodes.h"
 
 #include <cjson/cJSON.h>
@@ -104,6 +105,14 @@ static void log_line_of(void *user, const char *line)
     hub_log(((struct job *)user)->hub, "%s", line);
 }
 
+/* A verdict is recorded before anybody is told it. */
+static void record(void *user, const struct rdzv_record *what)
+{
+    if (what->kind == RDZV_RECORD_VERDICT)
+        job_left_verdict(user);
+    job_events_record(user, what);
+}
+
 /* --- its life --------------------------------------------------------------------------------------------- */
 
 /* The hub's nonce tells this store from one of yesterday on the same port, the number one life of the job from the
@@ -119,7 +128,7 @@ static struct rdzv *make(struct job *job)
                             .waiting_nodes = waiting_nodes,
                             .drop = drop,
                             .log = log_line_of,
-                            .record = job_events_record };
+                            .record = record };
     snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
     return rdzv_new(&env, &hub->quota, job->name, instance);
 }

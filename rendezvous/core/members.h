@@ -25,6 +25,7 @@ struct member {
     int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
     bool met, exited;
     int exit_code, signal;
+    bool told;           /* ... after its agent had told it to stop */
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];

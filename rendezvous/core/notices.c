@@ -12,7 +12,7 @@
 static struct finding *find(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)
-        if (n->list[i].code == code && strcmp(n->list[i].subject, subject) == 0)
+        if (n->list[i].code == code && (subject == NULL || strcmp(n->list[i].subject, subject) == 0))
             return &n->list[i];
     return NULL;
 }

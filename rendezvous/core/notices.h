@@ -16,6 +16,7 @@ struct notices {
 /* `code` is that of another version's table, perhaps: one that is not known here is passed over. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
+/* `subject` NULL = any. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);
 

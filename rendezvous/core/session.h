@@ -16,6 +16,7 @@
  *     job.c               jobs are made, found, freed
  *     job_look.c          what the store can see of a job
  *     job_barriers.c      what a job's barriers ask of it
+ *     job_left.c          a rank ends well while others wait for it
  *     torch_crowd.c       who takes part where more have come than belong there
  *     facts.c             what is known of a rank
  *     job_nodes.c         sessions of agents as nodes

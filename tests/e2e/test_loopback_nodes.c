@@ -119,7 +119,7 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
 }
 
 /* The report in the last event: of the same shape on the node where it happened and on the other. */
-static void expect_schema(int i)
+static void expect_schema(int i, const char *code, const char *said)
 {
     char why[512] = "";
     char *text = job_file("launcher", "report.schema.json");
@@ -128,10 +128,9 @@ static void expect_schema(int i)
     cr_assert_not_null(last, "node %d: %s%s", i, end[i].out, end[i].err);
     cJSON *schema = cJSON_Parse(text), *event = cJSON_Parse(last);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(event, "report");
-    const cJSON *failure = cJSON_GetObjectItemCaseSensitive(report, "first_failure");
     cr_expect(schema_fits(schema, report, why, sizeof(why)), "node %d: %s\n%s", i, why, last);
-    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(failure, "rank");
-    cr_expect(cJSON_IsNumber(rank) && rank->valueint == 1, "%s", last);
+    const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "code"));
+    cr_expect(found != NULL && strcmp(found, code) == 0 && strstr(last, said) != NULL, "%s", last);
     cJSON_Delete(schema);
     cJSON_Delete(event);
     free(text);
@@ -143,7 +142,34 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
     finish();
     expect_codes(9, 9);
     for (int i = 0; i < NODES; i++)
-        expect_schema(i);
+        expect_schema(i, "WORKER_FAILED", "\"first_failure\":{\"rank\":1,");
+}
+
+/* It looks like a success, and is what the others fail of: at a barrier and in a collective. */
+Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
+{
+    START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
+    finish();
+    expect_codes(75, 75);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "ddprun: rank 3 (");
+        says(i, ") ended with 0 while rank");
+        says(i, " waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   try    ");
+        says(i, " waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  ");
+    }
+}
+
+Test(loopback_nodes, a_rank_that_leaves_a_collective_early_is_named_in_the_json_of_every_node)
+{
+    START("--json", bin("tests/prog/member"), "only:1", "exit:0", "all", "sum");
+    finish();
+    expect_codes(75, 75);
+    for (int i = 0; i < NODES; i++) {
+        cr_expect_not_null(
+            strstr(end[i].out, "\"findings\":[{\"code\":\"RANK_LEFT_EARLY\",\"grade\":\"warning\","), "%s",
+            end[i].out);
+        expect_schema(i, "RANK_LEFT_EARLY", "\"left_waiting_code\":\"RANK_LEFT_EARLY\"");
+    }
 }
 
 Test(loopback_nodes, a_failure_starts_all_nodes_again)

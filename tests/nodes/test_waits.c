@@ -39,6 +39,12 @@ SCENE(waits, a_rank_that_has_exited, .cases = "F36",
       .says = "rank 3 (node1, pid |ended with 0 while |waited for it at barrier 'epoch-1'  [RANK_LEFT_EARLY]",
       .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
 
+/* The same in a collective, where nobody asks the store: its words come with the end of the round. */
+SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
+      .program = "member say:up only:3 exit:0 all sum",
+      .says = "rank 3 (node1, pid |ended with 0 while rank |waited for it in a collective  [RANK_LEFT_EARLY]",
+      .within_ms = EXITS, .node = { { .exit = 75 }, { .exit = 75 } })
+
 /* Also where it happened. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping the workers here  [WORKER_FAILED]"
 

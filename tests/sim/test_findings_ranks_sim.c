@@ -160,6 +160,24 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     expect_left(N0, LEFT, "while rank 1 waited for it at barrier 'step-7'");
 }
 
+/* In a collective the store sees nobody wait: a rank gives up, and nobody has failed. */
+Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    sim_say(&sim, N0, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":75,\"words\":\"gave up\"}");
+    sim_say(&sim, N1,
+            "{\"op\":\"worker_exited\",\"round\":1,\"rank\":2,\"pid\":202,\"exit_code\":0,\"told\":true}");
+    end_well(3);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":75}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
+    for (conn_id conn = N0; conn <= N1; conn++)
+        expect_left(conn, LEFT,
+                    LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+}
+
 /* --- how a round ends ----------------------------------------------------------------------------------- */
 
 static void expect_stopped_by(conn_id conn, const char *code)

@@ -1,0 +1,56 @@
+/* job_left.c -- see job_left.h.
+ *
+ * A barrier names who is missed. Collectives pass the store by: there only what is left is known, ranks that gave up and ranks that
+ * ended well, and that every other has told its end before the round was over. */
+#include "core/job_left.h"
+
+#include "core/job_events.h"
+#include "core/rdzv.h"
+#include "core/screen.h"
+#include "core/session.h"
+
+#include <cjson/cJSON.h>
+
+/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
+ * their words are then read for what they are. */
+static void tell(struct job *job, const struct finding *f)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "left_waiting");
+    cJSON_AddFalseToObject(o, "final");
+    const bool whole = screen_add_one(o, f);
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (whole && s->role == ROLE_AGENT)
+            hub_push(job->hub, s, o);
+    }
+    cJSON_Delete(o);
+    job_events_finding(job, f);
+    notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
+}
+
+/* The first place where it is missed is the one to know. */
+void job_left_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
+{
+    struct rank_facts facts;
+    struct finding f;
+    facts_of_rank(job, rank, &facts);
+    if (!facts.exited || facts.signal != 0 || facts.exit_code != 0)
+        return;
+    diagnose_left_barrier(barrier, &facts, &f);
+    if (!notices_have(&job->troubles, f.code, f.subject))
+        tell(job, &f);
+}
+
+void job_left_verdict(struct job *job)
+{
+    struct rdzv_facts facts;
+    struct finding f;
+    rdzv_facts(job->rdzv, &facts);
+    if (facts.cause == NULL || !facts.cause->is_victim || facts.cause->rank < 0 ||
+        notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+        return;
+    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank, &f))
+        tell(job, &f);
+}

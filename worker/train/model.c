@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A batch that does not fit would be written behind the end of every array of the model. */
+/* What a model refuses is said with its name. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
 {

@@ -10,10 +10,10 @@
 
 enum {
     REQUEST_MIN =
-        64 << 10,      /* a request so short is read even when the store is full: GET and DELETE must work */
-    AHEAD_MIN = 512,   /* with fewer bytes there is hardly a second request behind the first */
-    AHEAD_MAX = 64,    /* requests */
-    AHEAD_KEYS = 8192, /* a store with fewer is near the processor anyway */
+        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
+    AHEAD_MIN = 4, /* for fewer requests it does not pay */
+    AHEAD_MAX = 64,
+    AHEAD_KEYS = 1024, /* a store with fewer is near the processor anyway */
     IN_KEPT = 256,     /* a buffer so small is not given back between requests */
 };
 
@@ -109,51 +109,73 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* How many requests are about to be worked off, and their keys are brought near. Anything that is wrong with them is found when
- * it is their turn; what is no key does no harm. */
-static uint32_t look_ahead(const struct hub *hub, const struct session *s, struct slice bytes)
+/* Requests that lie behind each other. They are all decoded before the first is worked off, so that their keys come near from
+ * memory meanwhile; a connection without a job has one at a time, since it may have to wait with it. */
+struct ahead {
+    struct request req[AHEAD_MAX];
+    uint32_t n;
+    struct slice rest;       /* behind them */
+    enum wire_status status; /* of the rest; OK = it has not been looked at */
+    struct ddp_err err;
+};
+
+static void decode_ahead(const struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
-    struct wire wire = s->wire;
-    struct request req;
-    struct ddp_err unused;
-    uint32_t hashes[AHEAD_MAX], n = 0;
+    const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
     size_t used;
-    if (s->job == NULL || bytes.len < AHEAD_MIN || store_count(s->job->store) < AHEAD_KEYS)
-        return 0;
-    while (n < AHEAD_MAX &&
-           wire_decode(&wire, bytes, request_budget(hub, s), &req, &used, &unused) == WIRE_OK) {
-        hashes[n++] = table_hash(req.blob[0]);
-        bytes = slice_of((const char *)bytes.data + used, bytes.len - used);
+    out->n = 0;
+    out->rest = bytes;
+    do {
+        out->status =
+            wire_decode(&s->wire, out->rest, request_budget(hub, s), &out->req[out->n], &used, &out->err);
+        if (out->status != WIRE_OK)
+            return;
+        out->rest = slice_of((const char *)out->rest.data + used, out->rest.len - used);
+    } while (++out->n < most);
+}
+
+/* What is no key does no harm; a list, which may be long, is none. */
+static void bring_near(const struct session *s, const struct ahead *ahead)
+{
+    uint32_t hashes[AHEAD_MAX];
+    if (s->job == NULL || ahead->n < AHEAD_MIN || store_count(s->job->store) < AHEAD_KEYS)
+        return;
+    for (uint32_t i = 0; i < ahead->n; i++)
+        hashes[i] = ahead->req[i].count == 0 ? table_hash(ahead->req[i].blob[0]) : 0;
+    store_expect(s->job->store, hashes, ahead->n);
+}
+
+/* Stops at the first that cannot be worked off now (then it is held) or at all. */
+static bool apply_all(struct hub *hub, struct session *s, const struct ahead *ahead, bool *held)
+{
+    bool ok = true;
+    bring_near(s, ahead);
+    for (uint32_t i = 0; ok && i < ahead->n; i++) {
+        *held = !has_job(hub, s, ahead->req[i].op);
+        ok = !*held && apply(hub, s, &ahead->req[i]);
     }
-    store_expect(s->job->store, hashes, n);
-    return n;
+    return ok;
 }
 
 /* hub->err without words stands for memory that is short: formatting them needs none, but saying so
  * everywhere does. */
 bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
-    struct request req;
-    size_t used;
-    enum wire_status status;
-    uint32_t seen = 0;
+    struct ahead ahead;
+    bool held = false;
 
     hub->err.msg[0] = '\0';
     if (!collect(hub, s, &bytes))
         return false;
     if (s->is_held)
         return vouch_holds(hub, s);
-    for (;; seen -= seen > 0) {
-        if (seen == 0)
-            seen = look_ahead(hub, s, bytes);
-        status = wire_decode(&s->wire, bytes, request_budget(hub, s), &req, &used, &hub->err);
-        if (status != WIRE_OK)
-            break;
-        if (!has_job(hub, s, req.op))
-            return keep_rest(hub, s, bytes) && vouch_hold(hub, s);
-        if (!apply(hub, s, &req))
-            return false;
-        bytes = slice_of((const char *)bytes.data + used, bytes.len - used);
+    for (ahead.rest = bytes, ahead.status = WIRE_OK; ahead.status == WIRE_OK;) {
+        bytes = ahead.rest;
+        decode_ahead(hub, s, bytes, &ahead);
+        if (!apply_all(hub, s, &ahead, &held))
+            return held && keep_rest(hub, s, bytes) && vouch_hold(hub, s);
     }
-    return status == WIRE_MORE && keep_rest(hub, s, bytes);
+    if (ahead.status == WIRE_BAD)
+        hub->err = ahead.err;
+    return ahead.status == WIRE_MORE && keep_rest(hub, s, ahead.rest);
 }

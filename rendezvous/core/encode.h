@@ -11,32 +11,30 @@
 
 #include "base/buf.h"
 
+#include <endian.h>
 #include <stdint.h>
+#include <string.h>
 
-/* Byte by byte, because places on the wire are not aligned; compilers make one store of it. */
+/* Copied, because places on the wire are not aligned; a compiler makes one load or store of it. (Of a loop over the bytes gcc 12
+ * makes a loop, which was a fifth of what decoding took.) */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
-    for (unsigned i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(value >> (8 * i));
-}
-
-static inline uint64_t read_le(const void *from, unsigned bytes)
-{
-    const uint8_t *p = from;
-    uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)p[i] << (8 * i);
-    return value;
+    const uint64_t le = htole64(value);
+    memcpy(to, &le, bytes);
 }
 
 static inline uint32_t get_u32(const void *from)
 {
-    return (uint32_t)read_le(from, 4);
+    uint32_t le;
+    memcpy(&le, from, sizeof(le));
+    return le32toh(le);
 }
 
 static inline uint64_t get_u64(const void *from)
 {
-    return read_le(from, 8);
+    uint64_t le;
+    memcpy(&le, from, sizeof(le));
+    return le64toh(le);
 }
 
 static inline bool put_u8(struct buf *out, uint8_t value)

@@ -16,6 +16,19 @@ struct slot *slot_find(const struct slots *slots, struct slice key)
     return node ? TABLE_ENTRY(node, struct slot, node) : NULL;
 }
 
+/* The first with the hash is nearly always meant. Of a long value the processor fetches the rest by itself. */
+void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n)
+{
+    enum { LINE = 64, LINES = 3 };
+    table_expect(&slots->table, hashes, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct table_node *node = table_first(&slots->table, hashes[i]);
+        const uint8_t *value = node ? TABLE_ENTRY(node, const struct slot, node)->value : NULL;
+        for (int line = 0; value != NULL && line < LINES; line++)
+            __builtin_prefetch(value + line * LINE, 1);
+    }
+}
+
 /* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
 struct slot *slot_make(struct slots *slots, struct slice key)
 {

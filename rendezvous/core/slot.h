@@ -66,6 +66,9 @@ static inline uint64_t slot_cost(size_t key_len)
 
 struct slot *slot_find(const struct slots *slots, struct slice key);
 
+/* Slots with these hashes will be asked for, and their values read or written: see table_expect. */
+void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n);
+
 /* The slot of this key, an empty new one if need be; NULL when memory or budget is short. An empty slot
  * that is not used after all must go to slot_settle. */
 struct slot *slot_make(struct slots *slots, struct slice key);

@@ -26,6 +26,7 @@ struct store *store_new(struct quota *quota, store_wake wake, void *user)
         free(s);
         return NULL;
     }
+    s->slots.table.is_busy = true;
     s->slots.quota = quota;
     s->wake = wake;
     s->user = user;
@@ -99,7 +100,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
 
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n)
 {
-    table_expect(&s->slots.table, hashes, n);
+    slots_expect(&s->slots, hashes, n);
 }
 
 struct slice store_get(const struct store *s, struct slice key)

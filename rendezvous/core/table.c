@@ -16,6 +16,7 @@ bool table_init(struct table *t)
     t->chain = calloc(TABLE_MIN, sizeof(*t->chain));
     t->mask = TABLE_MIN - 1;
     t->count = 0;
+    t->is_busy = false;
     return t->chain != NULL;
 }
 
@@ -67,6 +68,14 @@ struct table_node *table_find(const struct table *t, struct slice key, uint32_t 
     return node;
 }
 
+const struct table_node *table_first(const struct table *t, uint32_t hash)
+{
+    const struct table_node *node = t->chain[hash & t->mask];
+    while (node != NULL && node->hash != hash)
+        node = node->next;
+    return node;
+}
+
 /* Each round waits once for what the round before has asked for: the chains, then the first node of each with the key that mostly
  * lies behind it. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
@@ -113,9 +122,12 @@ static void grow(struct table *t)
     t->mask = mask;
 }
 
+/* With as many nodes as chains every second look waits for the memory of a node that is not meant. Idle connections, which are
+ * only to be cheap, may live like that. */
 void table_put(struct table *t, struct table_node *node)
 {
-    if (t->count > t->mask && t->mask < UINT32_MAX / 2)
+    const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
+    if (t->count > t->mask - spare && t->mask < UINT32_MAX / 2)
         grow(t);
     node->next = t->chain[node->hash & t->mask];
     t->chain[node->hash & t->mask] = node;

@@ -21,6 +21,7 @@ struct table {
     struct table_node **chain;
     uint32_t mask; /* chains - 1 */
     uint32_t count;
+    bool is_busy; /* looked at all the time, so that a quarter of its chains shall be spare */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -34,6 +35,9 @@ uint32_t table_hash(struct slice key);
 
 /* The node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
+
+/* The first with this hash, whatever its key is. */
+const struct table_node *table_first(const struct table *t, uint32_t hash);
 
 /* The next one with the key of `node`, where keys may be there more than once; NULL = no more. */
 struct table_node *table_find_same(const struct table_node *node);

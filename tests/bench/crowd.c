@@ -41,7 +41,23 @@ static const struct {
     [LOAD_GET] = { "GET of 128 bytes, each answered before the next", 1, VALUE_REPLY },
     [LOAD_SET_MANY] = { "SET of 128 bytes, 63 behind each other and an ADD", LOAD_BURST, 8 },
     [LOAD_GET_MANY] = { "GET of 128 bytes, 64 behind each other", LOAD_BURST, LOAD_BURST *VALUE_REPLY },
+    [LOAD_MIX_MANY] = { "SET, WAIT, GET, ADD, 64 behind each other", LOAD_BURST,
+                        LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
+
+/* A rank tells the others something, waits for what they tell it, and counts itself in. */
+static void put_mix(struct buf *out, enum dialect dialect, int c)
+{
+    char key[48];
+    for (int i = 0; i < LOAD_BURST / 4; i++) {
+        snprintf(key, sizeof(key), "/bench/%d/%d", c, i);
+        request_set(out, dialect, key);
+        request_wait(out, dialect, key);
+        request_get(out, dialect, key);
+        snprintf(key, sizeof(key), "/bench/%d/counter", c);
+        request_add(out, dialect, key);
+    }
+}
 
 static void fill_member(struct load *load, enum load_kind kind, enum dialect dialect, int c)
 {
@@ -53,6 +69,8 @@ static void fill_member(struct load *load, enum load_kind kind, enum dialect dia
     }
     for (int i = 0; (kind == LOAD_GET || kind == LOAD_GET_MANY) && i < load->requests; i++)
         request_get(out, dialect, crowd_value_key);
+    if (kind == LOAD_MIX_MANY)
+        put_mix(out, dialect, c);
     snprintf(key, sizeof(key), "/bench/%d/counter", c);
     if (kind == LOAD_ADD || kind == LOAD_SET_MANY)
         request_add(out, dialect, key);

@@ -26,6 +26,7 @@ enum load_kind {
     LOAD_GET,      /* one GET, of a value that crowd_prepare has set */
     LOAD_SET_MANY, /* 63 SETs and one ADD, which is answered when they are done */
     LOAD_GET_MANY, /* 64 GETs */
+    LOAD_MIX_MANY, /* 16 times what a rank does: SET of its own key, WAIT for it, GET, ADD */
     LOADS
 };
 enum { LOAD_BURST = 64 };

@@ -337,14 +337,15 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
+/* Line by line, so that what is written next to each other is still in the cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
-    for (size_t channel = 0; channel < c->in; channel++) {
-        for (size_t line = 0; line < c->side; line++, x += c->side) {
-            real *first = to + ((line + c->padding) * n + c->padding) * c->in + channel;
+    for (size_t line = 0; line < c->side; line++, x += c->side) {
+        real *first = to + ((line + c->padding) * n + c->padding) * c->in;
+        for (size_t channel = 0; channel < c->in; channel++) {
             for (size_t i = 0; i < c->side; i++)
-                first[i * c->in] = x[i];
+                first[i * c->in + channel] = x[channel * pixels(c) + i];
         }
     }
 }

@@ -39,7 +39,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->kept_flights = false;
     rank_pages_close(&n->pages);
     rank_pages_open(&n->pages, n->plan->nproc);
-    rank_pages_text(&n->pages, n->plan->pages, sizeof(n->plan->pages));
+    n->plan->page = rank_pages_first(&n->pages);
     ddp_status status = contain_attempt(n->contain, err);
     evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
     return status == DDP_OK ? output_round(n->output, round, err) : status;

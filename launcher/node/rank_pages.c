@@ -55,13 +55,17 @@ void rank_pages_close(struct rank_pages *pages)
     *pages = (struct rank_pages){ 0 };
 }
 
-void rank_pages_text(const struct rank_pages *pages, char *out, size_t size)
+struct flight_page rank_pages_first(const struct rank_pages *pages)
 {
+    struct flight_page page = { 0 };
     struct stat st;
-    out[0] = '\0';
-    if (pages->n > 0 && fstat(pages->fd, &st) == 0)
-        snprintf(out, size, "%d:%d:%llu:%llu", (int)getpid(), pages->fd, (unsigned long long)st.st_dev,
-                 (unsigned long long)st.st_ino);
+    if (pages->n == 0 || fstat(pages->fd, &st) != 0)
+        return page;
+    page.pid = (int)getpid();
+    page.fd = pages->fd;
+    page.device = st.st_dev;
+    page.inode = st.st_ino;
+    return page;
 }
 
 const struct flight *rank_page(const struct rank_pages *pages, int i)

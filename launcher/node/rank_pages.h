@@ -4,6 +4,7 @@
 #define LAUNCHER_RANK_PAGES_H
 
 #include "base/flight.h"
+#include "base/flight_page.h"
 
 /* Zeroed: there are none. */
 struct rank_pages {
@@ -18,8 +19,8 @@ void rank_pages_close(struct rank_pages *pages);
 /* The same pages once more, to be closed by themselves; none without a descriptor. */
 void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out);
 
-/* The value of DDPRUN_PAGE, but for the page's index behind it; "" when there are none. */
-void rank_pages_text(const struct rank_pages *pages, char *out, size_t size);
+/* Where worker 0 finds its page; pid 0 when there are none. */
+struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* What worker `i` has written so far; NULL when it has not begun, or there are none. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);

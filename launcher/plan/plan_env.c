@@ -43,8 +43,10 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->visible = w->visible;
     facts->error_file = w->error_file;
     facts->flight = plan->flight;
-    if (plan->pages[0] != '\0')
-        snprintf(facts->page, sizeof(facts->page), "%.*s:%d", ENV_PAGE_MAX - 16, plan->pages, local_rank);
+    struct flight_page page = plan->page;
+    page.index = (uint64_t)local_rank;
+    if (page.pid != 0)
+        flight_page_print(facts->page, &page);
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 

@@ -6,6 +6,8 @@
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
+#include "base/flight_page.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -66,8 +68,6 @@ const char *worker_env_name(enum worker_env_var var);
 /* Digits of a job's cookie: 128 random bits in hexadecimal, which no other job can have by chance. */
 enum { COOKIE_CHARS = 32 };
 
-enum { ENV_PAGE_MAX = 128 };
-
 /* What the values are made of. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
@@ -89,7 +89,7 @@ struct env_facts {
     bool share_gpu;
     bool set_omp;
     bool terminal;
-    char page[ENV_PAGE_MAX];       /* "" = none */
+    char page[FLIGHT_PAGE_TEXT];   /* "" = none */
     const char *flight;            /* NULL = as inherited */
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };

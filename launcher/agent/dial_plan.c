@@ -46,7 +46,7 @@ static uint32_t jitter(struct dial *d, uint32_t below)
     return d->random % below;
 }
 
-bool dial_is_loopback(const char *address)
+static bool is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
            strncmp(address, "::ffff:127.", 11) == 0;
@@ -214,7 +214,7 @@ void dial_resolved(struct dial *d, const char *const *addresses, int n, const ch
     for (d->n = 0; d->n < n && d->n < DIAL_ADDRESSES_MAX; d->n++) {
         struct dial_runner *r = &d->runners[d->n];
         snprintf(r->address, sizeof(r->address), "%s", addresses[d->n]);
-        r->loopback = dial_is_loopback(r->address);
+        r->loopback = is_loopback(r->address);
     }
     snprintf(d->hosts_line, sizeof(d->hosts_line), "%s", hosts_line != NULL ? hosts_line : "");
     d->only_loopback = means_us(d);

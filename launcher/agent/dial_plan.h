@@ -122,6 +122,4 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 /* What the first bytes of an answer that is no store's are. */
 int dial_answer_kind(struct slice bytes);
 
-bool dial_is_loopback(const char *address);
-
 #endif

@@ -50,7 +50,7 @@ const char *dial_code(enum finding_code finding)
 
 /* What will not change by waiting ("the name leads to this machine") is said at once and in full; what may
  * be a store that is still starting, only when it has stood for STANDS_MS. */
-bool dial_is_sure(enum finding_code finding)
+static bool is_sure(enum finding_code finding)
 {
     int i = 0;
     while (i < ROWS && rows[i].finding != finding)
@@ -160,7 +160,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
     return d->finding != FINDING_NONE && !was_said &&
-           (dial_is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
+           (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
 /* A finding that changes is news, but two that take turns must not fill the screen: hence CHANGE_MS. */

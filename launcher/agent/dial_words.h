@@ -10,9 +10,6 @@ enum finding_code dial_finding_of(const struct dial_met *met);
 /* "CONNECT_REFUSED" */
 const char *dial_code(enum finding_code finding);
 
-/* Will waiting hardly cure it? */
-bool dial_is_sure(enum finding_code finding);
-
 /* Append what is to be said now, and remember that it was; false when there is nothing. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 

@@ -42,9 +42,6 @@ void net_close(struct net *net);
 /* One call, already begun. */
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err);
 
-/* Wait for all hosts, between two barriers of this one. */
-ddp_status net_meet(struct net *net, const struct call *call, struct ddp_err *err);
-
 /* --- between the files of net --- */
 
 /* Our i-th lane. */

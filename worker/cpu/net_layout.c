@@ -79,12 +79,12 @@ void net_layout_close(struct net_layout *layout)
     *layout = (struct net_layout){ 0 };
 }
 
-int net_ranks_of(const struct net_layout *layout, int host)
+static int ranks_of(const struct net_layout *layout, int host)
 {
     return layout->start[host + 1] - layout->start[host];
 }
 
-int net_member(const struct net_layout *layout, int host, int i)
+static int member(const struct net_layout *layout, int host, int i)
 {
     return layout->members[layout->start[host] + i];
 }
@@ -92,7 +92,7 @@ int net_member(const struct net_layout *layout, int host, int i)
 /* A host with fewer ranks than lanes goes round again: some of its ranks serve two. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
-    return net_member(layout, host, lane % net_ranks_of(layout, host));
+    return member(layout, host, lane % ranks_of(layout, host));
 }
 
 int net_piece_host(const struct net_layout *layout, int piece)

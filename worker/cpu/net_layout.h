@@ -36,9 +36,7 @@ bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int wor
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
 
-/* The number of ranks of `host`, its i-th rank, and the rank that serves `lane` there. */
-int net_ranks_of(const struct net_layout *layout, int host);
-int net_member(const struct net_layout *layout, int host, int i);
+/* The rank that serves `lane` at `host`. */
 int net_server(const struct net_layout *layout, int host, int lane);
 
 /* Whose piece is it? */

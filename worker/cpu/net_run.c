@@ -150,6 +150,17 @@ static ddp_status settle(struct net *net, ddp_status status, struct ddp_err *err
     return err->code;
 }
 
+/* Wait for all hosts, between two barriers of this one. */
+static ddp_status meet(struct net *net, const struct call *call, struct ddp_err *err)
+{
+    begin(net, call, 1);
+    ddp_status status = wait_for_hosts(net, err);
+    if (status != DDP_OK)
+        return status;
+    net->cpu->barrier.slack_ms = 2 * GRACE_MS;
+    return barrier_pass(&net->cpu->barrier, false, err);
+}
+
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err)
 {
     struct net_call c = { .net = net, .call = call };
@@ -163,16 +174,6 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
         return settle(net, run_steps(&c, err), err);
     ddp_status status = barrier_pass(&net->cpu->barrier, true, err);
     if (status == DDP_OK)
-        status = net_meet(net, call, err);
+        status = meet(net, call, err);
     return settle(net, status, err);
-}
-
-ddp_status net_meet(struct net *net, const struct call *call, struct ddp_err *err)
-{
-    begin(net, call, 1);
-    ddp_status status = wait_for_hosts(net, err);
-    if (status != DDP_OK)
-        return status;
-    net->cpu->barrier.slack_ms = 2 * GRACE_MS;
-    return barrier_pass(&net->cpu->barrier, false, err);
 }

@@ -37,12 +37,12 @@ static const struct result_row results[] = {
 #undef X
 };
 
-const char *nccl_result_name(nccl_result result)
+static const char *result_name(nccl_result result)
 {
     return result < sizeof(results) / sizeof(results[0]) ? results[result].name : "an unknown error";
 }
 
-const char *nccl_result_words(nccl_result result)
+static const char *result_words(nccl_result result)
 {
     return result < sizeof(results) / sizeof(results[0]) ? results[result].words
                                                          : "of a newer NCCL than this library knows";
@@ -68,7 +68,7 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
 {
     bool more = detail != NULL && detail[0] != '\0';
     return ddp_fail(err, nccl_status_of(result), "at rank %d: %.120s: %s (%s)%s%.300s%s", rank, call,
-                    nccl_result_name(result), nccl_result_words(result), more ? "; NCCL says: " : "",
+                    result_name(result), result_words(result), more ? "; NCCL says: " : "",
                     more ? detail : "", more ? "" : "; NCCL_DEBUG=WARN lets NCCL say more");
 }
 

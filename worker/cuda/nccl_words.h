@@ -12,10 +12,6 @@ const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
 /* DDP_ERR_UNSUPPORTED when it is too old. */
 ddp_status nccl_check_version(int version, struct ddp_err *err);
 
-/* "NCCL_REMOTE_ERROR"-like: "ncclRemoteError (another rank has gone, or a network has failed)". Never NULL. */
-const char *nccl_result_name(nccl_result result);
-const char *nccl_result_words(nccl_result result);
-
 /* A call that NCCL refused, or that it has given up. `detail` is NCCL's own last sentence, may be "" or NULL. */
 ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail);
 

@@ -15,11 +15,13 @@ def main(path):
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     state = torch.load(path) if os.path.exists(path) else {"step": 0, "sum": torch.zeros(1)}
     print("rank %d: attempt %d begins at step %d" % (rank, attempt, state["step"]), flush=True)
+    # One tensor for all steps: of a new one each time Gloo's thread may hold the last reference, and up to torch 2.7 the process then
+    # hangs in destroy_process_group, which waits for that thread with Python's lock in its hand (pull request 154976 there).
+    t = torch.empty(1)
     for step in range(state["step"], STEPS):
         if rank == 1 and attempt == 0 and step == FAILS_AT:
             raise ValueError("no step %d today" % step)
-        t = torch.ones(1) * (rank + 1)
-        dist.all_reduce(t)
+        dist.all_reduce(t.fill_(rank + 1))
         state = {"step": step + 1, "sum": state["sum"] + t}
         if rank == 0:
             torch.save(state, path + ".new")

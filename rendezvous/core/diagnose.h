@@ -95,6 +95,11 @@ uint64_t diagnose_still_waits(const struct snapshot *snapshot);
 /* Ranks have waited in a collective for so long, and another one has not moved for as long. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
+/* For how long ranks have waited in a barrier; 0 = nobody is in one. */
+uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
+/* Most ranks that wait have waited in a barrier for so long, and one that is missing there is not on the way. */
+bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
+
 /* Overwrites `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);
 

@@ -1,4 +1,4 @@
-/* diagnose_still.c -- who stands still while others wait for it in a collective. See diagnose.h.
+/* diagnose_still.c -- who stands still while others wait for it in a collective or a barrier. See diagnose.h.
  *
  * Collectives of libddp pass the store by, but each worker notes in memory that it shares with its agent how far it is, and beats
  * tell it on. Ranks in a call are at a place where all come together; one that is not there, and does not move, is what they wait
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { STILL_MS = 3000, BUSY_PERCENT = 5 };
+enum { STILL_MS = 3000, BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
 static bool waits(const struct rank_facts *f)
 {
@@ -51,6 +51,39 @@ bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
     const struct rank_facts *most = furthest(s, least_ms);
     for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++)
         if (is_behind(&s->ranks[i], most, least_ms))
+            return true;
+    return false;
+}
+
+/* --- barriers ------------------------------------------------------------------------------------------- */
+
+uint64_t diagnose_barrier_waits(const struct snapshot *s)
+{
+    uint64_t longest_ms = 0;
+    for (uint32_t i = 0; i < s->n_waits; i++)
+        if (s->waits[i].is_barrier && s->waits[i].for_ms > longest_ms)
+            longest_ms = s->waits[i].for_ms;
+    return longest_ms;
+}
+
+/* Who moves may be on the way; of a rank that tells no steps it is not known, so it is given more time. */
+static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
+{
+    const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
+    if (waits_in(f, place))
+        return false;
+    if (stopped || f->exited || f->waits.for_ms >= least_ms)
+        return true;
+    return f->has_steps ? f->still_ms >= least_ms : place->for_ms >= UNKNOWN_FACTOR * least_ms;
+}
+
+bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
+{
+    const struct snapshot_wait *place = main_wait(s);
+    if (place == NULL || !place->is_barrier || place->for_ms < least_ms)
+        return false;
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        if (stays_away(&s->ranks[i], place, least_ms))
             return true;
     return false;
 }

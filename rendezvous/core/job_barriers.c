@@ -44,6 +44,12 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     job_left_barrier(user, barrier, rank);
 }
 
+static void barrier_opened(void *user, const struct barrier *barrier)
+{
+    job_events_opened(user, barrier);
+    job_watch_barrier(user);
+}
+
 struct barrier_env job_barrier_env(struct job *job)
 {
     return (struct barrier_env){ .user = job,
@@ -52,6 +58,6 @@ struct barrier_env job_barrier_env(struct job *job)
                                  .has_ended = barrier_rank_ended,
                                  .log = barrier_log,
                                  .lost = barrier_lost,
-                                 .opened = job_events_opened,
+                                 .opened = barrier_opened,
                                  .ended = job_events_ended };
 }

@@ -233,8 +233,10 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
 
 static void tell_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
-    const bool is_due = diagnose_stands_still(s, JOB_WATCH_STILL_MS);
-    job_watch_still_seen(job, diagnose_still_waits(s), is_due);
+    const bool is_due =
+        diagnose_stands_still(s, JOB_WATCH_STILL_MS) || diagnose_barrier_hangs(s, JOB_WATCH_STILL_MS);
+    const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
+    job_watch_still_seen(job, in_call_ms > in_barrier_ms ? in_call_ms : in_barrier_ms, is_due);
     if (is_due)
         tell_news(job, s, now);
 }

@@ -77,6 +77,19 @@ static void forget_torch(struct job_watch *w)
     w->torch_crowd = false;
 }
 
+/* Barriers that have all been passed are not worth a walk over the job. */
+static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
+{
+    struct job_watch *w = &job->watch;
+    const bool runs = facts->state == RDZV_RUNNING, due = w->still_ms != 0 && w->still_ms <= job->hub->now_ms;
+    const bool waits = w->calls || job->barriers.open_count > 0;
+    if (due || !runs) {
+        w->still_ms = 0;
+        w->calls = false;
+    }
+    return runs && due && waits;
+}
+
 struct job_watch_due job_watch_due(struct job *job)
 {
     struct rdzv_facts facts;
@@ -95,9 +108,7 @@ struct job_watch_due job_watch_due(struct job *job)
         due.torch = facts.state == RDZV_RUNNING && w->torch_ms != 0 && w->torch_ms <= now_ms;
         if (due.torch || facts.state != RDZV_RUNNING)
             forget_torch(w);
-        due.still = facts.state == RDZV_RUNNING && w->still_ms != 0 && w->still_ms <= now_ms;
-        if (due.still || facts.state != RDZV_RUNNING)
-            w->still_ms = 0;
+        due.still = still_is_due(job, &facts);
         return due;
     }
     w->still_ms = 0;
@@ -194,12 +205,18 @@ void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- collectives ---------------------------------------------------------------------------------------- */
 
-/* Nearly all that wait go on at once; the look then finds nobody. */
-void job_watch_call(struct job *job)
+void job_watch_barrier(struct job *job)
 {
     struct job_watch *w = &job->watch;
     if (w->still_ms == 0)
         w->still_ms = job->hub->now_ms + JOB_WATCH_STILL_MS;
+}
+
+/* Nearly all that wait go on at once; the look then finds nobody. */
+void job_watch_call(struct job *job)
+{
+    job_watch_barrier(job);
+    job->watch.calls = true;
 }
 
 /* Beats of different nodes come at different times, so who is looked for may seem to have moved a little later than those who
@@ -220,6 +237,8 @@ void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell)
         w->n_told = 0;
     }
     w->still_told = tell || (w->still_told && waited_ms >= JOB_WATCH_STILL_MS);
-    if (waited_ms > 0)
-        w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);
+    if (waited_ms == 0)
+        return;
+    w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);
+    w->calls = true;
 }

@@ -11,7 +11,8 @@
  *     at once                  more take part in a process group of PyTorch's than it has ranks
  *     after 10 s               what PyTorch's ranks wait for while a group comes together, and what the missing ones do;
  *                              sooner when one has ended; then every 30 s what is new
- *     after 10 s               which rank stands still while others wait for it in a collective; then every 30 s what is new
+ *     after 10 s               which rank stands still while others wait for it in a collective or a barrier (30 s where it tells
+ *                              no steps); then every 30 s what is new
  *
  * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
@@ -34,11 +35,12 @@ struct job_watch {
     uint64_t torch_ms; /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
     bool torch_ended;  /* a process of this round has ended */
     bool torch_crowd;  /* that look is because too many may take part */
-    uint64_t still_ms; /* when it is looked whether a rank stands still; 0 = nobody waits in a collective */
-    bool still_told;   /* that one does */
-    bool torch_told;   /* of what they wait for now */
-    uint32_t wait;     /* counts the waits: a node is told everything once in each */
-    uint32_t n_told;   /* what was told in this wait, as digests; */
+    uint64_t still_ms; /* when it is looked whether a rank stands still; 0 = nobody waits for one */
+    bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
+    bool still_told;                   /* that one does */
+    bool torch_told;                   /* of what they wait for now */
+    uint32_t wait;                     /* counts the waits: a node is told everything once in each */
+    uint32_t n_told;                   /* what was told in this wait, as digests; */
     uint64_t told[JOB_WATCH_TOLD_MAX]; /* a ring, the oldest gives way */
 };
 
@@ -52,7 +54,7 @@ struct job_watch_due {
     bool trouble;         /* that a rank has met */
     bool spares;          /* nodes that have come late */
     bool looks, is_final; /* at what is missing; for the last time */
-    bool still;           /* who stands still while others wait for it in a collective */
+    bool still;           /* who stands still while others wait for it in a collective or a barrier */
     bool torch;           /* what PyTorch's ranks wait for */
 };
 struct job_watch_due job_watch_due(struct job *job);
@@ -70,6 +72,8 @@ bool job_watch_torch_is_crowded(const struct job *job);
 void job_watch_torch_exit(struct job *job);
 /* A rank is in a collective. */
 void job_watch_call(struct job *job);
+/* A barrier has opened. */
+void job_watch_barrier(struct job *job);
 /* It was looked at: so long they have been in it (0: nobody is), and it is worth telling. */
 void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* It was looked at: so long they have waited (0: nobody waits any more), and that is worth telling. */

@@ -33,6 +33,13 @@ MISSING_RANK(a_rank_that_is_stopped, "stop", "rank 3|stopped (state T)|node1|RAN
 MISSING_RANK(a_rank_that_computes, "spin", "rank 3|computes|node1|RANK_BURNS_CPU")
 MISSING_RANK(a_rank_that_sleeps, "forever", "rank 3|node1|has not come|RANK_HAS_NOT_COME")
 
+/* Nobody asks; it is told all the same, on every node, long before the barrier's time is up. */
+SCENE(waits, a_barrier_that_hangs_is_told_unasked,
+      .program = "member say:up only:3 key:answer all barrier:epoch-1",
+      .says = "3 ranks wait in barrier 'epoch-1'|rank 3: connected (node1, pid |waits for key '/answer'|"
+              "[RANK_WAITS_ELSEWHERE]",
+      .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
+
 /* It ends well while the others have one more batch. Told to all, at once, without asking. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",

@@ -85,6 +85,60 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
+/* Without being asked, once, and the same on every node. */
+Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
+{
+    three_wait();
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    last_push(N0, "");
+    last_push(N1, "");
+    live_until(sim.now_ms + 9000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 3000);
+    for (conn_id conn = N0; conn <= N1; conn++) {
+        expect_told(conn, "RANK_STOPPED", "rank 3");
+        cr_expect(has(told, "BARRIER_WAITS", "barrier 'step-7'") && says("3 ranks wait in barrier 'step-7'"),
+                  "%s", text_of(told, "text"));
+    }
+    live_until(sim.now_ms + 35000);
+    expect_silence(N0);
+}
+
+/* It may be on the way: its steps are seen. */
+Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
+{
+    three_wait();
+    last_push(N0, "");
+    for (int i = 0; i < 40; i++) {
+        char steps[64];
+        snprintf(steps, sizeof(steps), "{\"op\":\"heartbeat\",\"steps\":[[1,%d,%d,\"\"]]}", i, i);
+        sim_say(&sim, N1, steps);
+        live_until(sim.now_ms + 1000);
+    }
+    expect_silence(N0);
+}
+
+/* One that tells no steps is given half a minute. */
+Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
+{
+    three_wait();
+    last_push(N0, "");
+    live_until(sim.now_ms + 28000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 10000);
+    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+}
+
+/* Passed in time, nobody hears of it, and nobody looks. */
+Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
+{
+    three_wait();
+    enter(3, "step-7");
+    last_push(N0, "");
+    live_until(sim.now_ms + 30000);
+    expect_silence(N0);
+}
+
 Test(findings_ranks_sim, a_rank_in_the_kernel_and_one_that_computes)
 {
     three_wait();

@@ -19,11 +19,11 @@
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* "1 of 2 nodes is here", "1 of at least 2 nodes is here", "nobody has come yet" */
+/* "1 of 2 nodes is here", "1 of at least 2 nodes is here", "nobody has come" */
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
-        return buf_printf(out, "nobody has come");
+        return buf_printf(out, s->n_gone > 0 ? "nobody is here any more" : "nobody has come");
     return buf_printf(out, "%u of %s%u node%s %s here", s->n_nodes,
                       s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");

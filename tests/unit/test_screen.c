@@ -50,6 +50,25 @@ Test(screen, says_from_the_first_moment_who_is_waited_for)
     expect_last_line(CASE(RUNNING), "  " GOOD);
 }
 
+/* Nobody has begun to wait, so there is no time to tell; and who has gone has come. */
+Test(screen, a_store_without_anybody)
+{
+    struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };
+    const struct snapshot_gone gone = {
+        .host = "n0", .how = "closed by the peer", .node_rank = -1, .pid = 7, .lost = true
+    };
+    char *text = screen(s);
+    cr_expect_str_eq(text, "no job yet: nobody has come\n  " GOOD);
+    free(text);
+    s.job = "k3";
+    s.gone = &gone;
+    s.n_gone = 1;
+    text = screen(s);
+    cr_expect(strstr(text, "job 'k3': nobody is here any more\n  error    n0 (pid 7) had come, ") == text,
+              "%s", text);
+    free(text);
+}
+
 Test(screen, a_name_cannot_command_a_terminal)
 {
     char *text = screen(CASE(GATHERING, NODES(NODE(0, .host = "n\033[2J0"), NODE(1))));

@@ -2,13 +2,13 @@
 # cases.sh -- the rows of tests/nodes/cases, each with the tests that stand for it, as a table. Fails when one has none, and when a
 # test names one that there is not.
 #
-# A scene names its cases in its row (.cases = "F05 F44"), a shell test in a comment ("# --- F14: ...").
+# A scene, or a MISSING_RANK, names its cases in its row (.cases = "F05 F44"), a shell test in a comment ("# --- F14: ...").
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Lines "F05 waits::followers_are_no_causes".
 named() {
-    cat tests/nodes/test_*.c | awk 'BEGIN { RS = "SCENE\\(" }
+    cat tests/nodes/test_*.c | awk 'BEGIN { RS = "(SCENE|MISSING_RANK)\\(" }
         match($0, /\.cases = "[^"]*"/) {
             n = split(substr($0, RSTART + 10, RLENGTH - 11), cases, " ")
             split($0, names, /[ \n,]+/)

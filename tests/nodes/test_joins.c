@@ -38,8 +38,8 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
 /* Who is missing, on every node that is here, again and again, and the knob in the end. */
-SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07", .hosts = 3, .options = "--timeout=12",
-      .says = "node 2 has not come|NODE_NEVER_CAME", .within_ms = CONNECTIONS,
+SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
+      .options = "--timeout=12", .says = "node 2 has not come|NODE_NEVER_CAME", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
                 { .exit = 125, .ends = "given up|--timeout" },
                 { .by_hand = true } })
@@ -50,8 +50,8 @@ static void kill_it_waiting(struct play *play)
     fault_kill_launcher(play);
 }
 
-SCENE(joins, a_node_that_came_and_died_is_named, .hosts = 4, .options = "--timeout=14",
-      .fault = kill_it_waiting, .victim = 1, .within_ms = CONNECTIONS,
+SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .hosts = 4,
+      .options = "--timeout=14", .fault = kill_it_waiting, .victim = 1, .within_ms = CONNECTIONS,
       .says = "node 1 (node1, pid |NODE_CAME_AND_DIED",
       .node = { { .exit = 125, .ends = "--timeout" },
                 { .exit = KILLED },
@@ -124,7 +124,7 @@ static void launch_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-SCENE(joins, launched_twice_on_one_node, .cases = "F06", .hosts = 3, .fault = launch_again,
+SCENE(joins, launched_twice_on_one_node, .cases = "F06 launched_twice", .hosts = 3, .fault = launch_again,
       .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143, .says = "started twice on node1|LAUNCHED_TWICE" },
                 { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" },

@@ -23,7 +23,7 @@ static void drop(struct play *play)
     host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
 }
 
-SCENE(reach, packets_that_are_dropped, .cases = "F02", .options = SHORT, .before = drop,
+SCENE(reach, packets_that_are_dropped, .cases = "F02 dropped", .options = SHORT, .before = drop,
       .within_ms = CONNECTIONS,
       .node = GIVES_UP(.says = "node 0's store at 10.9.0.1:29500|no connection within|CONNECT_DROPPED"))
 
@@ -32,8 +32,8 @@ static void drop_answers(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f in tcp sport 29500 drop");
 }
 
-SCENE(reach, answers_that_are_dropped, .options = SHORT, .before = drop_answers, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_DROPPED"))
+SCENE(reach, answers_that_are_dropped, .cases = "dropped", .options = SHORT, .before = drop_answers,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_DROPPED"))
 
 static void reject(struct play *play)
 {
@@ -41,16 +41,16 @@ static void reject(struct play *play)
                "add rule inet f in iifname eth0 tcp dport 29500 reject with icmpx type admin-prohibited");
 }
 
-SCENE(reach, packets_that_are_rejected, .options = SHORT, .before = reject, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REJECTED"))
+SCENE(reach, packets_that_are_rejected, .cases = "refused", .options = SHORT, .before = reject,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REJECTED"))
 
 static void reset(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 reject with tcp reset");
 }
 
-SCENE(reach, connections_that_are_refused, .options = SHORT, .before = reset, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REFUSED"))
+SCENE(reach, connections_that_are_refused, .cases = "refused", .options = SHORT, .before = reset,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1:29500|CONNECT_REFUSED"))
 
 SCENE(reach, a_master_that_was_never_started, .cases = "F26", .hosts = 3, .options = SHORT,
       .within_ms = CONNECTIONS, .says = "10.9.0.1:29500|CONNECT_REFUSED",
@@ -63,36 +63,36 @@ static void unroute(struct play *play)
     host_sh(&play->net->host[1], "ip route add unreachable 10.9.0.1/32");
 }
 
-SCENE(reach, a_route_that_says_no, .options = SHORT, .before = unroute, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1|ROUTE_UNREACHABLE"))
+SCENE(reach, a_route_that_says_no, .cases = "unroutable", .options = SHORT, .before = unroute,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1|ROUTE_UNREACHABLE"))
 
 static void prohibit(struct play *play)
 {
     host_sh(&play->net->host[1], "ip route add prohibit 10.9.0.1/32");
 }
 
-SCENE(reach, a_route_that_prohibits, .options = SHORT, .before = prohibit, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1|ROUTE_PROHIBITED"))
+SCENE(reach, a_route_that_prohibits, .cases = "unroutable", .options = SHORT, .before = prohibit,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1|ROUTE_PROHIBITED"))
 
 static void lose_route(struct play *play)
 {
     host_sh(&play->net->host[1], "ip link set eth0 down");
 }
 
-SCENE(reach, no_route_at_all, .options = SHORT, .before = lose_route, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1|NO_ROUTE"))
+SCENE(reach, no_route_at_all, .cases = "unroutable", .options = SHORT, .before = lose_route,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1|NO_ROUTE"))
 
 static void unplug_master(struct play *play)
 {
     host_cable(play->net, 0, false);
 }
 
-SCENE(reach, a_machine_that_is_not_there, .options = SHORT, .before = unplug_master, .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "10.9.0.1|HOST_SILENT"))
+SCENE(reach, a_machine_that_is_not_there, .cases = "unroutable", .options = SHORT, .before = unplug_master,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1|HOST_SILENT"))
 
 /* --- names ----------------------------------------------------------------------------------------------- */
 
-SCENE(reach, a_master_whose_name_is_unknown, .cases = "F17", .elastic = true,
+SCENE(reach, a_master_whose_name_is_unknown, .cases = "F17 name_unknown", .elastic = true,
       .options = "--nnodes=2 --master_addr=not-in-dns-xyz --timeout=13",
       .says = "not-in-dns-xyz|NAME_UNKNOWN", .within_ms = CONNECTIONS,
       .node = { { .options = "--node_rank=0", .exit = 125, .ends = "gives up|--timeout" },
@@ -175,14 +175,14 @@ static void closing_server(struct play *play)
         }                            \
     }
 
-SCENE(reach, a_web_server_on_the_port, .options = SHORT, .before = web_server, .within_ms = CONNECTIONS,
-      .node = ONLY_1(.says = "10.9.0.1:29500|HTTP|PORT_IS_HTTP"))
+SCENE(reach, a_web_server_on_the_port, .cases = "other_service", .options = SHORT, .before = web_server,
+      .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HTTP|PORT_IS_HTTP"))
 
-SCENE(reach, a_service_that_says_nothing, .options = SHORT, .before = mute_server, .within_ms = CONNECTIONS,
-      .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_UNANSWERED"))
+SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = SHORT, .before = mute_server,
+      .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_UNANSWERED"))
 
-SCENE(reach, a_proxy_that_closes, .options = SHORT, .before = closing_server, .within_ms = CONNECTIONS,
-      .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CUT"))
+SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
+      .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CUT"))
 
 /* Node 0 names who has its port, at once; the others find that it is no store. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,

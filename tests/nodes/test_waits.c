@@ -17,31 +17,35 @@ static void stop_after(struct play *play, const char *texts)
 }
 
 /* All but rank 3 wait in a barrier; rank 3 does `deed`. */
-#define MISSING_RANK(test, deed, texts)                                                               \
-    static void find_##test(struct play *play)                                                        \
-    {                                                                                                 \
-        stop_after(play, texts);                                                                      \
-    }                                                                                                 \
-    SCENE(waits, test, .program = "member say:up only:3 " deed " all barrier:epoch-1", .until = "up", \
+#define MISSING_RANK(suite, test, which, deed, texts)                                                        \
+    static void find_##test(struct play *play)                                                               \
+    {                                                                                                        \
+        stop_after(play, texts);                                                                             \
+    }                                                                                                        \
+    SCENE(suite, test, which, .program = "member say:up only:3 " deed " all barrier:epoch-1", .until = "up", \
           .after = find_##test, .node = { { .exit = 143 }, { .exit = 143 } })
 
-MISSING_RANK(a_rank_that_waits_for_a_key, "key:answer", "rank 3|node1|key '/answer'|RANK_WAITS_ELSEWHERE")
-MISSING_RANK(a_rank_that_waits_in_another_barrier, "barrier:epoch-2",
+MISSING_RANK(waits, a_rank_that_waits_for_a_key, .cases = "elsewhere_key", "key:answer",
+             "rank 3|node1|key '/answer'|RANK_WAITS_ELSEWHERE")
+MISSING_RANK(waits, a_rank_that_waits_in_another_barrier, .cases = "elsewhere_barrier", "barrier:epoch-2",
              "rank 3 waits in barrier 'epoch-2'|barrier 'epoch-1'|UNEVEN_INPUTS|rank 3|node1|barrier "
              "'epoch-2'|RANK_WAITS_ELSEWHERE")
-MISSING_RANK(a_rank_that_is_stopped, "stop", "rank 3|stopped (state T)|node1|RANK_STOPPED")
-MISSING_RANK(a_rank_that_computes, "spin", "rank 3|computes|node1|RANK_BURNS_CPU")
-MISSING_RANK(a_rank_that_sleeps, "forever", "rank 3|node1|has not come|RANK_HAS_NOT_COME")
+MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
+             "rank 3|stopped (state T)|node1|RANK_STOPPED")
+MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin",
+             "rank 3|computes|node1|RANK_BURNS_CPU")
+MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever",
+             "rank 3|node1|has not come|RANK_HAS_NOT_COME")
 
 /* Nobody asks; it is told all the same, on every node, long before the barrier's time is up. */
-SCENE(waits, a_barrier_that_hangs_is_told_unasked,
+SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .program = "member say:up only:3 key:answer all barrier:epoch-1",
       .says = "3 ranks wait in barrier 'epoch-1'|rank 3: connected (node1, pid |waits for key '/answer'|"
               "[RANK_WAITS_ELSEWHERE]",
       .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
 /* It ends well while the others have one more batch. Told to all, at once, without asking. */
-SCENE(waits, a_rank_that_has_exited, .cases = "F36",
+SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
       .says = "rank 3 (node1, pid |ended with 0 while |waited for it at barrier 'epoch-1'  [RANK_LEFT_EARLY]",
       .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })

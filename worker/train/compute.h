@@ -84,14 +84,18 @@ struct compute_ops {
     /* --- of those whose memory is not the host's; NULL in others ----------------------------------------------- */
 
     void *(*stream)(struct compute *c); /* on which all of it happens */
-    /* Set master and weights of all tensors: memory on the device, filled from the values here. `fetch` is the way back, and
-     * waits. */
+    /* Set master and weights of all tensors: memory on the device, filled from the values here. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
-    ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
-    ddp_status (*fetch)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
+    ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err); /* values */
+    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);      /* masters */
+    /* The weights are the masters again, which somebody else has written. */
+    void (*refresh)(struct compute *c, const struct model_tensors *t);
+    /* Floats, to the device or from it; waits. */
+    ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
     /* The norm of n gradients times `unscale`; then their updates are clipped to `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
+    ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for it */
     /* After ddp_optim_begin: master and weights of `t` from its gradient. m and v as the rule has them. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
                    float *m, float *v);

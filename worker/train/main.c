@@ -3,6 +3,7 @@
  * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
  * part. A rank that fails says why, frees the others with ddp_abort and exits; they then say that they were
  * freed, and by whom. */
+#include "cuda/cuda.h"
 #include "trainer.h"
 
 #include <signal.h>
@@ -53,23 +54,43 @@ static void say_waiting(int sig)
 
 /* A rank that never comes is an error only after a minute, and a library does not print: so the program says after
  * some seconds what it waits for. */
-static ddp_status meet_others(ddp_ctx **ctx)
+static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = say_waiting, .sa_flags = SA_RESTART };
     struct sigaction before;
     sigaction(SIGALRM, &say, &before);
     alarm(PATIENCE_S);
-    ddp_status status = ddp_init_from_env(NULL, ctx);
+    ddp_status status = ddp_init_from_env(options, ctx);
     alarm(0);
     sigaction(SIGALRM, &before, NULL);
     return status;
 }
 
+/* A group with a device where this process is to compute on one. All workers are asked the same, and have to answer alike. */
+static ddp_status choose_device(const struct train_options *options, ddp_options *context,
+                                struct ddp_err *err)
+{
+    if (!train_options_may_use_gpu(options))
+        return DDP_OK;
+    ddp_status status = cuda_available(options->precision, err);
+    if (status == DDP_OK)
+        context->device = DDP_DEVICE_LOCAL;
+    else if (options->device == DEVICE_CUDA)
+        return ddp_wrap(err, "--device cuda");
+    return DDP_OK;
+}
+
 /* Before there is a context, and after it is gone, there is nobody to tell. */
 static int run(const struct train_options *options)
 {
+    ddp_options context = DDP_OPTIONS_INIT;
+    struct ddp_err err;
     ddp_ctx *ctx;
-    ddp_status status = meet_others(&ctx);
+    if (choose_device(options, &context, &err) != DDP_OK) {
+        fprintf(stderr, "train: %s\n", err.msg);
+        return ddp_exit_code(err.code);
+    }
+    ddp_status status = meet_others(&context, &ctx);
     if (status != DDP_OK) {
         fprintf(stderr, "train: %s\n", ddp_last_error());
         return ddp_exit_code(status);

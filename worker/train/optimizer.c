@@ -44,6 +44,8 @@ static float divisor_of(const struct optimizer *o)
 
 float optimizer_weight(const struct optimizer *o)
 {
+    if (o->device != NULL)
+        return o->scaler.scale * divisor_of(o);
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
@@ -52,7 +54,7 @@ float optimizer_weight(const struct optimizer *o)
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
-    if (!is_rounded(o))
+    if (!is_rounded(o) || o->device != NULL)
         return DDP_OK;
     ddp_status status = round_into(o, grad, grad, o->count[i], err);
     for (size_t k = 0; k < o->count[i] && divisor != 1; k++)
@@ -106,7 +108,7 @@ static ddp_param *list_of(const struct model_tensors *t)
     ddp_param *list = calloc(t->n + 1, sizeof(*list));
     for (size_t i = 0; list != NULL && i < t->n; i++)
         list[i] = (ddp_param){ .name = t->each[i].name,
-                               .data = t->each[i].value,
+                               .data = t->each[i].master,
                                .count = t->each[i].count,
                                .dtype = DDP_F32,
                                .shape = t->each[i].shape,
@@ -127,6 +129,7 @@ static ddp_status open_reducer(struct optimizer *o, const ddp_param *params, con
     options.buffers = buffers;
     options.buffer_count = o->model->buffers.n;
     options.hook = only_adds(o) ? only_add : NULL;
+    options.stream = o->device != NULL ? o->device->ops->stream(o->device) : NULL;
     return ddp_reducer_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->reducer);
 }
 
@@ -177,6 +180,7 @@ ddp_status optimizer_open(struct optimizer *o, const struct train_options *optio
                              .ctx = ctx,
                              .optim = train_options_optim(options),
                              .scaler = DDP_SCALER_INIT,
+                             .device = model->compute->remote ? model->compute : NULL,
                              .norm = NAN };
     if (options->precision != PRECISION_FP16)
         o->scaler.scale = 1;
@@ -184,7 +188,9 @@ ddp_status optimizer_open(struct optimizer *o, const struct train_options *optio
     ddp_status status = make_lists(o, err);
     if (status == DDP_OK)
         status = open_ranks(o, err);
-    if (status == DDP_OK && !options->zero1)
+    if (status != DDP_OK || o->device != NULL)
+        return status == DDP_OK ? optimizer_device_open(o, err) : status;
+    if (!options->zero1)
         status = make_slots(o, err);
     if (status != DDP_OK || !is_rounded(o))
         return status;
@@ -198,6 +204,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
     ddp_status status = library(ddp_reducer_free(o->reducer), err);
     if (status == DDP_OK)
         status = library(ddp_zero1_free(o->zero1), err);
+    optimizer_device_close(o);
     free(o->grad);
     free(o->count);
     free(o->no_decay);
@@ -308,6 +315,8 @@ static ddp_status look_at_scale(struct optimizer *o, bool wants_norm, int *go, s
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err)
 {
     int go = 1;
+    if (o->device != NULL)
+        return optimizer_device_update(o, lr, err);
     ddp_status status = look_at_scale(o, wants_norm, &go, err);
     optimizer_rule(o)->lr = lr;
     if (status == DDP_OK && go)
@@ -355,6 +364,8 @@ ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err)
 {
     bool first = ddp_rank(o->ctx) == 0;
     ddp_status status = first ? make_slots(o, err) : DDP_OK;
+    if (status == DDP_OK && first && o->device != NULL)
+        return optimizer_device_gather(o, err);
     for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
         status = export_slot(o, slot, first, err);
     return status;
@@ -384,6 +395,8 @@ ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
     ddp_status status = DDP_OK;
+    if (o->device != NULL)
+        return optimizer_device_restore(o, err);
     for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
         status = import_slot(o, slot, err);
     if (status == DDP_OK && is_rounded(o))

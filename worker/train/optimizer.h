@@ -10,6 +10,7 @@
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
+#include "compute.h"
 #include "ddp/zero1.h"
 #include "model.h"
 #include "train_options.h"
@@ -26,6 +27,8 @@ struct optimizer {
     ddp_zero1 *zero1;
     float **grad;                 /* of each parameter: where to write it in this step */
     size_t *count;                /* of each parameter */
+    struct compute *device;       /* the model's, when that is none of the CPU; NULL = it is */
+    float *state[2];              /* of the rule, in the device's memory; whole arrays */
     unsigned char *no_decay;      /* of each parameter: 1 = without weight decay */
     float *memory;                /* ours; the next lie in it */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
@@ -71,5 +74,13 @@ ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from */
+
+/* --- optimizer_device.c: the parts of it where parameters and gradients are on a device ------------------------ */
+
+ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err);
+ddp_status optimizer_device_update(struct optimizer *o, double lr, struct ddp_err *err);
+ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err); /* into o->slot */
+ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err);
+void optimizer_device_close(struct optimizer *o);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "llmc.h"
 #include "models.h"
+#include "resnet.h"
 
 #include <string.h>
 
@@ -74,7 +75,8 @@ static const struct arg_row rows[] = {
       "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
     { "sync_bn", NULL, ARG_FLAG, AT(sync_bn), NULL, 0, 0, NULL,
       "batch normalisation over the batches of all workers" },
-    { "device", "NAME", ARG_CHOICE, AT(device), "auto", 0, 0, device_names, "auto, cpu or cuda" },
+    { "device", "NAME", ARG_CHOICE, AT(device), "auto", 0, 0, device_names,
+      "cpu, cuda (one GPU for each worker; says what is missing), or auto: cuda where it is there" },
     { "seed", "S", ARG_COUNT, AT(seed), "0", 0, UINT32_MAX, NULL,
       "of first parameters and of the shuffling" },
     { "threads", "N", ARG_COUNT, AT(threads), NULL, 1, 1024, NULL,
@@ -190,14 +192,29 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* There is no other yet; `auto` is the cpu. */
+/* What there is on the CPU alone; NULL: nothing of it is wanted. */
+static const char *only_on_cpu(const struct train_options *o)
+{
+    if (models[o->model].create == resnet_create)
+        return "--model resnet20";
+    return o->zero1                              ? "--zero1"
+           : o->determinism == DETERMINISM_WORLD ? "--determinism world"
+           : o->dump_gradients != NULL           ? "--dump_gradients"
+                                                 : NULL;
+}
+
+bool train_options_may_use_gpu(const struct train_options *o)
+{
+    return o->device != DEVICE_CPU && only_on_cpu(o) == NULL;
+}
+
 static ddp_status check_device(const struct train_options *o, struct ddp_err *err)
 {
-    if (o->device != DEVICE_CUDA)
+    if (o->device != DEVICE_CUDA || train_options_may_use_gpu(o))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
-                    "--device cuda: this train was built without CUDA; --device cpu or auto "
-                    "computes on the CPU");
+                    "--device cuda: %s is not there on a GPU yet; --device cpu or auto computes on the CPU",
+                    only_on_cpu(o));
 }
 
 /* What one row cannot check: options that exclude or need each other. */

@@ -59,6 +59,9 @@ const char *train_options_word(const char *name, int64_t value);
 /* The optimiser that was asked for, before its first step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
+/* Is a GPU wanted, if there is one, and is all that was asked for there on a GPU? */
+bool train_options_may_use_gpu(const struct train_options *o);
+
 void train_options_help(FILE *to);
 
 #endif

@@ -34,11 +34,14 @@ static ddp_status compare(const struct trainer *t, const int64_t *hash, struct d
 
 static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_err *err)
 {
+    ddp_status status = trainer_fetch(t, err);
+    if (status != DDP_OK)
+        return status;
     int64_t mine = (int64_t)(*hash = model_hash(t->model));
     int64_t *all = calloc((size_t)t->split.world_size, sizeof(*all));
     if (all == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the hashes of %d ranks", t->split.world_size);
-    ddp_status status = library(ddp_all_gather(ddp_world(t->ctx), &mine, all, 1, DDP_I64, NULL, NULL), err);
+    status = library(ddp_all_gather(ddp_world(t->ctx), &mine, all, 1, DDP_I64, NULL, NULL), err);
     if (status == DDP_OK)
         status = compare(t, all, err);
     free(all);

@@ -5,6 +5,7 @@
  * ranks must be there for: the reducer, and the checkpoint that rank 0 reads for all. */
 #include "trainer.h"
 
+#include "cuda/cuda.h"
 #include "files.h"
 #include "library.h"
 #include "llmc_file.h"
@@ -80,7 +81,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
                                      .global_batch = o->global_batch,
                                      .accumulate = o->accumulate,
                                      .any_world = o->determinism == DETERMINISM_WORLD,
-                                     .together = o->sync_bn };
+                                     .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
     if (status == DDP_OK)
         status = split_make(&t->split, &wish, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
     return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
@@ -105,6 +106,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     size_t rows = split_rows(&t->split, 0);
     const struct dataset *set = &t->train_set;
     const struct model_spec spec = {
+        .compute = t->device,
         .rows = rows > evaluate_rows(set) ? rows : evaluate_rows(set),
         .length = models[t->options->model].input == MODEL_TOKENS ? set->length : 0,
         .channels = set->channels,
@@ -124,7 +126,17 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     status = init_model(t, err);
     if (status != DDP_OK)
         return status;
-    return optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err);
+    if (t->device != NULL)
+        status = t->device->ops->place(t->device, &t->model->params, err);
+    return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
+}
+
+/* The context has a device if, and only if, train is to compute on it: main.c. */
+static ddp_status open_device(struct trainer *t, struct ddp_err *err)
+{
+    if (ddp_device(t->ctx) < 0)
+        return DDP_OK;
+    return cuda_open(ddp_device(t->ctx), t->options->precision, &t->device, err);
 }
 
 static void open_schedule(struct trainer *t)
@@ -146,6 +158,8 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     if (status == DDP_OK)
         status = open_data(t, err);
     if (status == DDP_OK)
+        status = open_device(t, err);
+    if (status == DDP_OK)
         status = open_model(t, err);
     open_schedule(t);
     if (status == DDP_OK && options->checkpoint != NULL)
@@ -154,10 +168,10 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
         journal_line(
             &t->journal,
             "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
-            ", %" PRIu64 " step%s an epoch",
+            ", %" PRIu64 " step%s an epoch%s",
             model_names[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
             t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps,
-            t->split.steps == 1 ? "" : "s");
+            t->split.steps == 1 ? "" : "s", t->device != NULL ? ", on GPUs" : "");
     return status;
 }
 
@@ -180,6 +194,8 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
                                   optimizer_close(&t->optimizer, &each[4]) };
     gradient_free(&t->gradient);
     model_free(t->model);
+    if (t->device != NULL)
+        t->device->ops->close(t->device);
     if (feed_free(&t->feed))
         dataset_free(&t->train_set);
     dataset_free(&t->test_set);

@@ -9,12 +9,21 @@
 
 #include "checkpoint.h"
 #include "evaluate.h"
+#include "compute.h"
 #include "gradient.h"
 #include "journal.h"
 #include "models.h"
 #include "optimizer.h"
 #include "profile.h"
 #include "train_options.h"
+
+/* A device tells the loss of a step while the next is computed; this is what else is told of that step then. */
+struct late {
+    bool waits;
+    uint64_t step, epoch; /* as in journal.h */
+    double samples, lr;
+    uint64_t begun_us, us[PHASES];
+};
 
 struct trainer {
     const struct train_options *options; /* borrowed, as is the context */
@@ -23,6 +32,7 @@ struct trainer {
     struct dataset train_set, test_set;
     struct split split;
     struct feed feed;
+    struct compute *device; /* ours; NULL = the CPU */
     struct model *model;
     size_t length; /* tokens of a sample; 0 = it is none of tokens */
     struct gradient gradient;
@@ -30,6 +40,7 @@ struct trainer {
     struct schedule schedule;
 
     struct phases phases; /* of the step that is made */
+    struct late late;     /* with a device */
     struct profile profile;
     struct journal journal;
     FILE *dump;       /* of gradients; NULL = no */
@@ -56,6 +67,12 @@ uint64_t trainer_now_us(void);
 
 /* trainer_step.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
 ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err);
+
+/* The model's values are those of the device. */
+static inline ddp_status trainer_fetch(const struct trainer *t, struct ddp_err *err)
+{
+    return t->device != NULL ? t->device->ops->fetch(t->device, &t->model->params, err) : DDP_OK;
+}
 
 /* Samples of the first t->epoch_step steps of the epoch. */
 static inline uint64_t trainer_epoch_samples(const struct trainer *t)

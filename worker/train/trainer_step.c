@@ -74,19 +74,18 @@ static double mfu(const struct trainer *t, double samples_per_s)
     return t->model->flops * samples_per_s / (double)t->split.world_size / (t->options->peak_tflops * 1e12);
 }
 
-static ddp_status write_metrics(struct trainer *t, uint64_t step, double loss, double lr, uint64_t us,
-                                struct ddp_err *err)
+static ddp_status write_metrics(struct trainer *t, const struct late *of, double loss, double norm,
+                                uint64_t us, struct ddp_err *err)
 {
-    double samples = (double)split_samples(&t->split, step);
     uint64_t hash = t->options->hash_steps ? model_hash(t->model) : 0;
     struct journal_step line = {
-        .step = t->steps_done,
-        .epoch = t->epochs_done + 1,
-        .loss = loss / (samples * (double)t->train_set.length),
-        .lr = lr,
-        .grad_norm = t->optimizer.norm,
-        .samples_per_s = samples * 1e6 / (double)(us + 1),
-        .us = t->phases.us,
+        .step = of->step,
+        .epoch = of->epoch,
+        .loss = loss / (of->samples * (double)t->train_set.length),
+        .lr = of->lr,
+        .grad_norm = norm,
+        .samples_per_s = of->samples * 1e6 / (double)(us + 1),
+        .us = of->us,
         .param_hash = t->options->hash_steps ? &hash : NULL,
     };
     line.tokens_per_s = line.samples_per_s * (double)t->length;
@@ -95,16 +94,60 @@ static ddp_status write_metrics(struct trainer *t, uint64_t step, double loss, d
 }
 
 /* The mean loss of a step costs an all-reduce of its own, so it is only made when somebody wants to read it. */
-static ddp_status tell(struct trainer *t, uint64_t step, double loss, double lr, uint64_t us,
-                       struct ddp_err *err)
+static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
+                            struct ddp_err *err)
 {
-    if (t->options->metrics == NULL)
-        return DDP_OK;
     ddp_status status =
         library(ddp_all_reduce(ddp_world(t->ctx), &loss, &loss, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    if (status == DDP_OK && t->options->hash_steps)
+        status = trainer_fetch(t, err);
     if (status != DDP_OK || !trainer_is_first(t))
         return status;
-    return write_metrics(t, step, loss, lr, us, err);
+    return write_metrics(t, of, loss, norm, us, err);
+}
+
+/* What the device says now is of the step before, if that still waits; or of all (`now`), and then nothing waits. From one answer to
+ * the next is a step's time. */
+static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
+{
+    struct compute_report report;
+    struct late of = t->late;
+    ddp_status status = t->device->ops->report(t->device, now, &report, err);
+    if (status != DDP_OK)
+        return status;
+    t->loss_here += report.loss;
+    if (!of.waits)
+        return DDP_OK;
+    t->late.waits = false;
+    t->late.begun_us = trainer_now_us();
+    return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
+}
+
+/* A hash is one of the parameters after this step, not after the next. */
+static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
+{
+    const uint64_t begun_us = t->late.begun_us;
+    ddp_status status = tell_late(t, false, err);
+    t->late = (struct late){ true, of->step, of->epoch, of->samples, of->lr, t->late.begun_us, { 0 } };
+    memcpy(t->late.us, of->us, sizeof(t->late.us));
+    if (begun_us == 0)
+        t->late.begun_us = of->begun_us;
+    return status == DDP_OK && t->options->hash_steps ? tell_late(t, true, err) : status;
+}
+
+static ddp_status tell(struct trainer *t, uint64_t step, double loss, double lr, uint64_t start,
+                       struct ddp_err *err)
+{
+    struct late of = { .step = t->steps_done,
+                       .epoch = t->epochs_done + 1,
+                       .samples = (double)split_samples(&t->split, step),
+                       .lr = lr,
+                       .begun_us = start };
+    if (t->options->metrics == NULL)
+        return DDP_OK;
+    memcpy(of.us, t->phases.us, sizeof(of.us));
+    return t->device != NULL ? tell_of_device(t, &of, err)
+                             : tell_step(t, &of, loss, t->optimizer.norm, trainer_now_us() - start, err);
 }
 
 /* --- the step -------------------------------------------------------------------------------------------- */
@@ -149,22 +192,22 @@ ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
         status = update(t, lr, err);
     if (status != DDP_OK)
         return status;
-    uint64_t us = trainer_now_us() - start;
     t->loss_here += loss;
     t->steps_done++;
     t->steps_here++;
     ddp_progress(t->ctx, t->steps_done); /* a launcher that does not hear of it is no reason to stop */
-    status = tell(t, step, loss, lr, us, err);
+    status = tell(t, step, loss, lr, start, err);
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
 /* What this rank has added since then joins the sum of all. */
 ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
+    ddp_status status = t->device != NULL ? tell_late(t, true, err) : DDP_OK;
     double sum = t->loss_here;
     t->loss_here = 0;
-    ddp_status status =
-        library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    if (status == DDP_OK)
+        status = library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
     t->epoch_loss += sum;
     return status;
 }

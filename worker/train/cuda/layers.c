@@ -277,7 +277,7 @@ static double examine(struct compute *base, void *z, const struct model_batch *b
 static void add(struct compute *base, float *left, const float *right, size_t n)
 {
     struct add_args args = { left, right, n };
-    cuda_launch(cuda_of(base), KERNEL_add, by_elements(n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_add, by_packs(cuda_of(base), n), 1, &args);
 }
 
 void cuda_set_layers(struct compute_ops *ops)

@@ -40,32 +40,48 @@ static void *copy_of(const struct cuda *c, const struct model_tensor *t)
     return c->weights != NULL ? (char *)c->weights + ((const char *)t->at - (const char *)c->weights) : NULL;
 }
 
+static void refresh(struct compute *base, const struct model_tensors *t)
+{
+    struct cuda *c = cuda_of(base);
+    for (size_t i = 0; i < t->n && c->weights != NULL; i++) {
+        struct narrow_args args = { copy_of(c, &t->each[i]), t->each[i].master, t->each[i].count };
+        cuda_launch(c, KERNEL_narrow, cuda_blocks(args.n, (size_t)THREADS * (16 / base->value_bytes)), 1,
+                    &args);
+    }
+}
+
+static void start_copy(struct cuda *c, float *to, const float *from, size_t n)
+{
+    cuda_check(c, c->gpu.call.copy_async(to, from, n * sizeof(float), CUDA_COPY_DEFAULT, c->stream),
+               "copying numbers");
+}
+
+static ddp_status wait(struct cuda *c, struct ddp_err *err)
+{
+    cuda_check(c, c->gpu.call.stream_sync(c->stream), "waiting for the GPU");
+    return cuda_end(&c->base, err);
+}
+
 /* What the host has is in memory that it may write again, so it waits. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
-    struct cuda *c = cuda_of(base);
-    for (size_t i = 0; i < t->n; i++) {
-        const struct model_tensor *each = &t->each[i];
-        cuda_check(c,
-                   c->gpu.call.copy_async(each->master, each->value, each->count * sizeof(float),
-                                          CUDA_COPY_DEFAULT, c->stream),
-                   "sending parameters");
-        struct narrow_args args = { copy_of(c, each), each->master, each->count };
-        if (args.to != NULL)
-            cuda_launch(c, KERNEL_narrow, cuda_blocks(each->count, (size_t)THREADS * KERNEL_PACK), 1, &args);
-    }
-    cuda_check(c, c->gpu.call.stream_sync(c->stream), "sending parameters");
-    return cuda_end(base, err);
+    for (size_t i = 0; i < t->n; i++)
+        start_copy(cuda_of(base), t->each[i].master, t->each[i].value, t->each[i].count);
+    refresh(base, t);
+    return wait(cuda_of(base), err);
 }
 
-static ddp_status fetch(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
+static ddp_status fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
 {
-    struct cuda *c = cuda_of(base);
-    cuda_error error = c->gpu.call.copy_async(to, from, n * sizeof(float), CUDA_COPY_DEFAULT, c->stream);
-    if (error == CUDA_SUCCESS_)
-        error = c->gpu.call.stream_sync(c->stream);
-    cuda_check(c, error, "fetching numbers");
-    return cuda_end(base, err);
+    for (size_t i = 0; i < t->n; i++)
+        start_copy(cuda_of(base), t->each[i].value, t->each[i].master, t->each[i].count);
+    return wait(cuda_of(base), err);
+}
+
+static ddp_status copy(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
+{
+    start_copy(cuda_of(base), to, from, n);
+    return wait(cuda_of(base), err);
 }
 
 /* --- updates ------------------------------------------------------------------------------------------------------------------ */
@@ -91,6 +107,14 @@ static void norm(struct compute *base, float *const grad[], const size_t count[]
     }
     struct join_squares_args args = { norm_of(c), part, parts, (float)most, (float)unscale };
     cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
+}
+
+static ddp_status norm_now(struct compute *base, double *out, struct ddp_err *err)
+{
+    float found = NAN;
+    ddp_status status = copy(base, &found, norm_of(cuda_of(base)), 1, err);
+    *out = (double)found;
+    return status;
 }
 
 static void update_sgd(struct cuda *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
@@ -172,7 +196,10 @@ void cuda_set_parameters(struct compute_ops *ops)
     ops->place = place;
     ops->send = send;
     ops->fetch = fetch;
+    ops->refresh = refresh;
+    ops->copy = copy;
     ops->norm = norm;
+    ops->norm_now = norm_now;
     ops->update = update;
     ops->report = report;
 }

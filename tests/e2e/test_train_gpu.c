@@ -1,0 +1,123 @@
+/* train --device cuda, on the fake GPU: the losses, the model and the checkpoints are those of the CPU. */
+#include "pretend_gpu.h"
+#include "training.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+TestSuite(train_gpu, .init = training_open, .fini = training_close);
+
+enum { MOST = 16 };
+
+#define GPT2                                                                                                \
+    "--model gpt2:tiny --data @/tokens --optimizer adamw --lr 0.003 --global_batch 4 --length 12 --epochs " \
+    "1 "                                                                                                    \
+    "--clip 0.5 --metrics @/metrics --summary @/summary.json --quiet "
+#define MLP                                                                                                \
+    "--model mlp --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.05 --global_batch 12 --epochs 1 " \
+    "--metrics @/metrics --summary @/summary.json --quiet "
+
+static void make_tokens(void)
+{
+    make_data("tokens", "400", "--format=tokens --test_samples=30");
+}
+
+/* Of the lines of steps; returns how many. */
+static int losses(double loss[MOST], double norm[MOST])
+{
+    size_t len;
+    char *text = read_file("metrics", &len), *save = NULL;
+    int n = 0;
+    for (char *line = strtok_r(text, "\n", &save); line != NULL && n < MOST;
+         line = strtok_r(NULL, "\n", &save)) {
+        cJSON *json = cJSON_Parse(line);
+        if (cJSON_HasObjectItem(json, "loss")) {
+            cr_expect_eq((int)number(json, "step"), n + 1, "%s", line);
+            loss[n] = number(json, "loss");
+            norm[n++] = number(json, "grad_norm");
+        }
+        cJSON_Delete(json);
+    }
+    free(text);
+    return n;
+}
+
+/* `line` on the CPU, then `workers` of it on GPUs. */
+static void compare(int workers, const char *line, double tolerance)
+{
+    double on_cpu[MOST], on_gpu[MOST], norm_cpu[MOST], norm_gpu[MOST];
+    char words[600];
+    snprintf(words, sizeof(words), "%s --device cpu", line);
+    train(1, words);
+    const int steps = losses(on_cpu, norm_cpu);
+    const double accuracy = summary().accuracy;
+    snprintf(words, sizeof(words), "%s --device cuda", line);
+    pretend_gpu();
+    train(workers, words);
+    cr_assert_eq(losses(on_gpu, norm_gpu), steps);
+    cr_assert_gt(steps, 1);
+    for (int i = 0; i < steps; i++) {
+        cr_expect_float_eq(on_gpu[i], on_cpu[i], tolerance * on_cpu[i], "step %d: %g, cpu %g", i + 1,
+                           on_gpu[i], on_cpu[i]);
+        cr_expect_float_eq(norm_gpu[i], norm_cpu[i], 10 * tolerance * norm_cpu[i], "step %d: norm %g, cpu %g",
+                           i + 1, norm_gpu[i], norm_cpu[i]);
+    }
+    cr_expect_float_eq(summary().accuracy, accuracy, 0.02);
+}
+
+Test(train_gpu, gpt2_has_the_losses_of_the_cpu)
+{
+    make_tokens();
+    compare(1, GPT2 "--limit_steps 4 --accumulate 2", 1e-4);
+}
+
+Test(train_gpu, two_workers_have_them_through_nccl)
+{
+    make_tokens();
+    compare(2, GPT2 "--limit_steps 4 --check_every 2", 1e-4);
+}
+
+Test(train_gpu, in_bf16_they_are_close)
+{
+    make_tokens();
+    compare(1, GPT2 "--limit_steps 3 --precision bf16", 2e-3);
+}
+
+Test(train_gpu, in_fp16_the_loss_is_scaled)
+{
+    make_data("pictures", "60", "--test_samples=20");
+    compare(2, MLP "--precision fp16", 5e-3);
+}
+
+/* On the CPU, too: what is in a checkpoint does not tell where it was computed. */
+Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
+{
+    make_tokens();
+    pretend_gpu();
+    train(1, GPT2 "--device cuda --limit_steps 5");
+    struct summary whole = summary();
+    train(1, GPT2 "--device cuda --limit_steps 3 --checkpoint @/saved");
+    train(1, GPT2 "--device cuda --limit_steps 2 --checkpoint @/saved --resume");
+    cr_expect_str_eq(summary().hash, whole.hash);
+    train(1, GPT2 "--device cuda --limit_steps 3 --checkpoint @/there");
+    train(1, GPT2 "--device cpu --limit_steps 2 --checkpoint @/there --resume");
+    cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
+}
+
+Test(train_gpu, what_is_missing_is_said)
+{
+    make_tokens();
+    pretend_gpu();
+    setenv("DDP_TRAIN_KERNELS", training_dir, 1);
+    train_fails(1, GPT2 "--device cuda", 1,
+                "train_kernels.f32.fatbin: No such file or directory; `make` builds it where");
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    train_fails(1, GPT2 "--device cuda", 1, "--device cuda: no GPU can be used: ");
+    train(1, GPT2 "--device auto --limit_steps 1");
+    setenv("DDP_CUDA_DRIVER_LIBRARY", "/nowhere/libcuda.so", 1);
+    train_fails(1, GPT2 "--device cuda", 1,
+                "the CUDA driver (libcuda): DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
+}

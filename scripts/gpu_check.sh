@@ -3,6 +3,7 @@
 # says why nothing is done, and succeeds.
 #
 #     scripts/gpu_check.sh            all of it, some minutes
+#     NO_BUILD=1 scripts/gpu_check.sh     with what is in BUILD= already, also that of another machine
 #
 # Every line of the table is one check with its result; details are in build/gpu-check/. OUT=DIR puts them there. Needs the
 # packages of a build (scripts/packages.sh), the driver, libcudart and libnccl.so.2; what is missing is a line that says so.
@@ -68,10 +69,86 @@ bench() {
     fi
 }
 
-limit=900 check 'build' make -j"$(nproc)" all test-programs || { printf '%s\n' "${rows[@]}"; exit 1; }
+if [ -z "${NO_BUILD:-}" ]; then
+    limit=900 check 'build' make -j"$(nproc)" all test-programs || { printf '%s\n' "${rows[@]}"; exit 1; }
+fi
 check 'our declarations and the headers' bash tests/shell/test_abi.sh
 check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "$BUILD/tests/unit/test_nccl_core" \
     "$BUILD/tests/socket/test_nccl" "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
+
+# --- train: kernels, models, losses, times -----------------------------------------------------------------------------
+gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_models_gpu")
+check 'kernels and models, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu"
+check 'kernels and models against the CPU, this GPU' env BUILD="$BUILD" DDP_TEST_GPU=1 scripts/run-tests.sh "${gpu_tests[@]}"
+
+# step_losses FILE -- what a file of metrics says of each step's loss, one a line.
+step_losses() {
+    sed -n 's/.*"loss":\([-0-9.e]*\),.*/\1/p' "$1"
+}
+# on_both NAME TOLERANCE OPTION... -- 20 steps on the CPU and on the GPU.
+on_both() {
+    local name=$1 tolerance=$2 device
+    shift 2
+    for device in cpu cuda; do
+        check "$name, $device" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --optimizer adamw --lr 0.003 --clip 1 \
+            --global_batch 16 --limit_steps 20 --metrics "$out/$device.jsonl" --device "$device" "$@" || return
+    done
+    if ! paste <(step_losses "$out/cpu.jsonl") <(step_losses "$out/cuda.jsonl") |
+        awk -v t="$tolerance" '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > most) most = off }
+            END { printf "largest difference of a loss %.2g\n", most; exit !(NR == 20 && most <= t) }' >"$out/off"; then
+        bad=$((bad + 1)) rows[-1]="| $name | FAILED: $(cat "$out/off") |"
+    else
+        rows[-1]="| $name | $(cat "$out/off") |"
+    fi
+}
+hash_of() {
+    sed -n 's/^parameters \([0-9a-f]*\).*/\1/p' "$1"
+}
+# What a H200 or H100 does at most in bf16, dense; for another GPU say PEAK_TFLOPS=.
+peak=${PEAK_TFLOPS:-989.4}
+# speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.
+speed() {
+    local name=$1
+    shift
+    check "$name" "$BUILD/train" --data "$out/tokens" --model gpt2:124M --optimizer adamw --lr 1e-4 --clip 1 --limit_steps 60 \
+        --metrics "$out/speed.jsonl" --peak_tflops "$peak" --device cuda "$@" || return
+    rows[-1]="| $name | $(python3 - "$out/speed.jsonl" <<'PYTHON'
+import json, statistics, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+rows = [row for row in rows if "loss" in row][10:]
+middle = lambda key: statistics.median(row[key] for row in rows)
+print("%.0f tokens/s, MFU %.3f, loss %.3f" % (middle("tokens_s"), middle("mfu"), rows[-1]["loss"]))
+PYTHON
+    ) |"
+}
+if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format tokens --samples 4000000 --test_samples 3000; then
+    on_both 'gpt2:tiny, losses of 20 steps, fp32' 1e-4
+    on_both 'gpt2:tiny, losses of 20 steps, bf16' 1e-2 --precision bf16
+    on_both 'gpt2:tiny, losses of 20 steps, fp16' 1e-2 --precision fp16
+    again=(--data "$out/tokens" --model gpt2:10M --batch 16 --limit_steps 30 --precision bf16 --device cuda)
+    if check 'gpt2:10M, once' "$BUILD/train" "${again[@]}" && check 'gpt2:10M, the same bits again' "$BUILD/train" "${again[@]}" &&
+        [ "$(hash_of "$out/gpt2_10___once.log")" != "$(hash_of "$out/gpt2_10___the_same_bits_again.log")" ]; then
+        bad=$((bad + 1)) rows[-1]='| gpt2:10M, the same bits again | FAILED: other parameters |'
+    fi
+    share=()
+    [ "$count" -gt 1 ] || share=(--share_gpu)
+    check 'gpt2:tiny, 2 workers through NCCL' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
+        --limit_steps 20 --device cuda
+    for batch in ${BATCHES:-16 32 64}; do
+        speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
+    done
+    speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8
+    if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+        for batch in ${BATCHES:-16 32 64}; do
+            name="the same in PyTorch (compiled, DDP), batch $batch"
+            limit=300 check "$name" python3 tests/bench/torch/gpt2_gpu.py "$batch" &&
+                rows[-1]="| $name | $(grep tokens_s "$out/${name//[^a-z0-9]/_}.log") |"
+        done
+    else
+        row 'the same in PyTorch' 'skipped, because python3 has no torch with CUDA'
+    fi
+fi
+
 bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50
 bench 'all collectives, cpu backend with device buffers, 2 ranks' 2 --backend cpu --memory gpu --collective all -e 16M
 if [ "$count" -gt 1 ]; then

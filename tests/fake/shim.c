@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
 
 struct barrier {
     unsigned come, number;
+    unsigned left; /* threads that have not left the kernel, which is who it waits for */
 };
 
 struct fiber {
@@ -31,7 +33,7 @@ struct shim_run {
     char *stacks;
     void *home; /* where the thread of the system stands */
     struct barrier barrier;
-    unsigned threads, now, left;
+    unsigned threads, now;
     struct fiber fiber[MOST];
     struct warp warp[WARPS];
 };
@@ -41,10 +43,9 @@ static _Thread_local struct shim_run *run;
 
 /* --- fibers ------------------------------------------------------------------------------------------------------------- */
 
-#ifndef __x86_64__
-#error "fibers are written for x86-64: another processor needs its own shim_switch"
-#endif
+static void fiber_main(void);
 
+#if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
 /* Keep what a function must leave as it was on this stack, write down where that is, go on on the other one. */
 void shim_switch(void **from, void *to);
 __asm__(".text\n"
@@ -57,6 +58,34 @@ __asm__(".text\n"
         "    ret\n"
         ".size shim_switch, . - shim_switch\n");
 
+/* As if it had been left in shim_switch, called by nobody: six registers and where to return to. */
+static void prepare(struct fiber *f, char *stack)
+{
+    void **top = (void **)(void *)(stack + STACK - 64);
+    void (*const begin)(void) = fiber_main;
+    memcpy(&top[0], &begin, sizeof(begin));
+    *f = (struct fiber){ .stack = top - 6 };
+}
+
+#else
+/* The same by the C library, which takes two calls of the system for it. */
+static void shim_switch(void **from, void *to)
+{
+    ucontext_t here;
+    *from = &here;
+    swapcontext(&here, to);
+}
+
+static void prepare(struct fiber *f, char *stack)
+{
+    ucontext_t *place = (ucontext_t *)(void *)(stack + STACK - 4096);
+    getcontext(place);
+    place->uc_stack = (stack_t){ .ss_sp = stack, .ss_size = STACK - 4096 };
+    makecontext(place, fiber_main, 0);
+    *f = (struct fiber){ .stack = place };
+}
+#endif
+
 static void take_turns(void)
 {
     struct fiber *me = &run->fiber[run->now];
@@ -67,28 +96,20 @@ static void fiber_main(void)
 {
     run->kernel->run(run->args);
     run->fiber[run->now].done = true;
-    run->left--;
+    run->barrier.left--;
+    run->warp[run->now / LANES].barrier.left--;
     take_turns();
     abort(); /* nobody goes on with one that is done */
 }
 
-/* As if it had been left in shim_switch, called by nobody: six registers and where to return to. */
-static void prepare(struct fiber *f, char *stack)
-{
-    void **top = (void **)(void *)(stack + STACK - 64);
-    void (*const begin)(void) = fiber_main;
-    memcpy(&top[0], &begin, sizeof(begin));
-    *f = (struct fiber){ .stack = top - 6 };
-}
-
 static void one_block(void)
 {
-    run->barrier = (struct barrier){ 0 };
-    memset(run->warp, 0, sizeof(run->warp));
-    run->left = run->threads;
+    run->barrier = (struct barrier){ .left = run->threads };
+    for (unsigned i = 0; i < run->threads / LANES; i++)
+        run->warp[i].barrier = (struct barrier){ .left = LANES };
     for (unsigned i = 0; i < run->threads; i++)
         prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
-    while (run->left > 0) {
+    while (run->barrier.left > 0) {
         for (run->now = 0; run->now < run->threads; run->now++) {
             if (run->fiber[run->now].done)
                 continue;
@@ -120,15 +141,12 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 /* --- barriers ----------------------------------------------------------------------------------------------------------- */
 
 /* Who has left the kernel is not waited for, as on a GPU. */
-static void wait_for_all(struct barrier *b, unsigned first, unsigned many)
+static void wait_for_all(struct barrier *b)
 {
     const unsigned number = b->number;
     b->come++;
     while (b->number == number) {
-        unsigned gone = 0;
-        for (unsigned i = first; i < first + many; i++)
-            gone += run->fiber[i].done;
-        if (b->come + gone < many) {
+        if (b->come < b->left) {
             take_turns();
             continue;
         }
@@ -139,7 +157,7 @@ static void wait_for_all(struct barrier *b, unsigned first, unsigned many)
 
 void shim_block_barrier(void)
 {
-    wait_for_all(&run->barrier, 0, run->threads);
+    wait_for_all(&run->barrier);
 }
 
 static struct warp *my_warp(void)
@@ -149,7 +167,7 @@ static struct warp *my_warp(void)
 
 void shim_warp_barrier(void)
 {
-    wait_for_all(&my_warp()->barrier, run->now / LANES * LANES, LANES);
+    wait_for_all(&my_warp()->barrier);
 }
 
 /* --- between lanes -------------------------------------------------------------------------------------------------------- */

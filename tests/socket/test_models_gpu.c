@@ -53,8 +53,9 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
 static void compare(const char *name, int precision, double tolerance)
 {
     const struct model_kind *kind = known_kind(name);
-    const struct model_batch batch = known_batch(kind, 0);
+    struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
+    batch.rows = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers take their time */
     open_both(name, precision);
     d.tolerance = tolerance;
     float **cpu = calloc(2 * on_cpu->params.n, sizeof(*cpu)), **gpu = cpu + on_cpu->params.n;
@@ -98,7 +99,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
 Test(models_gpu, a_test_finds_the_same, .timeout = 120)
 {
     double of_cpu, of_gpu;
-    const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 3);
+    struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 3);
+    batch.rows = 1;
     open_both("gpt2:tiny", PRECISION_FP32);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);
     cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TEST, &of_gpu, &err), DDP_OK, "%s", err.msg);

@@ -71,19 +71,19 @@ static void compare(int workers, const char *line, double tolerance)
 Test(train_gpu, gpt2_has_the_losses_of_the_cpu)
 {
     make_tokens();
-    compare(1, GPT2 "--limit_steps 4 --accumulate 2", 1e-4);
+    compare(1, GPT2 "--limit_steps 3 --accumulate 2", 1e-4);
 }
 
 Test(train_gpu, two_workers_have_them_through_nccl)
 {
     make_tokens();
-    compare(2, GPT2 "--limit_steps 4 --check_every 2", 1e-4);
+    compare(2, GPT2 "--limit_steps 3 --check_every 2", 1e-4);
 }
 
 Test(train_gpu, in_bf16_they_are_close)
 {
     make_tokens();
-    compare(1, GPT2 "--limit_steps 3 --precision bf16", 2e-3);
+    compare(1, GPT2 "--limit_steps 2 --precision bf16", 2e-3);
 }
 
 Test(train_gpu, in_fp16_the_loss_is_scaled)
@@ -97,13 +97,13 @@ Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
     make_tokens();
     pretend_gpu();
-    train(1, GPT2 "--device cuda --limit_steps 5");
+    train(1, GPT2 "--device cuda --limit_steps 3");
     struct summary whole = summary();
-    train(1, GPT2 "--device cuda --limit_steps 3 --checkpoint @/saved");
-    train(1, GPT2 "--device cuda --limit_steps 2 --checkpoint @/saved --resume");
+    train(1, GPT2 "--device cuda --limit_steps 2 --checkpoint @/saved");
+    train(1, GPT2 "--device cuda --limit_steps 1 --checkpoint @/saved --resume");
     cr_expect_str_eq(summary().hash, whole.hash);
-    train(1, GPT2 "--device cuda --limit_steps 3 --checkpoint @/there");
-    train(1, GPT2 "--device cpu --limit_steps 2 --checkpoint @/there --resume");
+    train(1, GPT2 "--device cuda --limit_steps 2 --checkpoint @/there");
+    train(1, GPT2 "--device cpu --limit_steps 1 --checkpoint @/there --resume");
     cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
 }
 
@@ -114,6 +114,10 @@ Test(train_gpu, what_is_missing_is_said)
     setenv("DDP_TRAIN_KERNELS", training_dir, 1);
     train_fails(1, GPT2 "--device cuda", 1,
                 "train_kernels.f32.fatbin: No such file or directory; `make` builds it where");
+    setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    train_fails(2, GPT2 "--device cuda", 2, "device 1 was asked for, but this process sees 1 GPU");
+    train(2, GPT2 "--device auto --limit_steps 1");
     setenv("FAKE_CUDA_DEVICES", "0", 1);
     train_fails(1, GPT2 "--device cuda", 1, "--device cuda: no GPU can be used: ");
     train(1, GPT2 "--device auto --limit_steps 1");

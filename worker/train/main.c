@@ -7,6 +7,7 @@
 #include "trainer.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,17 +67,26 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* A group with a device where this process is to compute on one. All workers are asked the same, and have to answer alike. */
+/* Workers of this host, as the launcher tells them. */
+static int workers_here(void)
+{
+    const char *value = getenv("LOCAL_WORLD_SIZE");
+    return value != NULL ? atoi(value) : 1;
+}
+
+/* A group with a device where this process is to compute on one. All workers ask the same, and come to the same; `auto` shares no
+ * GPU. */
 static ddp_status choose_device(const struct train_options *options, ddp_options *context,
                                 struct ddp_err *err)
 {
+    int count = 0;
     if (!train_options_may_use_gpu(options))
         return DDP_OK;
-    ddp_status status = cuda_available(options->precision, err);
-    if (status == DDP_OK)
-        context->device = DDP_DEVICE_LOCAL;
-    else if (options->device == DEVICE_CUDA)
+    ddp_status status = cuda_available(options->precision, &count, err);
+    if (status != DDP_OK && options->device == DEVICE_CUDA)
         return ddp_wrap(err, "--device cuda");
+    if (status == DDP_OK && (options->device == DEVICE_CUDA || workers_here() <= count))
+        context->device = DDP_DEVICE_LOCAL;
     return DDP_OK;
 }
 

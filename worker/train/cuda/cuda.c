@@ -121,12 +121,11 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
     return status;
 }
 
-ddp_status cuda_available(int precision, struct ddp_err *err)
+ddp_status cuda_available(int precision, int *count, struct ddp_err *err)
 {
     struct cuda c = { .failed = { 0 } };
     char *image = NULL;
-    int count;
-    ddp_status status = libraries_open(&c, &count, err);
+    ddp_status status = libraries_open(&c, count, err);
     if (status == DDP_OK)
         status = libraries_kernels(precision, &image, err);
     free(image);

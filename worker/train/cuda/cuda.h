@@ -7,8 +7,8 @@
 
 #include "train/compute.h"
 
-/* Can `train` compute on a GPU here? DDP_ERR_UNSUPPORTED says what is missing. Takes none. */
-ddp_status cuda_available(int precision, struct ddp_err *err);
+/* Can `train` compute on a GPU here, and of how many? DDP_ERR_UNSUPPORTED says what is missing. Takes none. */
+ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
 /* Device `device` for this thread; `precision` is one of train_options.h. *out is yours, for its `close`. */
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);

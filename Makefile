@@ -364,7 +364,8 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(D)/bin
 	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
-	$(if $(KERNELS),$(Q)install -m 644 $(KERNELS) $(D)/share/ddprun)
+	$(Q)for kernels in $(BUILD)/train_kernels.*.fatbin; do \
+		[ ! -f $$kernels ] || install -m 644 $$kernels $(D)/share/ddprun || exit 1; done
 	$(Q)install -m 644 launcher/report.schema.json launcher/events.schema.json $(D)/share/ddprun
 	$(Q)install -m 644 $(BUILD)/libddp.a $(DESTDIR)$(LIBDIR)
 	$(Q)install -m 755 $(BUILD)/libddp.so $(DESTDIR)$(LIBDIR)/libddp.so.$(VERSION)

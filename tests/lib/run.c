@@ -200,13 +200,30 @@ static bool pump(struct run_process *p, uint64_t until_ms)
     return true;
 }
 
+static bool said(const struct stream *s, const char *text)
+{
+    return strstr(stream_text(s), text) != NULL;
+}
+
+/* For whoever reads of the failed test, beside what the test itself has to say. */
+static void tell_what_came(const struct run_process *p, const char *text)
+{
+    struct buf words = { 0 };
+    buf_printf(&words, "run: '%s' has not come\nrun: stdout: %s\nrun: stderr: %s\n", text,
+               stream_text(&p->out), stream_text(&p->err));
+    hanging_describe(p->pid, &words);
+    fwrite(words.data, 1, words.len, stderr);
+    buf_free(&words);
+}
+
 static bool until_text(struct run_process *p, const struct stream *s, const char *text, int timeout_ms)
 {
     uint64_t until_ms = clock_ms() + (uint64_t)timeout_ms;
-    while (strstr(stream_text(s), text) == NULL)
-        if ((p->exited && s->fd < 0) || !pump(p, until_ms))
-            return strstr(stream_text(s), text) != NULL;
-    return true;
+    while (!said(s, text) && !(p->exited && s->fd < 0) && pump(p, until_ms))
+        continue;
+    if (!said(s, text) && timeout_ms >= PATIENCE_MS)
+        tell_what_came(p, text);
+    return said(s, text);
 }
 
 bool run_until_output(struct run_process *process, const char *text, int timeout_ms)

@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -37,6 +38,7 @@ struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
+    bool ends; /* the agent has been told to end the job */
 };
 
 /* Only who stands is woken: a SIGCONT on its way to an agent that ends would let whoever just attaches to it, a debugger
@@ -46,6 +48,13 @@ static void wake_if_stopped(pid_t agent)
     siginfo_t stopped = { 0 };
     if (waitid(P_PID, (id_t)agent, &stopped, WSTOPPED | WNOHANG | WNOWAIT) == 0 && stopped.si_pid == agent)
         kill(agent, SIGCONT);
+}
+
+/* A stop takes a moment, so one that was sent before a message may be seen only behind it. */
+static bool may_not_stand(const struct guardian *g)
+{
+    int unread = 0;
+    return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
 /* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
@@ -67,13 +76,14 @@ static void rest(const struct guardian *g, const struct signal_heard *heard)
     raise(SIGSTOP);
 }
 
-static void hand_on(const struct guardian *g, const siginfo_t *info)
+static void hand_on(struct guardian *g, const siginfo_t *info)
 {
     const struct signal_heard heard = {
         .signal = info->si_signo,
         .by_guardian = true,
         .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
     };
+    g->ends = g->ends || signals_act(0, heard.signal) == SIGNAL_STOP;
     if (heard.signal == SIGTSTP)
         rest(g, &heard);
     else
@@ -109,7 +119,7 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 /* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
  * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
  * come before we began to wait. */
-static int watch_agent(const struct guardian *g)
+static int watch_agent(struct guardian *g)
 {
     for (;;) {
         siginfo_t info;
@@ -118,6 +128,8 @@ static int watch_agent(const struct guardian *g)
             return status;
         if (sig > 0 && sig != SIGCHLD)
             hand_on(g, &info);
+        if (may_not_stand(g))
+            wake_if_stopped(g->agent);
     }
 }
 
@@ -176,7 +188,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
 
 int guardian_run(guardian_body body, void *arg, struct contain *contain)
 {
-    struct guardian g;
+    struct guardian g = { 0 };
     signal_watch_block(&g.watched);
     if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
         (g.agent = contain_fork(contain)) < 0) {

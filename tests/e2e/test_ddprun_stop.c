@@ -118,6 +118,32 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_free(&r);
 }
 
+/* Who stops it and who ends the job may be two, and a stop takes a moment: neither order may leave it standing. */
+static void stop_and_end(int first)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
+    until_ready(p, 2);
+    const pid_t agent = the_agent(p);
+    if (first == SIGSTOP)
+        kill(agent, SIGSTOP);
+    run_signal(p, SIGTERM);
+    if (first == SIGTERM)
+        kill(agent, SIGSTOP);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    run_free(&r);
+}
+
+Test(ddprun_stop, an_agent_that_is_about_to_stop_is_woken_to_hear_it)
+{
+    stop_and_end(SIGSTOP);
+}
+
+Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
+{
+    stop_and_end(SIGTERM);
+}
+
 /* ddprun whose stdout is a pipe that nobody reads; stderr comes to us. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {

@@ -12,11 +12,9 @@ static bool has_come(const void *barrier, uint32_t rank)
     return barrier_has(barrier, rank);
 }
 
-/* By itself: who was told to stop may well end with 0. */
 static bool has_left(const void *members, uint32_t rank)
 {
-    const struct member *m = members_at(members, rank);
-    return m->exited && !m->told && m->exit_code == 0 && m->signal == 0;
+    return member_has_left(members_at(members, rank));
 }
 
 static uint32_t count_left(const struct members *members, uint32_t *first)

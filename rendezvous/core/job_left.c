@@ -35,9 +35,9 @@ void job_left_barrier(struct job *job, const struct barrier *barrier, uint32_t r
 {
     struct rank_facts facts;
     struct finding f;
-    facts_of_rank(job, rank, &facts);
-    if (!facts.exited || facts.signal != 0 || facts.exit_code != 0)
+    if (!member_has_left(members_at(&job->members, rank)))
         return;
+    facts_of_rank(job, rank, &facts);
     diagnose_left_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
         tell(job, &f);

@@ -91,6 +91,11 @@ void member_step(struct member *member, int64_t step, uint64_t call_seq, const c
             *c = '?';
 }
 
+bool member_has_left(const struct member *member)
+{
+    return member->exited && !member->told && member->exit_code == 0 && member->signal == 0;
+}
+
 /* What the table alone knows; facts.c adds what the open connections show. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {

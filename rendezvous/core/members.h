@@ -67,6 +67,9 @@ struct member *members_at(const struct members *m, uint32_t rank);
  * short. */
 bool member_place(struct member *member, const char *host, int pid);
 
+/* It has ended with 0 by itself: who was told to stop may well end with 0. */
+bool member_has_left(const struct member *member);
+
 /* What its agent has just seen of its process; `wchan` NULL = nothing. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
 

@@ -214,6 +214,15 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     expect_left(N0, LEFT, "while rank 1 waited for it at barrier 'step-7'");
 }
 
+/* Somebody ends the job on one node, and its program saves what it has and ends well. */
+Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
+{
+    three_wait();
+    sim_say(&sim, N1,
+            "{\"op\":\"worker_exited\",\"round\":1,\"rank\":3,\"pid\":203,\"exit_code\":0,\"told\":true}");
+    cr_expect_null(last_push(N0, "left_waiting"));
+}
+
 /* In a collective the store sees nobody wait: a rank gives up, and nobody has failed. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {

@@ -32,7 +32,10 @@ pid_t exits_next(struct exits *x)
     /* One at a time: what is left in the set keeps its place. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
-    close((int)(event.data.u64 >> 32)); /* leaves the set by that, too: nobody else holds it */
+    const int pidfd = (int)(event.data.u64 >> 32);
+    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
+              NULL); /* or it stays in the set as long as anybody has a copy */
+    close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
 

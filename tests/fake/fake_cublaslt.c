@@ -191,12 +191,20 @@ static void multiply(void *user)
     free(p);
 }
 
+/* As gemm.c has promised for all of them. */
+static bool aligned(const void *memory)
+{
+    return (uintptr_t)memory % 16 == 0;
+}
+
 lt_status cublasLtMatmul(lt_handle handle, lt_desc desc, const void *alpha, const void *a, lt_layout a_layout,
                          const void *b, lt_layout b_layout, const void *beta, const void *c,
                          lt_layout c_layout, void *d, lt_layout d_layout, const lt_algorithm *algorithm,
                          void *workspace, size_t bytes, struct CUstream_st *stream)
 {
     (void)handle, (void)algorithm, (void)workspace, (void)bytes;
+    if (!aligned(a) || !aligned(b) || !aligned(c) || !aligned(d))
+        return INVALID;
     struct product *p = malloc(sizeof(*p));
     if (p == NULL)
         return NO_MEMORY;

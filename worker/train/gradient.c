@@ -11,21 +11,39 @@
 
 #include <stdlib.h>
 
+/* Each gradient begins where a product of a GPU may write it: at a multiple of 256 bytes, as in the reducer's memory. */
+static size_t room_of(const struct model_tensor *t)
+{
+    enum { APART = 64 };
+    return (t->count + APART - 1) / APART * APART;
+}
+
+static size_t room_of_all(const struct model_tensors *t)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < t->n; i++)
+        room += room_of(&t->each[i]);
+    return room;
+}
+
 bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
 {
     const struct model_tensors *params = &model->params;
     size_t spare = (size_t)tree_buffers(feed->split->shards_here) - 1;
     *g = (struct gradient){ .model = model, .feed = feed };
-    g->memory = model->compute->ops->alloc(model->compute, (spare * params->count + 1) * sizeof(float));
+    g->memory = model->compute->ops->alloc(model->compute, (spare * room_of_all(params) + 1) * sizeof(float));
     g->views = calloc(spare * params->n + 1, sizeof(float *));
     if (g->memory == NULL || g->views == NULL) {
         gradient_free(g);
         return false;
     }
-    for (size_t i = 0; i < spare; i++) {
-        model_views(params, g->memory + i * params->count, g->views + i * params->n);
-        g->sum[i + 1] = g->views + i * params->n;
+    float *at = g->memory;
+    for (size_t i = 0; i < spare * params->n; i++) {
+        g->views[i] = at;
+        at += room_of(&params->each[i % params->n]);
     }
+    for (size_t i = 0; i < spare; i++)
+        g->sum[i + 1] = g->views + i * params->n;
     return true;
 }
 

@@ -237,6 +237,27 @@ EACH_PRECISION(cross_entropies)
     cr_expect_float_eq(report.loss, loss, 1e-4 * loss);
 }
 
+/* As fp16 may have it; the second comes to the thread that had the first. */
+Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
+{
+    enum { CLASSES = 304 };
+    size_t correct;
+    struct ddp_err err;
+    d = devices_open(PRECISION_FP32);
+    make_batch(1, 1, 2);
+    target[0] = 100;
+    cr_assert_eq(d.gpu->ops->begin(d.gpu, &batch, 0, &on_gpu, &err), DDP_OK, "%s", err.msg);
+    struct both z = devices_values(&d, CLASSES, 3), dz = devices_values(&d, CLASSES, 0);
+    z.cpu[5] = z.cpu[30] = z.cpu[30 + 256] = -INFINITY;
+    cr_assert_eq(d.gpu->ops->copy(d.gpu, z.gpu, z.cpu, CLASSES, &err), DDP_OK, "%s", err.msg);
+    const double tested = d.gpu->ops->examine(d.gpu, z.gpu, &on_gpu, CLASSES, &correct);
+    const double loss = compute_cpu.ops->cross_entropy(&compute_cpu, dz.cpu, z.cpu, &on_cpu, CLASSES, false);
+    cr_expect_float_eq(tested, loss, 1e-5 * loss, "%g, cpu %g", tested, loss);
+    d.gpu->ops->cross_entropy(d.gpu, dz.gpu, z.gpu, &on_gpu, CLASSES, false);
+    devices_expect_same(&d, "gradient of the logits", dz);
+    devices_close(&d);
+}
+
 /* --- attention ---------------------------------------------------------------------------------------------------------------- */
 
 static void attention(struct attention a)

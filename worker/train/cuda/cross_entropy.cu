@@ -1,7 +1,9 @@
 /* cross_entropy.cu -- layers/cross_entropy.c: a block takes the logits of a target, goes over them once for the sum of exp and who
  * is largest, and once more for the gradient. */
 
-/* A sum of exp(z - top), as numbers come in. */
+/* A sum of exp(z - top), as numbers come in. It begins with the lowest number: -inf, which fp16 may have among its logits, less -inf
+ * would be none. */
+#define LOWEST -3.402823466e38f
 struct exp_sum {
     float top, sum;
 };
@@ -15,11 +17,11 @@ __device__ inline void exp_sum_add(struct exp_sum *s, float z)
     s->sum += exp_of(z - s->top);
 }
 
-/* Of the whole block. A thread that had no number has top -inf and sum 0. */
+/* Of the whole block. A NaN goes through. */
 __device__ inline float log_sum_exp(struct exp_sum s)
 {
     const float top = block_max(s.top);
-    return top + logf((float)block_sum(s.sum > 0 ? (double)(s.sum * exp_of(s.top - top)) : 0));
+    return top + logf((float)block_sum((double)(s.sum * exp_of(s.top - top))));
 }
 
 KERNEL(cross_entropy)
@@ -28,7 +30,7 @@ KERNEL(cross_entropy)
     value *z = (value *)a.z + at * a.stride;
     const size_t target = (size_t)a.target[at];
     const float of_target = get(z[target]), weight = a.weight[at / a.length];
-    struct exp_sum sum = { -INFINITY, 0 };
+    struct exp_sum sum = { LOWEST, 0 };
     int above = 0; /* of those before the target, one as large wins */
     for (size_t k = threadIdx.x; k < a.n; k += blockDim.x) {
         const float x = get(z[k]);

@@ -30,10 +30,11 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16. */
+/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16. Volatile, as all lanes must come to
+ * it: the compiler is not to move it behind a condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
-    asm(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

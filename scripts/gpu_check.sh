@@ -104,7 +104,8 @@ on_both() {
 hash_of() {
     sed -n 's/^parameters \([0-9a-f]*\).*/\1/p' "$1"
 }
-# What a H200 or H100 does at most in bf16, dense; for another GPU say PEAK_TFLOPS=.
+# What a H200 or H100 does at most in bf16, dense, and in fp32, which has no tensor cores; for another GPU say PEAK_TFLOPS= and
+# PEAK_FP32_TFLOPS=.
 peak=${PEAK_TFLOPS:-989.4}
 # speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.
 speed() {
@@ -137,7 +138,7 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
     for batch in ${BATCHES:-16 32 64}; do
         speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
     done
-    speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8
+    limit=300 peak=${PEAK_FP32_TFLOPS:-66.9} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
     if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
         for batch in ${BATCHES:-16 32 64}; do
             name="the same in PyTorch (compiled, DDP), batch $batch"

@@ -42,11 +42,10 @@ static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part 
 {
     ddp_status status = whole_file_find(path, dir, dataset_file_name(part, kind), err);
     if (status == DDP_ERR_IO)
-        return ddp_fail(
-            err, status,
-            "%s/%s: not found, nor its .gz; name the directory of the data with --data, or make a set: "
-            "build/make-data --out %s",
-            dir, dataset_file_name(part, kind), dir);
+        return ddp_fail(err, status,
+                        "%s/%s: not found, nor its .gz; name the directory of the data with --data, or make "
+                        "a set with the program beside train: make-data --out %s",
+                        dir, dataset_file_name(part, kind), dir);
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 

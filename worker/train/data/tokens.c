@@ -212,10 +212,11 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     if (code == GLOB_NOSPACE)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for the names", pattern);
     else if (status == DDP_OK && t->shards == 0)
-        status = ddp_fail(err, DDP_ERR_IO,
-                          "%s: no file of tokens with \"%s\" in its name; name a directory or a pattern with "
-                          "--data, or make a set: build/make-data --format tokens --out DIR",
-                          pattern, training ? "train" : "val\" or \"test");
+        status = ddp_fail(
+            err, DDP_ERR_IO,
+            "%s: no file of tokens with \"%s\" in its name; name a directory or a pattern with "
+            "--data, or make a set with the program beside train: make-data --format tokens --out DIR",
+            pattern, training ? "train" : "val\" or \"test");
     globfree(&found);
     if (status != DDP_OK)
         tokens_free(t);

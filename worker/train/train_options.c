@@ -74,7 +74,7 @@ static const struct arg_row rows[] = {
     { "determinism", "NAME", ARG_CHOICE, AT(determinism), "run", 0, 0, determinism_names,
       "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
     { "sync_bn", NULL, ARG_FLAG, AT(sync_bn), NULL, 0, 0, NULL,
-      "batch normalisation over the batches of all workers" },
+      "of resnet20: batch normalisation over the batches of all workers" },
     { "device", "NAME", ARG_CHOICE, AT(device), "auto", 0, 0, device_names,
       "cpu, cuda (one GPU for each worker; says what is missing), or auto: cuda where it is there" },
     { "seed", "S", ARG_COUNT, AT(seed), "0", 0, UINT32_MAX, NULL,

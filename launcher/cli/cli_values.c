@@ -44,10 +44,11 @@ ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
     if (word >= 0 || cli_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
     if (isalpha((unsigned char)text[0]))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; how many others there are "
-                        "only PyTorch knows, say their number",
-                        CLI_NPROC_MAX);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; of devices of other kinds say "
+            "the number, only PyTorch can count them",
+            CLI_NPROC_MAX);
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
 }
 

@@ -214,6 +214,8 @@ $(BUILD)/tests/unit/test_hub_nomem: private ALL_LDFLAGS += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=free
 # Cores there are, but no thread can be had, when the test says so.
 $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
+# The test says whom the kernel refuses.
+$(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 # The test says what the disk does.
 $(BUILD)/tests/unit/test_ckpts_disk: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir

@@ -3,9 +3,14 @@
  * We make the socket ourselves instead of leaving it to libuv because of SO_REUSEADDR, which libuv always
  * sets: between bind and listen it lets another user bind the same port on a more special address. We set it
  * only for a port that was asked for by number, where a restarted daemon must not wait for old connections in
- * TIME_WAIT, and listen right behind bind. */
+ * TIME_WAIT, and listen right behind bind.
+ *
+ * It also lets two nodes of a job that start at once bind the same port; and of two that then listen in the same moment
+ * Linux refuses both, each because of the other. Each would join a store that nobody has. So who was refused there,
+ * and not by bind, has met such a one, and tries again. */
 #include "server/listener.h"
 
+#include "base/clock.h"
 #include "base/endpoint.h"
 #include "server/port_holder.h"
 
@@ -13,15 +18,21 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-/* A descriptor, or -errno. */
-static int listen_on(const struct addrinfo *at, bool reuse)
+enum { TRIES = 12, PAUSE_US = 4000 };
+
+/* A descriptor, or -errno. `met`: somebody else was about to listen there. */
+static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
+    *met = false;
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -31,13 +42,35 @@ static int listen_on(const struct addrinfo *at, bool reuse)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
     /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients come with two connections
      * each, all at once, and try again only after a second. */
-    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 65535) == 0) {
+    const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
+    if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
         return fd;
     }
     int error = errno;
+    *met = bound && error == EADDRINUSE;
     close(fd);
     return -error;
+}
+
+/* As long as chance will have it, or both would meet again. */
+static void pause_a_moment(void)
+{
+    uint32_t chance = (uint32_t)getpid();
+    if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) < 0)
+        chance ^= (uint32_t)clock_us();
+    nanosleep(&(struct timespec){ .tv_nsec = (long)(chance % PAUSE_US) * 1000 }, NULL);
+}
+
+static int listen_on(const struct addrinfo *at, bool reuse)
+{
+    bool met = false;
+    int fd = listen_once(at, reuse, &met);
+    for (int tries = 1; met && tries < TRIES; tries++) {
+        pause_a_moment();
+        fd = listen_once(at, reuse, &met);
+    }
+    return fd;
 }
 
 /* The first of `list` that works; -errno of the last try otherwise. A port in use ends the search: another

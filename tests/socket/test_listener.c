@@ -1,0 +1,104 @@
+/* test_listener.c -- who of several that come for the same port gets it. */
+#include "free_port.h"
+
+#include "server/listener.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RIVALS = 3, ROUNDS = 100 };
+
+struct rival {
+    pthread_t thread;
+    pthread_barrier_t *start;
+    int port;
+    struct listener listener;
+    struct ddp_err err;
+    ddp_status status;
+};
+
+static void *rival_main(void *arg)
+{
+    struct rival *r = arg;
+    pthread_barrier_wait(r->start);
+    r->status = listener_open("127.0.0.1", r->port, &r->listener, &r->err);
+    return NULL;
+}
+
+/* The port is free again behind it. Returns how many have got it. */
+static int race(struct rival rivals[RIVALS])
+{
+    pthread_barrier_t start;
+    int winners = 0;
+    pthread_barrier_init(&start, NULL, RIVALS);
+    const int port = free_port();
+    for (int i = 0; i < RIVALS; i++) {
+        rivals[i] = (struct rival){ .start = &start, .port = port };
+        cr_assert_eq(pthread_create(&rivals[i].thread, NULL, rival_main, &rivals[i]), 0);
+    }
+    for (int i = 0; i < RIVALS; i++)
+        pthread_join(rivals[i].thread, NULL);
+    for (int i = 0; i < RIVALS; i++)
+        if (rivals[i].status == DDP_OK) {
+            winners++;
+            close(rivals[i].listener.fd);
+        }
+    pthread_barrier_destroy(&start);
+    return winners;
+}
+
+Test(listener, of_those_who_come_at_once_exactly_one_gets_the_port)
+{
+    struct rival rivals[RIVALS];
+    for (int round = 0; round < ROUNDS; round++)
+        cr_assert_eq(race(rivals), 1, "round %d: %s; %s; %s", round, rivals[0].err.msg, rivals[1].err.msg,
+                     rivals[2].err.msg);
+}
+
+/* --- the moment that no test can hit: Linux refuses both of two that listen in it ---------------------------- */
+
+static int refusals;
+
+int __real_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog);
+
+int __wrap_listen(int fd, int backlog)
+{
+    if (refusals == 0)
+        return __real_listen(fd, backlog);
+    refusals--;
+    errno = EADDRINUSE;
+    return -1;
+}
+
+Test(listener, who_has_met_another_on_the_same_way_tries_again)
+{
+    struct listener listener;
+    struct ddp_err err;
+    refusals = 3;
+    cr_assert_eq(listener_open("127.0.0.1", free_port(), &listener, &err), DDP_OK, "%s", err.msg);
+    close(listener.fd);
+}
+
+Test(listener, who_is_refused_every_time_gives_up)
+{
+    struct listener listener;
+    struct ddp_err err;
+    refusals = 1000;
+    cr_expect_eq(listener_open("127.0.0.1", free_port(), &listener, &err), DDP_ERR_IO);
+    cr_expect_gt(refusals, 0);
+}
+
+Test(listener, who_comes_later_is_told_who_has_it)
+{
+    struct listener first, second;
+    struct ddp_err err;
+    const int port = free_port();
+    cr_assert_eq(listener_open("127.0.0.1", port, &first, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(listener_open("127.0.0.1", port, &second, &err), DDP_ERR_IO);
+    cr_expect_not_null(strstr(err.msg, "is in use by"), "%s", err.msg);
+    close(first.fd);
+}

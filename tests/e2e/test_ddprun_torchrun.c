@@ -174,7 +174,7 @@ Test(ddprun_torchrun, what_cannot_be_is_exit_2_and_a_way_out)
     expect("$D --rdzv-backend=etcd-v2 true", 2, "", "ddprun brings its own store");
     expect("$D --event-log-handler=mine true", 2, "", "--events=FILE");
     expect("$D --logs-specs=mine true", 2, "", "--log_file=PATTERN");
-    expect("$D --nproc-per-node=xpu true", 2, "", "say their number");
+    expect("$D --nproc-per-node=xpu true", 2, "", "say the number");
     expect("CUDA_VISIBLE_DEVICES= $D --numa-binding=node true", 2, "", "taskset");
 }
 

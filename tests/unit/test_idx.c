@@ -215,7 +215,7 @@ Test(dataset, pictures_and_labels_belong_together)
 Test(dataset, a_missing_file_says_how_to_make_one)
 {
     expect_set_refused("train-images-idx3-ubyte: not found");
-    expect_set_refused("build/make-data --out");
+    expect_set_refused("make-data --out");
     put(DATASET_IMAGES, images, sizeof(images), "");
     expect_set_refused("train-labels-idx1-ubyte: not found");
 }

@@ -28,12 +28,6 @@ const char *number(words out, uint64_t n)
     return out;
 }
 
-const char *numbered(words out, const char *what, int64_t n)
-{
-    snprintf(out, WORDS_LEN, "%s %lld", what, (long long)n);
-    return out;
-}
-
 const char *counted(words out, uint64_t n, const char *what)
 {
     snprintf(out, WORDS_LEN, "%llu %s%s", (unsigned long long)n, what, n == 1 ? "" : "s");

@@ -12,7 +12,6 @@ enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
 
 const char *number(words out, uint64_t n);                      /* "7" */
-const char *numbered(words out, const char *what, int64_t n);   /* "node rank 7" */
 const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
 const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
 const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */

@@ -128,7 +128,8 @@ static int carry_out(struct plan *plan)
     plan->contained_by = contain_words(contain);
     if (!plan->cli->dry_run && !plan->cli->quiet)
         host_warn(plan->nproc, plan->facts->host);
-    int exit_code = plan->cli->dry_run ? print_plan(plan) : guardian_run(node_run, &job, contain);
+    int exit_code = plan->cli->dry_run ? print_plan(plan)
+                                       : guardian_run(node_run, &job, plan->cli->stop_signals, contain);
     contain_close(contain);
     return exit_code;
 }

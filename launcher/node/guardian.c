@@ -38,7 +38,8 @@ struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
-    bool ends; /* the agent has been told to end the job */
+    signal_set stop; /* these end the job, too */
+    bool ends;       /* the agent has been told to end the job */
 };
 
 /* Only who stands is woken: a SIGCONT on its way to an agent that ends would let whoever just attaches to it, a debugger
@@ -83,7 +84,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         .by_guardian = true,
         .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
     };
-    g->ends = g->ends || signals_act(0, heard.signal) == SIGNAL_STOP;
+    g->ends = g->ends || signals_act(g->stop, heard.signal) == SIGNAL_STOP;
     if (heard.signal == SIGTSTP)
         rest(g, &heard);
     else
@@ -186,9 +187,9 @@ static int watch_over(struct guardian *g, struct contain *contain)
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 
-int guardian_run(guardian_body body, void *arg, struct contain *contain)
+int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain)
 {
-    struct guardian g = { 0 };
+    struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
         (g.agent = contain_fork(contain)) < 0) {

@@ -144,6 +144,21 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
+/* Its message has been read by then: only that it ends the job makes the guardian wake it. */
+Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
+{
+    struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
+                                      WORKER, "ignore:10", "ignore:15", "say:ready", "forever");
+    until_ready(p, 2);
+    const pid_t agent = the_agent(p);
+    run_signal(p, SIGUSR1);
+    cr_expect(run_until_error(p, "stopping the workers", PATIENCE_MS));
+    kill(agent, SIGSTOP);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 128 + SIGUSR1);
+    run_free(&r);
+}
+
 /* ddprun whose stdout is a pipe that nobody reads; stderr comes to us. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {

@@ -13,7 +13,7 @@ bool cli_gives(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* torchrun's default is static; a range of nodes can only be meant as elastic. */
+/* torchrun's default is static, with N:N too, and it would wait for all of a range; that can only be meant as elastic. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||

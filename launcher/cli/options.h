@@ -34,12 +34,12 @@
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, THEIRS, JOB,                                     \
       "name of these workers' role, in ROLE_NAME and for prefixes")                                          \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, THEIRS, NODES,                                            \
-      "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more")                        \
+      "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more; N:N is N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, THEIRS, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, THEIRS, NODES,                          \
       "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
-      "MIN:MAX is elastic and N is static")                                                                  \
+      "a range of nodes, as 2:4, is elastic, and one number, as 2 or 2:2, static")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, THEIRS, NODES,               \
       "where the store listens, on the node that has this address or in a ddp-rendezvous; port 29400 when "  \
       "elastic, else --master_port's default")                                                               \

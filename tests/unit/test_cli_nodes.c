@@ -50,6 +50,20 @@ Test(cli_nodes, a_range_of_nodes_or_c10d_is_elastic)
     cli_free(&cli);
 }
 
+/* torchrun's default is static, whatever the form of --nnodes; scripts write 2:2 and a node rank. */
+Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
+{
+    PARSE("--nnodes=2:2", "--node_rank=1", "--master_addr=10.0.0.1");
+    cr_assert_not(cli_is_elastic(&cli));
+    cr_assert_eq(cli.nnodes.max, 2);
+    cr_assert_eq(cli.node_rank, 1);
+    cli_free(&cli);
+    PARSE("--nnodes=2:2", "--rdzv_backend=c10d", "--rdzv_endpoint=n0");
+    cr_assert(cli_is_elastic(&cli));
+    cli_free(&cli);
+    REFUSED("--nnodes=2 needs --node_rank on each node", "--nnodes=2:2", "--master_addr=h");
+}
+
 Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)
 {
     PARSE("--rdzv_conf=timeout=12,keep_alive_interval=2,keep_alive_max_attempt=4");

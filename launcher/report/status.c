@@ -41,7 +41,7 @@ static bool put_steps(const cJSON *member, struct buf *out)
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
     const char *call = text_of(member, "call");
     bool ok = call[0] != '\0' ? buf_printf(out, ", waits in %s since ", call)
-                              : buf_printf(out, ", is in no collective since ");
+                              : buf_printf(out, ", has been in no collective for ");
     ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
 }

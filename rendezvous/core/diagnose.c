@@ -137,13 +137,13 @@ static const char *heard_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* " since 12.3 s" */
+/* ", for 12.3 s now" */
 static const char *since_word(const struct rank_facts *f, rank_word word)
 {
     rank_word since;
     if (f->state_ms == 0)
         return "";
-    snprintf(word, RANK_WORD_MAX, " since %.32s", time_word(f->state_ms, since));
+    snprintf(word, RANK_WORD_MAX, ", for %.32s now", time_word(f->state_ms, since));
     return word;
 }
 

@@ -254,10 +254,10 @@
       "${subject} ${words}, ${time} after the start of the round",                                           \
       "what came after this is a consequence; its last words are in its log and in the report")              \
     X(NODE_LOST_SILENT, ERROR,                                                                               \
-      "${subject} is lost since ${time}: ${words}",                                                          \
+      "${subject} has been lost for ${time}: ${words}",                                                          \
       "the machine or the network to it is down, or it is frozen; what ran there cannot be asked")           \
     X(NODE_LOST_CLOSED, ERROR,                                                                               \
-      "${subject} is lost since ${time}: ${words}",                                                          \
+      "${subject} has been lost for ${time}: ${words}",                                                          \
       "its ddprun has ended or was killed there: look at its output, and for an out-of-memory kill")         \
     X(NODE_STOOD_STILL, ERROR,                                                                               \
       "${subject} stood still for at least ${time}, and the job goes on without it: ${words}",               \
@@ -267,7 +267,7 @@
       "the store has given up ${subject}, although it ran all the time: ${words}",                           \
       "what it says does not arrive: look at the network and the firewalls between it and the store")        \
     X(NODE_CAME_AND_DIED, ERROR,                                                                             \
-      "${subject} had come, stayed ${stayed}, and is gone since ${time}: ${words}",                          \
+      "${subject} had come, stayed ${stayed}, and has been gone for ${time}: ${words}",                          \
       "its ddprun has ended or was killed there: look at its output; start it again, the job waits")         \
     X(NODE_LEFT, ERROR,                                                                                      \
       "${subject} has left ${time} ago: ${words}",                                                           \
@@ -311,7 +311,7 @@
       "${subject}: its node is lost${where}",                                                                \
       "see what is said of the node")                                                                        \
     X(RANK_STANDS_STILL, WARNING,                                                                            \
-      "${subject} has made no step since ${time}${last}, and ${others} for it in ${call}; it ${does}",       \
+      "${subject} has made no step for ${time}${last}, and ${others} for it in ${call}; it ${does}",       \
       "it may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is stopped, else ask it " \
       "with py-spy dump --pid ${pid} or gdb -p ${pid}")                                                      \
     X(UNEVEN_INPUTS, ERROR,                                                                                  \

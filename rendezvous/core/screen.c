@@ -75,11 +75,11 @@ bool screen_put_headline(const struct snapshot *s, struct buf *out)
         return ok && put_running(s, out);
     case PHASE_STOPPING:
         return ok &&
-               buf_printf(out, "round %u is stopped since %s", s->round, duration(waited, s->waited_ms));
+               buf_printf(out, "round %u has been stopped for %s", s->round, duration(waited, s->waited_ms));
     case PHASE_OVER:
         break;
     }
-    return ok && buf_printf(out, "it is over since %s", duration(waited, s->waited_ms));
+    return ok && buf_printf(out, "it has been over for %s", duration(waited, s->waited_ms));
 }
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */

@@ -167,7 +167,7 @@ Test(findings_ranks_sim, a_barrier_s_time_out_has_the_same_codes)
     struct buf *out = &sim.conn[WORKERS].out;
     cr_assert(out->len > 9 && buf_append(out, "", 1));
     const char *json = (const char *)out->data + 9;
-    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203) since"), "%s", json);
+    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203), for"), "%s", json);
     cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
 }
 

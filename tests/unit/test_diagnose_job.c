@@ -18,7 +18,7 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
                                STEPPED(2, "", 8, 6000, .proc_state = 'R', .cpu_percent = 99),
                                STEPPED(3, "all_reduce", 9, 5000))),
            "RANK_STANDS_STILL", "rank 2 (n1, pid 72)",
-           "has made no step since 6.0 s (the last one was 5), and 3 others wait for it in all_reduce #9; it "
+           "has made no step for 6.0 s (the last one was 5), and 3 others wait for it in all_reduce #9; it "
            "computes (99 % CPU)");
 }
 
@@ -90,7 +90,7 @@ Test(diagnose_job, a_node_that_came_and_died)
                        .lost = true,
                        .stayed_ms = 3000,
                        .gone_ms = 10000 })),
-           "NODE_CAME_AND_DIED", "node 1 (n1, pid 77)", "stayed 3.0 s, and is gone since 10.0 s");
+           "NODE_CAME_AND_DIED", "node 1 (n1, pid 77)", "stayed 3.0 s, and has been gone for 10.0 s");
 }
 
 Test(diagnose_job, a_node_that_came_back_is_not_missed)
@@ -121,7 +121,7 @@ static struct snapshot lost(bool silent)
 Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
 {
     EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "nothing heard for 3.0 s");
-    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "since 1.5 s");
+    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "has been lost for 1.5 s");
 }
 
 Test(diagnose_job, a_late_node_is_a_spare)
@@ -206,7 +206,7 @@ Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its
                   LIST(gone, snapshot_gone,
                        { .host = "n1", .how = "words", .node_rank = 1, .lost = true, .gone_ms = 1000 })));
     expect_at(&d, 0, "NNODES_DIFFERS", "n1 (pid 901)", "words");
-    expect_at(&d, 1, "NODE_CAME_AND_DIED", "node 1 (n1)", "is gone");
+    expect_at(&d, 1, "NODE_CAME_AND_DIED", "node 1 (n1)", "has been gone for 1.0 s");
     cr_assert_eq(d.n, 2);
 }
 
@@ -364,7 +364,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
     expect_missing((struct rank_facts)RANK(3, .exited = true), "RANK_EXITED",
                    "has exited with code 0 (n1, pid 73)");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
-                   "is stopped (state T) (n1, pid 73) since 59.0 s");
+                   "is stopped (state T) (n1, pid 73), for 59.0 s now");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
                                            .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");

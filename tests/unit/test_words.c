@@ -62,9 +62,20 @@ Test(hints, know_what_users_meet)
     cr_expect(strstr(hint("CUDA error: invalid device ordinal"), "LOCAL_RANK"));
     cr_expect(strstr(hint("ibv_reg_mr_iova2 failed with error Cannot allocate memory"), "ulimit -l"));
     cr_expect(strstr(hint("env: 'python3\\r': No such file or directory"), "Windows"));
+    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"), "lacks a module"));
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
     cr_expect_null(hint_for(slice_of(NULL, 0)));
+}
+
+/* What Python says then does not name the cause: nothing is missing. */
+Test(hints, a_script_with_the_name_of_a_package_hides_it)
+{
+    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'torch.distributed'; 'torch' is not a package"),
+                     "rename it"));
+    cr_expect(strstr(hint("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most "
+                          "likely due to a circular import)"),
+                     "rename it"));
 }
 
 Test(hints, the_last_words_count)

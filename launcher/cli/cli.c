@@ -171,7 +171,7 @@ static ddp_status unknown_option(const char *name, const char *spelled, struct d
     if (nearest != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; did you mean --%s?", SHOWN_MAX, spelled,
                         nearest);
-    return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; ddprun --help lists them", SHOWN_MAX, spelled);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s", SHOWN_MAX, spelled);
 }
 
 /* All that the user may have meant, in the order of the table. */
@@ -258,7 +258,7 @@ static ddp_status read_long(struct reader *r, const char *word)
     enum cli_option option = OPTIONS;
 
     if (len > NAME_MAX_LEN)
-        return ddp_fail(r->err, DDP_ERR_ARG, "unknown option %.60s...; ddprun --help lists them", word);
+        return ddp_fail(r->err, DDP_ERR_ARG, "unknown option %.60s...", word);
     for (size_t i = 0; i < len; i++)
         name[i] = word[2 + i] == '-' ? '_' : word[2 + i];
     name[len] = '\0';
@@ -279,8 +279,8 @@ static ddp_status read_short(struct reader *r, const char *word)
     for (const char *p = word + 1; *p != '\0'; p++) {
         int option = find_letter(*p);
         if (option < 0)
-            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'; %s", *p, SHOWN_MAX, word,
-                            *p == 'n' ? "did you mean --nproc_per_node?" : "ddprun --help lists them");
+            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'%s", *p, SHOWN_MAX, word,
+                            *p == 'n' ? "; did you mean --nproc_per_node?" : "");
         if (!cli_is_switch(&cli_rows[option])) {
             const char *value = p[1] == '=' ? p + 2 : p + 1;
             return p[1] == '\0' ? take_next_word(r, (enum cli_option)option)

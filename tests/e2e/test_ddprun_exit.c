@@ -228,6 +228,15 @@ Test(ddprun_exit, a_wrong_option_is_2_and_starts_nothing)
     run_free(&r);
 }
 
+Test(ddprun_exit, a_missing_program_is_2_and_says_once_where_the_help_is)
+{
+    const char *const argv[] = { bin("ddprun"), "--nproc_per_node=2", NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 2);
+    SAYS(r, "no program given. Usage: ddprun [options] PROGRAM [args...]\nTry 'ddprun --help'.\n");
+    run_free(&r);
+}
+
 Test(ddprun_exit, what_is_quoted_in_an_error_cannot_command_the_terminal)
 {
     struct run_result r = JOB("--grace=\033[2J\nddprun: \302\233x", WORKER);

@@ -179,15 +179,14 @@ Test(cli, the_nearest_option_is_suggested)
     REFUSED("unknown option --nprocs_per_node; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
     REFUSED("unknown option --nprocs=2; did you mean --nproc_per_node?", "--nprocs=2", "prog");
     REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
-    REFUSED("unknown option --xylophone; ddprun --help lists them", "--xylophone", "prog");
-    REFUSED("unknown option -x in '-x'; ddprun --help lists them", "-x", "prog");
+    REFUSED("unknown option --xylophone", "--xylophone", "prog");
+    REFUSED("unknown option -x in '-x'", "-x", "prog");
     REFUSED("unknown option -n in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)
 {
-    REFUSED("no program given. Usage: ddprun [options] PROGRAM [args...]; ddprun --help lists the options",
-            "--nproc_per_node=2");
+    REFUSED("no program given. Usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
     REFUSED("the program's name is empty", "");
     REFUSED("--master_port needs a value: --master_port=PORT", "--master_port");
     REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");

@@ -71,8 +71,9 @@ Test(hints, know_what_users_meet)
 /* What Python says then does not name the cause: nothing is missing. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
-    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'torch.distributed'; 'torch' is not a package"),
-                     "rename it"));
+    cr_expect(
+        strstr(hint("ModuleNotFoundError: No module named 'torch.distributed'; 'torch' is not a package"),
+               "rename it"));
     cr_expect(strstr(hint("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most "
                           "likely due to a circular import)"),
                      "rename it"));

@@ -130,6 +130,8 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
         run_line(2, "--data @/data --batch 50 --checkpoint @/ckpt --eval --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect_not_null(strstr(r.out, "test accuracy "), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "eval: testing the checkpoint after epoch 2 of "), "%s", r.out);
+    cr_expect_null(strstr(r.out, "going on"), "%s", r.out);
     run_free(&r);
     cr_expect(summary().accuracy == trained.accuracy && strcmp(summary().hash, trained.hash) == 0 &&
               summary().steps == 10);

@@ -43,13 +43,13 @@ ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 
 static void tell(struct trainer *t)
 {
+    const char *what = t->options->eval ? "eval: testing the checkpoint" : "resume: going on";
     if (t->epoch_step == 0)
-        journal_line(&t->journal, "resume: going on after epoch %" PRIu64 " of %s", t->epochs_done,
+        journal_line(&t->journal, "%s after epoch %" PRIu64 " of %s", what, t->epochs_done,
                      t->options->checkpoint);
     else
-        journal_line(&t->journal,
-                     "resume: going on in epoch %" PRIu64 " after %" PRIu64 " of %" PRIu64 " steps of %s",
-                     t->epochs_done + 1, t->epoch_step, t->split.steps, t->options->checkpoint);
+        journal_line(&t->journal, "%s in epoch %" PRIu64 " after %" PRIu64 " of %" PRIu64 " steps of %s",
+                     what, t->epochs_done + 1, t->epoch_step, t->split.steps, t->options->checkpoint);
 }
 
 static void take_over(struct trainer *t, const struct checkpoint *c)

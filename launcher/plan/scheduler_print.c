@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100 };
+enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
 
 /* One value in words. */
 struct shown {
@@ -131,15 +131,28 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
+/* The values' column is as wide as its widest, but a host's name that is longer than most shifts its own line alone. */
+static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
+{
+    struct shown shown[SCHEDULER_VALUE_COUNT];
+    int width = WIDTH_MIN;
+    bool ok = true;
+    for (int i = 0; i < SCHEDULER_VALUE_COUNT; i++) {
+        show(s, cli, (enum scheduler_value_id)i, &shown[i]);
+        const int len = (int)strlen(shown[i].text);
+        if (len > width && len <= WIDTH_MAX)
+            width = len;
+    }
+    for (int i = 0; ok && i < SCHEDULER_VALUE_COUNT; i++)
+        ok = buf_printf(out, "%-16s%-*s  %s\n", shown[i].name, width, shown[i].text, shown[i].from);
+    return ok;
+}
+
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct finding *f = &s->finding.found;
-    struct shown shown;
-    bool ok = buf_printf(out, "%-16s%s: %s\n", "scheduler", s->title, s->rule) && print_tasks(s, cli, out);
-    for (int i = 0; ok && i < SCHEDULER_VALUE_COUNT; i++) {
-        show(s, cli, (enum scheduler_value_id)i, &shown);
-        ok = buf_printf(out, "%-16s%-20s %s\n", shown.name, shown.text, shown.from);
-    }
+    bool ok = buf_printf(out, "%-16s%s: %s\n", "scheduler", s->title, s->rule) && print_tasks(s, cli, out) &&
+              print_values(s, cli, out);
     for (int i = 0; ok && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
         ok = buf_printf(out, "%-16s%s\n", "note", s->notes[i]);
     if (ok && f->code != FINDING_NONE)

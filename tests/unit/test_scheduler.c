@@ -290,6 +290,19 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cli_free(&cli);
 }
 
+Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
+{
+    struct buf out = { 0 };
+    IN("openmpi-in-slurm", "--why");
+    cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    const char *text = (char *)out.data;
+    cr_expect_not_null(strstr(text, "\nnproc_per_node  one for each visible GPU, or 1  default\n"), "%s",
+                       text);
+    cr_expect_not_null(strstr(text, "\nnode_rank       1                               OMPI_"), "%s", text);
+    buf_free(&out);
+    cli_free(&cli);
+}
+
 /* --- foreign text --------------------------------------------------------------------------------------- */
 
 /* Any program may have set these. */

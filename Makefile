@@ -25,6 +25,7 @@ ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
 
 # The version has one home, include/ddp/context.h.
 VERSION := $(shell sed -n 's/^.define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+DATE    := $(shell sed -n 's/^.define DDP_VERSION_DATE  *"\([^"]*\)".*/\1/p' include/ddp/context.h)
 SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
 CUDA_SONAME := $(subst libddp,libddp_cuda,$(SONAME))
 
@@ -340,9 +341,10 @@ check-format: ## fail where `make format` would change something
 # --- install --------------------------------------------------------------------------------------------------------
 # ddprun prints its whole page, the others their options; either way an option is described in one table.
 MAN1 := $(BUILD)/man/ddprun.1 $(BUILD)/man/ddpctl.1 $(BUILD)/man/ddp-bench.1
-MAN3 := worker/libddp.3
+MAN3 := $(BUILD)/man/libddp.3
 MAN8 := $(BUILD)/man/ddp-rendezvous.8
 D    := $(DESTDIR)$(PREFIX)
+MAN_HEAD := -e 's/@VERSION@/$(VERSION)/; s/@DATE@/$(DATE)/'
 
 $(BUILD)/man/ddprun.1: $(BUILD)/ddprun
 	@mkdir -p $(@D)
@@ -351,13 +353,17 @@ $(BUILD)/man/ddprun.1: $(BUILD)/ddprun
 $(BUILD)/man/ddp-bench.1: worker/bench/ddp-bench.1.in $(BUILD)/ddp-bench
 $(BUILD)/man/ddpctl.1: rendezvous/ctl/ddpctl.1.in $(BUILD)/ddpctl
 $(BUILD)/man/ddp-rendezvous.8: rendezvous/server/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
+$(BUILD)/man/libddp.3: worker/libddp.3.in include/ddp/context.h
+	@mkdir -p $(@D)
+	$(call say,MAN,$@)
+	$(Q)sed $(MAN_HEAD) $< >$@
 $(BUILD)/man/%:
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
 	$(Q)$(filter $(BUILD)/%,$^) --help-man >$@.options
-	$(Q)sed -e 's/@VERSION@/$(VERSION)/' -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@
+	$(Q)sed $(MAN_HEAD) -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@
 
-man: $(MAN1) $(MAN8) ## the manual pages, into build/man
+man: $(MAN1) $(MAN3) $(MAN8) ## the manual pages, into build/man
 
 install: all man ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
 	$(call say,INSTALL,$(D))

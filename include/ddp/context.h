@@ -31,6 +31,7 @@ extern "C" {
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0
 #define DDP_VERSION       "0.1.0"
+#define DDP_VERSION_DATE  "2026-11-22" /* of this version, on the manual pages; it changes with the version */
 
 /* The version of the library that is loaded, "0.1.0". */
 DDP_API const char *ddp_version(void);

@@ -294,7 +294,8 @@ static bool man_torchrun(struct buf *out)
 
 bool cli_print_man(struct buf *out)
 {
-    return buf_printf(out, ".TH DDPRUN 1 \"\" \"ddprun %s\" \"User Commands\"\n", DDP_VERSION) &&
+    return buf_printf(out, ".TH DDPRUN 1 \"%s\" \"ddprun %s\" \"User Commands\"\n", DDP_VERSION_DATE,
+                      DDP_VERSION) &&
            buf_printf(
                out,
                ".SH NAME\nddprun \\- start the workers of a data\\-parallel job\n"

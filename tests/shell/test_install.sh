@@ -5,6 +5,7 @@
 . "$(dirname "$0")/tap.sh"
 
 version=$(sed -n 's/^#define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+date=$(sed -n 's/^#define DDP_VERSION_DATE  *"\([0-9-]*\)".*/\1/p' include/ddp/context.h)
 stage=$tmp/stage
 prefix=/opt/ddp
 export PKG_CONFIG_PATH=$stage$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
@@ -75,6 +76,16 @@ every_page_is_clean() {
     find "$stage$prefix/share/man" -type f -exec groff -man -ww -z -Tutf8 {} + 2>&1 | fails grep .
 }
 
+# That of the version, from one place.
+every_page_has_the_date() {
+    local page pages=0
+    for page in "$stage$prefix"/share/man/man*/*; do
+        head -n 1 "$page" | grep -qE "^\.TH [A-Z-]+ [138] \"$date\" \"ddprun $version\"" || { echo "$page: $(head -n 1 "$page")"; return 1; }
+        pages=$((pages + 1))
+    done
+    [ "$pages" -ge 5 ]
+}
+
 pages_for_the_programs() {
     local page
     for page in man1/ddprun.1 man1/ddpctl.1 man1/ddp-bench.1 man8/ddp-rendezvous.8; do
@@ -87,6 +98,7 @@ check "the programs start from there" "$stage$prefix/bin/ddprun" --version
 check "pkg-config knows version $version" pkg --exact-version="$version"
 check "every program has its man page" pages_for_the_programs
 check "the man pages have no errors" every_page_is_clean
+check "each has the version and its date" every_page_has_the_date
 check "the README's worker compiles against the shared library" compile_with pkg --cflags --libs
 check "it runs alone" runs_alone
 check "it runs with four workers" runs_with_four

@@ -104,7 +104,7 @@ struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call
 /* --- who comes ------------------------------------------------------------------------------------------ */
 
 /* Counts change only when the bit does, so that a rank may come twice (its connection broke, it came again). */
-void barrier_tick_off(struct barrier *barrier, uint32_t rank)
+static void tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
     set_bit(barrier->has_arrived, rank);
@@ -135,7 +135,7 @@ void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, const 
 void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call)
 {
     for (uint32_t i = 0; i <= call->more; i++)
-        barrier_tick_off(barrier, call->rank + i);
+        tick_off(barrier, call->rank + i);
 }
 
 void barrier_strike_out_seat(struct barrier *barrier, const struct barrier_seat *seat)

@@ -102,15 +102,13 @@ bool barrier_has_same_members(const struct barrier *barrier, const struct barrie
 /* The i-th rank of a call's list. */
 uint32_t barrier_member_at(const struct barrier_call *call, size_t i);
 
-/* A rank is here, or is not any more; doing either twice changes nothing. */
-void barrier_tick_off(struct barrier *barrier, uint32_t rank);
+/* A rank, or all of a call, are here, or are not any more; doing either twice changes nothing. */
+void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call);
 void barrier_strike_out(struct barrier *barrier, uint32_t rank);
 
 /* Is any of the call's ranks here? Does the barrier need all of them? */
 bool barrier_has_any(const struct barrier *barrier, const struct barrier_call *call);
 bool barrier_needs_all(const struct barrier *barrier, const struct barrier_call *call);
-
-void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call);
 
 /* The call's ranks are here, and take their seat. Standing up leaves them here; a seat that is struck out does not. */
 void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, const struct barrier_call *call);

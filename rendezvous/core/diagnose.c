@@ -147,10 +147,19 @@ static const char *since_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* "key '/x' and 2 more"; nothing when it does not wait. */
+static bool put_wait(const struct rank_wait *wait, struct buf *out)
+{
+    if (wait->name.data == NULL)
+        return true;
+    return diagnose_put_place(wait->name, wait->in_barrier, out) &&
+           (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
+}
+
 static const char *waits_word(const struct rank_facts *f, rank_word word)
 {
     struct buf out = { 0 };
-    diagnose_put_wait(&f->waits, &out);
+    put_wait(&f->waits, &out);
     word_of(word, &out);
     buf_free(&out);
     return word;
@@ -210,21 +219,13 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out)
-{
-    if (wait->name.data == NULL)
-        return true;
-    return diagnose_put_place(wait->name, wait->in_barrier, out) &&
-           (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
-}
-
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
 static void add_wait(cJSON *o, const struct rank_facts *f)
 {
     struct torch_key key;
     struct buf text = { 0 };
-    if (f->waits.name.data != NULL && diagnose_put_wait(&f->waits, &text) && buf_append(&text, "", 1))
+    if (f->waits.name.data != NULL && put_wait(&f->waits, &text) && buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "waits_for", (const char *)text.data);
     buf_free(&text);
     if (!f->waits.in_barrier && torch_key_read(f->waits.name, &key))

@@ -63,8 +63,6 @@ struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')", "barrier 'y'". False when memory is short. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
-/* The same, with " and 2 more"; nothing when it does not wait. */
-bool diagnose_put_wait(const struct rank_wait *wait, struct buf *out);
 /* Is it the same place of a program? Keys are, when they are equal or belong to the same setup of a group of PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 

@@ -57,7 +57,6 @@ enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart);
-const char *rdzv_record_word(enum rdzv_record_kind kind);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
 const char *rdzv_refused_advice(enum rdzv_refused refused);
 

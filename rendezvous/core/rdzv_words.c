@@ -10,7 +10,6 @@ static const char *word(const char *const *words, unsigned at, unsigned n)
 static const char *const states[] = { RDZV_STATES(X) };
 static const char *const whys[] = { RDZV_WHYS(X) };
 static const char *const no_restarts[] = { RDZV_NO_RESTARTS(X) };
-static const char *const records[] = { RDZV_RECORDS(X) };
 #undef X
 #define X(name, ...) #name,
 static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
@@ -36,11 +35,6 @@ const char *rdzv_why_word(enum rdzv_why why)
 const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart)
 {
     return WORD(no_restarts, no_restart);
-}
-
-const char *rdzv_record_word(enum rdzv_record_kind kind)
-{
-    return WORD(records, kind);
 }
 
 const char *rdzv_refused_code(enum rdzv_refused refused)

@@ -64,7 +64,8 @@ static bool put_running(const struct snapshot *s, struct buf *out)
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 
-bool screen_put_headline(const struct snapshot *s, struct buf *out)
+/* What is waited for, for how long, and which knob limits it; one line without newline. */
+static bool put_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
     bool ok = s->job[0] != '\0' ? buf_printf(out, "job '%s': ", s->job) : buf_printf(out, "no job yet: ");
@@ -213,7 +214,7 @@ static bool put_no_findings(const struct snapshot *s, struct buf *out)
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = screen_put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);
+    bool ok = put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);
     if (ok && d->left_out > 0)
         ok = buf_printf(out, "\n           and %u other findings", d->left_out);
     ok = ok && (d->n > 0 || put_no_findings(s, out));
@@ -221,11 +222,12 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* The table of nodes is not repeated: who came and went is in the findings, and in the lines that count. */
-bool screen_put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
+/* The headline and some findings, when all else was told: `before` of the others are as they were. The table of nodes is not
+ * repeated: who came and went is in the findings, and in the lines that count. */
+static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = screen_put_headline(s, out) && put_findings(news, out);
+    bool ok = put_headline(s, out) && put_findings(news, out);
     if (ok && before > 0)
         ok = buf_printf(out, "\n           the rest is as told before");
     disarm(out, from);
@@ -301,7 +303,7 @@ bool screen_add_one(cJSON *o, const struct finding *f)
 bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
 {
     struct buf text = { 0 };
-    bool ok = screen_put_news(s, news, before, &text);
+    bool ok = put_news(s, news, before, &text);
     cJSON_AddNumberToObject(o, "before", before);
     return add_text(o, &text) && ok && screen_add_findings(o, news);
 }

@@ -11,13 +11,9 @@ enum {
     SCREEN_MISSING = 4, /* rows of nodes that are not */
 };
 
-/* What is waited for, for how long, and which knob limits it; one line without newline. */
-bool screen_put_headline(const struct snapshot *s, struct buf *out);
-/* The headline, the nodes and the findings with their advice. Lines end with a newline but for the last one. */
+/* What is waited for, for how long, and which knob limits it; then the nodes, and the findings with their advice. Lines end
+ * with a newline but for the last one. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
-/* The headline and some findings, when all else was told: `before` of the others are as they were. */
-bool screen_put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
-                     struct buf *out);
 /* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
  * memory is short. */
 bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
@@ -27,7 +23,7 @@ bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosi
 bool screen_add_line(struct cJSON *o, const struct finding *f);
 /* The same, and the finding as the only one of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);
-/* The same with the news, and their number of "before". */
+/* The same with the headline and those findings alone that are news: "before" of the others are as they were. */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);
 

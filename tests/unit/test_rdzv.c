@@ -423,7 +423,6 @@ Test(rdzv, every_word_of_the_protocol_is_there)
     cr_assert_str_eq(rdzv_state_word(RDZV_OVER), "over");
     cr_assert_str_eq(rdzv_why_word(RDZV_WHY_REFUSED), "refused");
     cr_assert_str_eq(rdzv_no_restart_word(RDZV_NO_RESTART_NOT_READY), "not_ready");
-    cr_assert_str_eq(rdzv_record_word(RDZV_RECORD_VERDICT), "verdict");
     cr_assert_str_eq(rdzv_refused_code(RDZV_REFUSED_STORE_FULL), "STORE_FULL");
     cr_assert_str_eq(rdzv_node_state_word(RDZV_NODE_FINISHED), "finished");
     cr_assert_str_eq(rdzv_state_word(RDZV_N_STATES), "?");

@@ -44,7 +44,7 @@ struct ddp_loader {
     int busy;    /* of them are reading */
     bool started, closing;
     atomic_bool stopping;
-    struct ddp_err failed; /* sticks until the next start; code DDP_OK = nothing has */
+    struct ddp_err failed; /* with the mutex; sticks until the next start; code DDP_OK = nothing has */
 };
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
@@ -208,10 +208,12 @@ ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
     *out = NULL;
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = next(loader, out);
-    if (status != DDP_OK)
+    if (status != DDP_OK) {
         loader_core_stop(&loader->core);
+        status = last_error_keep(&loader->failed);
+    }
     pthread_mutex_unlock(&loader->mutex);
-    return status == DDP_OK ? status : last_error_keep(&loader->failed);
+    return status;
 }
 
 ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
@@ -223,9 +225,11 @@ ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
         loader->failed = (struct ddp_err){ .code = DDP_OK };
         loader->started = true;
         pthread_cond_broadcast(&loader->work);
+    } else {
+        status = last_error_keep(&loader->failed);
     }
     pthread_mutex_unlock(&loader->mutex);
-    return status == DDP_OK ? status : last_error_keep(&loader->failed);
+    return status;
 }
 
 uint64_t ddp_loader_batches(const ddp_loader *loader)
@@ -335,9 +339,11 @@ ddp_status ddp_loader_free(ddp_loader *loader)
         return DDP_OK;
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = halt(loader);
+    if (status != DDP_OK)
+        status = last_error_keep(&loader->failed);
     pthread_mutex_unlock(&loader->mutex);
     if (status != DDP_OK)
-        return last_error_keep(&loader->failed);
+        return status;
     end_threads(loader);
     release(loader);
     return DDP_OK;

@@ -53,9 +53,10 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* It has ended with 0, and those that are in the barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Rank `waiter` has lost a peer in a collective, and nobody has failed: those that have ended with 0 by themselves are it. False:
- * there are none. */
-bool diagnose_left_call(const struct members *members, uint32_t waiter, struct finding *finding);
+/* Rank `waiter` has lost a peer in a collective, and nobody has failed: it is `lost`, or, where that is -1, those that have ended
+ * with 0 by themselves. False: there are none. */
+bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
+                        struct finding *finding);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */

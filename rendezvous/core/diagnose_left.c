@@ -57,19 +57,19 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     put_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_come);
     buf_printf(&where, "at ");
     diagnose_put_place(barrier_name(barrier), true, &where);
-    finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", text_in(&waiters), "where",
-                 text_in(&where), NULL);
+    finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
+                 "where", text_in(&where), NULL);
     buf_free(&who);
     buf_free(&waiters);
     buf_free(&where);
 }
 
-bool diagnose_left_call(const struct members *members, uint32_t waiter, struct finding *finding)
+bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };
-    uint32_t first = 0;
+    uint32_t first = lost >= 0 ? (uint32_t)lost : 0;
     words waits;
-    const uint32_t n = count_left(members, &first);
+    const uint32_t n = lost >= 0 ? 1 : count_left(members, &first);
     const struct rank_facts f = n > 0 ? member_facts(members, first) : (struct rank_facts){ 0 };
     if (n == 1)
         put_rank(&who, &f);
@@ -77,8 +77,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, struct f
         put_some(&who, members, members->world_size, n, has_left);
     snprintf(waits, sizeof(waits), "rank %u", waiter);
     if (n > 0)
-        finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", waits, "where",
-                     "in a collective", NULL);
+        finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", waits, "it",
+                     n == 1 ? "it" : "them", "where", "in a collective", NULL);
     buf_free(&who);
     return n > 0;
 }

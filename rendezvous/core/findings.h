@@ -298,7 +298,7 @@
 /* Why a rank does not come: what is known of it. "the end of a process outweighs what it does now". */
 #define FINDINGS_OF_RANKS(X)                                                                                 \
     X(RANK_LEFT_EARLY, WARNING,                                                                              \
-      "${subject} ended with 0 while ${waiters} waited for it ${where}",                                     \
+      "${subject} ended with 0 while ${waiters} waited for ${it} ${where}",                                     \
       "it believed to be ready: uneven numbers of batches, or a branch that ends one rank early; let every " \
       "rank come to the same barriers and collectives, and all of them to one last barrier before they end") \
     X(RANK_KILLED, ERROR,                                                                                    \

@@ -10,6 +10,8 @@
 #include "core/session.h"
 
 #include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
 
 /* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
  * their words are then read for what they are. */
@@ -43,6 +45,23 @@ void job_left_barrier(struct job *job, const struct barrier *barrier, uint32_t r
         tell(job, &f);
 }
 
+/* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
+ * part to the root of a gather has no more to do with it. -1: the words name nobody who has left. */
+static int64_t lost_in_words(const struct members *members, const struct rdzv_cause *cause)
+{
+    char name[64];
+    for (uint32_t rank = 0; rank < members->world_size; rank++) {
+        const struct member *member = members_at(members, rank);
+        if (!member_has_left(member))
+            continue;
+        snprintf(name, sizeof(name), "rank %u (pid %d on ", rank, member->pid);
+        for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+            if (strstr(cause->stderr_lines[i], name) != NULL)
+                return rank;
+    }
+    return -1;
+}
+
 void job_left_verdict(struct job *job)
 {
     struct rdzv_facts facts;
@@ -51,6 +70,7 @@ void job_left_verdict(struct job *job)
     if (facts.cause == NULL || !facts.cause->is_victim || facts.cause->rank < 0 ||
         notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
         return;
-    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank, &f))
+    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank,
+                           lost_in_words(&job->members, facts.cause), &f))
         tell(job, &f);
 }

@@ -241,6 +241,39 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
                     LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
 }
 
+/* Ranks 2 and 3 have ended with 0; rank 0 gives up, and `words` are its last. */
+static void two_leave_and_one_gives_up(const char *words)
+{
+    char json[256];
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    end_well(2);
+    end_well(3);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":75,\"words\":\"gave "
+             "up\",\"stderr\":[\"%s\"]}",
+             words);
+    sim_say(&sim, N0, json);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":75}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
+}
+
+/* Rank 2 had sent its part, and nothing more to do. */
+Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
+{
+    two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
+    expect_left(N1, LEFT, LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+}
+
+Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_missed)
+{
+    two_leave_and_one_gives_up("Broken pipe");
+    expect_left(N1, "ranks 2-3",
+                "ranks 2-3 ended with 0 while rank 0 waited for them in a collective  [RANK_LEFT_EARLY]");
+}
+
 /* --- how a round ends ----------------------------------------------------------------------------------- */
 
 static void expect_stopped_by(conn_id conn, const char *code)

@@ -213,7 +213,6 @@ static void keep_more(struct job_watch *w, const struct findings_now *now)
 
 static void tell_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
-    diagnose_job(s, &now->all);
     sort_out(&job->watch, now);
     if (now->news.n > 0)
         tell(job, s, now);
@@ -227,18 +226,56 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     const bool is_crowded = diagnose_torch_crowd(s);
     const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= job_watch_torch_limit(&job->watch));
     job_watch_torch_seen(job, s->crowd.n > 0 ? JOB_WATCH_TORCH_MS : waited_ms, is_due);
-    if (is_due)
-        tell_news(job, s, now);
+    if (!is_due)
+        return;
+    diagnose_job(s, &now->all);
+    tell_news(job, s, now);
+}
+
+/* The name of a barrier is used once: not which barrier it is counts, but why who comes to it. */
+static bool shows_the_way(const struct finding *f)
+{
+    return digest_of(f) != 0 && f->code != FINDING_BARRIER_WAITS;
+}
+
+static bool somebody_is_stopped(const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        if (s->ranks[i].proc_state == 'T' && !s->ranks[i].exited)
+            return true;
+    return false;
+}
+
+/* The same ranks keep the others waiting in the same way, no longer than before: a screen for each epoch would only be
+ * noise. */
+static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
+                            uint64_t waited_ms)
+{
+    if (!job_watch_is_usual(&job->watch, waited_ms) || somebody_is_stopped(s))
+        return false;
+    for (uint32_t i = 0; i < d->n; i++)
+        if (shows_the_way(&d->list[i]) && !job_watch_knows(&job->watch, digest_of(&d->list[i])))
+            return false;
+    return true;
 }
 
 static void tell_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
-    const bool is_due =
-        diagnose_stands_still(s, JOB_WATCH_STILL_MS) || diagnose_barrier_hangs(s, JOB_WATCH_STILL_MS);
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
-    job_watch_still_seen(job, in_call_ms > in_barrier_ms ? in_call_ms : in_barrier_ms, is_due);
-    if (is_due)
-        tell_news(job, s, now);
+    const uint64_t waited_ms = in_call_ms > in_barrier_ms ? in_call_ms : in_barrier_ms;
+    bool is_due =
+        diagnose_stands_still(s, JOB_WATCH_STILL_MS) || diagnose_barrier_hangs(s, JOB_WATCH_STILL_MS);
+    if (is_due) {
+        diagnose_job(s, &now->all);
+        is_due = !is_the_jobs_way(job, s, &now->all, waited_ms);
+    }
+    job_watch_still_seen(job, waited_ms, is_due);
+    if (!is_due)
+        return;
+    tell_news(job, s, now);
+    for (uint32_t i = 0; i < now->all.n; i++)
+        if (shows_the_way(&now->all.list[i]))
+            job_watch_get_to_know(&job->watch, digest_of(&now->all.list[i]));
 }
 
 static void look_with(struct job *job,

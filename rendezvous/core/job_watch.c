@@ -21,6 +21,7 @@ enum {
     EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
     TORCH_AGAIN_MS = 30000,
     STILL_AGAIN_MS = 30000,
+    USUAL_FACTOR = 2,
 };
 
 /* A rendezvous that nobody has joined has nobody to tell. */
@@ -113,6 +114,7 @@ struct job_watch_due job_watch_due(struct job *job)
     }
     w->still_ms = 0;
     w->still_told = false;
+    w->usual = (struct job_watch_usual){ 0 };
     forget_torch(w);
     w->torch_told = w->torch_ended = false;
     begin_to_wait(w, &facts);
@@ -228,10 +230,46 @@ static uint64_t still_again(bool is_told, uint64_t waited_ms)
     return waited_ms < JOB_WATCH_STILL_MS ? JOB_WATCH_STILL_MS - waited_ms + EARLY_MS : waited_ms / 5;
 }
 
+bool job_watch_is_usual(const struct job_watch *w, uint64_t waited_ms)
+{
+    return !w->still_told && waited_ms < USUAL_FACTOR * w->usual.longest_ms;
+}
+
+bool job_watch_knows(const struct job_watch *w, uint64_t digest)
+{
+    for (uint32_t i = 0; i < w->usual.n_known && i < DIAGNOSIS_MAX; i++)
+        if (w->usual.known[i] == digest)
+            return true;
+    return false;
+}
+
+void job_watch_get_to_know(struct job_watch *w, uint64_t digest)
+{
+    if (!job_watch_knows(w, digest))
+        w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
+}
+
+/* When it ended is seen at the next look, so a wait is rather taken for longer than it was. One that begins before that look is
+ * another one. */
+static void measure(struct job_watch_usual *usual, uint64_t waited_ms, uint64_t now_ms)
+{
+    const bool waits = waited_ms >= JOB_WATCH_STILL_MS;
+    const uint64_t since_ms = waits ? now_ms - waited_ms : now_ms;
+    if (usual->waits && since_ms >= usual->since_ms + JOB_WATCH_STILL_MS) {
+        if (since_ms - usual->since_ms > usual->longest_ms)
+            usual->longest_ms = since_ms - usual->since_ms;
+        usual->waits = false;
+    }
+    if (waits && !usual->waits)
+        usual->since_ms = since_ms;
+    usual->waits = waits || usual->waits;
+}
+
 /* As with PyTorch's: each trouble is told whole once, then what is new, until nobody waits any more. */
 void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct job_watch *w = &job->watch;
+    measure(&w->usual, waited_ms, job->hub->now_ms);
     if (tell && !w->still_told) {
         w->wait++;
         w->n_told = 0;

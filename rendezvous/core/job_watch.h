@@ -12,7 +12,9 @@
  *     after 10 s               what PyTorch's ranks wait for while a group comes together, and what the missing ones do;
  *                              sooner when one has ended; then every 30 s what is new
  *     after 10 s               which rank stands still while others wait for it in a collective or a barrier (30 s where it tells
- *                              no steps); then every 30 s what is new
+ *                              no steps); then every 30 s what is new. A wait that ended by itself is taken for the job's way,
+ *                              such as a model that rank 0 tests after each epoch: the like of it is told when it takes twice
+ *                              as long
  *
  * What they are told is job_tell.h's business. The jobs that come together at once hear nothing. */
 #ifndef RENDEZVOUS_JOB_WATCH_H
@@ -24,6 +26,15 @@ struct job;
 
 /* More than one diagnosis has: what is over is remembered for a while. */
 enum { JOB_WATCH_TOLD_MAX = 3 * DIAGNOSIS_MAX };
+
+/* Waits that were told and then ended by themselves. */
+struct job_watch_usual {
+    bool waits;          /* one goes on that is long enough to be told: */
+    uint64_t since_ms;   /* since when */
+    uint64_t longest_ms; /* 0 = there was none */
+    uint32_t n_known;    /* what was found in them, as digests; a ring, too */
+    uint64_t known[DIAGNOSIS_MAX];
+};
 
 /* Zeroed before first use. */
 struct job_watch {
@@ -38,6 +49,7 @@ struct job_watch {
     uint64_t still_ms; /* when it is looked whether a rank stands still; 0 = nobody waits for one */
     bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
     bool still_told;                   /* that one does */
+    struct job_watch_usual usual;      /* of this round */
     bool torch_told;                   /* of what they wait for now */
     uint32_t wait;                     /* counts the waits: a node is told everything once in each */
     uint32_t n_told;                   /* what was told in this wait, as digests; */
@@ -76,6 +88,10 @@ void job_watch_call(struct job *job);
 void job_watch_barrier(struct job *job);
 /* It was looked at: so long they have been in it (0: nobody is), and it is worth telling. */
 void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell);
+/* A wait is no longer than the job's waits may be; what is found in it is known from those. */
+bool job_watch_is_usual(const struct job_watch *w, uint64_t waited_ms);
+bool job_watch_knows(const struct job_watch *w, uint64_t digest);
+void job_watch_get_to_know(struct job_watch *w, uint64_t digest);
 /* It was looked at: so long they have waited (0: nobody waits any more), and that is worth telling. */
 uint64_t job_watch_torch_limit(const struct job_watch *w);
 void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell);

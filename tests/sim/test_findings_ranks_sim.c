@@ -370,20 +370,75 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STANDS_STILL", "rank 3");
 }
 
-Test(findings_ranks_sim, it_is_told_again_when_it_happens_again)
+/* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all go on, for a minute. */
+static void keep_waiting(int number, int rank, uint64_t ms)
+{
+    char all[96], most[96];
+    snprintf(all, sizeof(all), "[0,1,%d,\"all_reduce\"],[1,1,%d,\"all_reduce\"]", number, number);
+    snprintf(most, sizeof(most), "[%d,1,%d,\"all_reduce\"],[%d,1,%d,\"\"]", 3 - rank, number, rank - 2,
+             number - 1);
+    beat(N0, all);
+    beat(N1, most);
+    live_until(sim.now_ms + ms);
+}
+
+static void go_on(int number)
+{
+    char steps[96];
+    snprintf(steps, sizeof(steps), "[0,2,%d,\"\"],[1,2,%d,\"\"]", number, number);
+    beat(N0, steps);
+    beat(N1, steps);
+    live_until(sim.now_ms + 60000);
+    last_push(N1, "");
+}
+
+/* Rank 2 saves a checkpoint, or tests the model, now and then. */
+Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
 {
     two_nodes_run();
-    for (int i = 1; i <= 2; i++) {
-        char all[64];
-        snprintf(all, sizeof(all), "[0,1,%d,\"all_reduce\"],[1,1,%d,\"all_reduce\"]", i, i);
-        beat(N0, all);
-        beat(N1, "[0,1,0,\"\"],[1,1,0,\"\"]");
-        live_until(sim.now_ms + 12000);
-        expect_told(N0, "RANK_STANDS_STILL", "rank 2");
-        beat(N0, "[0,2,7,\"\"],[1,2,7,\"\"]");
-        live_until(sim.now_ms + 60000);
-        last_push(N0, "");
+    keep_waiting(10, 2, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    go_on(10);
+    for (int i = 11; i <= 14; i++) {
+        keep_waiting(i, 2, 12000 + (uint64_t)i * 1000);
+        go_on(i);
+        expect_silence(N0);
     }
+    keep_waiting(15, 2, 300000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+}
+
+Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stopped)
+{
+    two_nodes_run();
+    keep_waiting(10, 2, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    go_on(10);
+    keep_waiting(11, 3, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    go_on(11);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    keep_waiting(12, 3, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+}
+
+/* Each epoch has a barrier of another name, and rank 0 comes late to all of them. */
+Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
+{
+    three_wait();
+    last_push(N0, "");
+    live_until(sim.now_ms + 40000);
+    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+    enter(3, "step-7");
+    live_until(sim.now_ms + 40000);
+    last_push(N0, "");
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-8");
+    live_until(sim.now_ms + 50000);
+    expect_silence(N0);
+    enter(3, "step-8");
+    live_until(sim.now_ms + 40000);
+    expect_silence(N0);
 }
 
 Test(findings_ranks_sim, ranks_that_move_are_left_alone)

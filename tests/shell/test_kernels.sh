@@ -5,7 +5,9 @@
 
 nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc)
 echo 'extern "C" __global__ void nothing(void) {}' >"$tmp/probe.cu"
-if [ -z "$nvcc" ]; then
+if grep -qs -e -fsanitize= "$BUILD/flags"; then
+    reason='this build has a sanitizer, which does not look into kernels'
+elif [ -z "$nvcc" ]; then
     reason='no nvcc is on this machine'
 elif ! "$nvcc" -cubin -arch=sm_90 "$tmp/probe.cu" -o "$tmp/probe.cubin" >"$tmp/probe.log" 2>&1; then
     reason="nvcc cannot compile here: $(head -n 1 "$tmp/probe.log")"

@@ -176,6 +176,8 @@ static ddp_status unite(ddp_zero1 *zero)
     ddp_status status = reducer_verify(zero->group, &model);
     if (status == DDP_OK)
         status = zero1_same_optim(zero->group, &zero->optim);
+    if (status == DDP_OK)
+        status = zero1_same_decay(zero->group, zero->no_decay, zero->params, zero->n);
     for (size_t i = 0; i < zero->n && status == DDP_OK; i++)
         status = ddp_broadcast(zero->group, zero->params[i].data, zero->params[i].count,
                                zero->params[i].dtype, 0, NULL, NULL);

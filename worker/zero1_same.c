@@ -70,3 +70,39 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
     free(all);
     return status;
 }
+
+/* --- which parameters decay ------------------------------------------------------------------------------------- */
+
+/* `all`: n flags of each rank. */
+static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,
+                                struct ddp_err *err)
+{
+    for (size_t k = n; k < world * n; k++) {
+        if (all[k] != all[k % n])
+            return ddp_fail(
+                err, DDP_ERR_MISMATCH,
+                "optimiser: no_decay of parameter %zu \"%.100s\" differs: rank 0 has %d, rank %zu has %d",
+                k % n, params[k % n].name, all[k % n], k / n, all[k]);
+    }
+    return DDP_OK;
+}
+
+ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
+                            size_t n)
+{
+    const size_t world = (size_t)ddp_world_size(group->ctx);
+    unsigned char *mine = calloc(world + 1, n);
+    struct ddp_err err;
+    if (mine == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for %zu ranks", world);
+        return ctx_fail(group->ctx, &err);
+    }
+    unsigned char *all = mine + n;
+    for (size_t i = 0; i < n && no_decay != NULL; i++)
+        mine[i] = no_decay[i] != 0;
+    ddp_status status = ddp_all_gather(group, mine, all, n, DDP_U8, NULL, NULL);
+    if (status == DDP_OK && compare_decay(all, world, params, n, &err) != DDP_OK)
+        status = ctx_fail(group->ctx, &err);
+    free(mine);
+    return status;
+}

@@ -38,8 +38,7 @@ typedef struct ddp_zero1_options {
     ddp_optim optim;     /* copied */
     size_t bucket_bytes; /* 0 = 25 MiB */
     const unsigned char
-        *no_decay; /* for each parameter: 1 = without weight_decay. NULL: all have it. The same on all
-                                    * ranks; copied */
+        *no_decay; /* for each parameter: 1 = without weight_decay. NULL: all have it. Copied */
 } ddp_zero1_options;
 
 #define DDP_ZERO1_OPTIONS_INIT                                     \
@@ -47,7 +46,7 @@ typedef struct ddp_zero1_options {
         .size = sizeof(ddp_zero1_options), .optim = DDP_ADAMW_INIT \
     }
 
-/* Compares names, sizes, types and the optimiser's numbers with rank 0 (DDP_ERR_MISMATCH names what differs),
+/* Compares names, sizes, types, the optimiser's numbers and no_decay with rank 0 (DDP_ERR_MISMATCH names what differs),
  * overwrites every parameter with rank 0's, and begins the float32 copies from them. `params` is copied, not
  * what it points to: each step writes there. *out is yours until ddp_zero1_free, which comes before
  * ddp_finalize. */

@@ -325,6 +325,35 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
+/* Nobody says so of a parameter that decays on all. */
+static void other_decay(struct rank *me)
+{
+    static float x[2][3];
+    const ddp_param params[] = { { .name = "x", .data = x[0], .count = 3 },
+                                 { .name = "y", .data = x[1], .count = 3 } };
+    const unsigned char none[] = { 0, 0 }, second[] = { 0, 1 };
+    ddp_ctx *ctx = rank_init(me, NULL);
+    ddp_zero1_options options = DDP_ZERO1_OPTIONS_INIT;
+    ddp_zero1 *zero;
+    options.no_decay = me->rank == 0 ? none : NULL;
+    rank_expect_ok(me, ddp_zero1_create(ddp_world(ctx), params, 2, &options, &zero));
+    rank_expect_ok(me, ddp_zero1_free(zero));
+    options.no_decay = me->rank == 1 ? second : NULL;
+    rank_keep(me, ddp_zero1_create(ddp_world(ctx), params, 2, &options, &zero));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(zero1, what_decays_on_one_rank_only_is_named_on_all)
+{
+    static const char *const parts[] = { "no_decay of parameter 1 \"y\" differs: rank 0 has 0, rank 1 has 1",
+                                         NULL };
+    struct ranks ranks = ranks_run(2, other_decay, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&ranks);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&ranks, r, DDP_ERR_MISMATCH, parts);
+    ranks_free(&ranks);
+}
+
 static void refuse(struct rank *me, ddp_ctx *ctx, const ddp_param *param, size_t n, double lr,
                    const char *says)
 {

@@ -41,6 +41,8 @@
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
       "the one GPU of this worker, with --virtual_local_rank")                                           \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip, "the same, where it was set") \
+    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                     \
+      "each worker sees a GPU that no other has (--virtual_local_rank)")                                 \
     X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers have one GPU (--share_gpu)")              \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
     X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store understands ddprun's own requests")           \

@@ -107,6 +107,20 @@ Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
     cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
 }
 
+/* Each worker sees one device, as with --virtual_local_rank; only the fake one is the same. */
+Test(train_gpu, a_device_of_each_workers_own_is_taken)
+{
+    static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };
+    make_data("pictures", "60", "--test_samples=20");
+    pretend_gpu();
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    training_prefix = own;
+    struct run_result r = run_line(2, "--data @/pictures --global_batch 12 --limit_steps 1 --device auto");
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
+    run_free(&r);
+}
+
 Test(train_gpu, what_is_missing_is_said)
 {
     make_tokens();

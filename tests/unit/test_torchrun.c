@@ -108,6 +108,7 @@ Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_do
     cr_assert_str_eq(variable(1, "LOCAL_RANK"), "0");
     cr_assert_str_eq(variable(1, "RANK"), "1");
     cr_assert_str_eq(variable(1, "CUDA_VISIBLE_DEVICES"), "GPU-77");
+    cr_assert_str_eq(variable(1, "DDPRUN_OWN_GPU"), "1");
     cr_assert_null(variable(1, "HIP_VISIBLE_DEVICES"));
     cr_assert_str_eq(command(1), "p 1", "arguments still get the real one");
     expect_made(words, hip);

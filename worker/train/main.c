@@ -67,11 +67,11 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Workers of this host, as the launcher tells them. */
+/* Workers that share what this process sees of the host, as the launcher tells them. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
-    return value != NULL ? atoi(value) : 1;
+    return value != NULL && getenv("DDPRUN_OWN_GPU") == NULL ? atoi(value) : 1;
 }
 
 /* A group with a device where this process is to compute on one. All workers ask the same, and come to the same; `auto` shares no

@@ -91,8 +91,8 @@ static FILE *open_kernels(const char *type, char path[PATH_ROOM])
     own[n > 0 ? n : 0] = '\0';
     if (strrchr(own, '/') != NULL)
         *strrchr(own, '/') = '\0';
-    for (size_t i = sizeof(beside) / sizeof(beside[0]); i > 0 && file == NULL; i--)
-        file = open_in(own, beside[i - 1], type, path);
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]) && file == NULL; i++)
+        file = open_in(own, beside[i], type, path);
     return file;
 }
 

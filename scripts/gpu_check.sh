@@ -104,21 +104,22 @@ on_both() {
 hash_of() {
     sed -n 's/^parameters \([0-9a-f]*\).*/\1/p' "$1"
 }
-# What a H200 or H100 does at most in bf16, dense, and in fp32, which has no tensor cores; for another GPU say PEAK_TFLOPS= and
-# PEAK_FP32_TFLOPS=.
-peak=${PEAK_TFLOPS:-989.4}
+# train knows the peak of many GPUs (worker/train/peaks.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
+# of fp32.
+peak=${PEAK_TFLOPS:-}
 # speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.
 speed() {
     local name=$1
     shift
     check "$name" "$BUILD/train" --data "$out/tokens" --model gpt2:124M --optimizer adamw --lr 1e-4 --clip 1 --limit_steps 60 \
-        --metrics "$out/speed.jsonl" --peak_tflops "$peak" --device cuda "$@" || return
+        --metrics "$out/speed.jsonl" ${peak:+--peak_tflops "$peak"} --device cuda "$@" || return
     rows[-1]="| $name | $(python3 - "$out/speed.jsonl" <<'PYTHON'
 import json, statistics, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 rows = [row for row in rows if "loss" in row][10:]
 middle = lambda key: statistics.median(row[key] for row in rows)
-print("%.0f tokens/s, MFU %.3f, loss %.3f" % (middle("tokens_s"), middle("mfu"), rows[-1]["loss"]))
+mfu = "%.3f" % middle("mfu") if "mfu" in rows[0] else "of an unknown peak"
+print("%.0f tokens/s, MFU %s, loss %.3f" % (middle("tokens_s"), mfu, rows[-1]["loss"]))
 PYTHON
     ) |"
 }
@@ -138,7 +139,7 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
     for batch in ${BATCHES:-16 32 64}; do
         speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
     done
-    limit=300 peak=${PEAK_FP32_TFLOPS:-66.9} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
+    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
     if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
         for batch in ${BATCHES:-16 32 64}; do
             name="the same in PyTorch (compiled, DDP), batch $batch"

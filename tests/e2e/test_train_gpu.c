@@ -121,6 +121,31 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     run_free(&r);
 }
 
+/* The peak that the first step's share of it was taken of, in units of an unknown that is the same in all runs; 0 = there is no share. */
+static double peak_of(const char *line)
+{
+    size_t len;
+    train(1, line);
+    char *text = read_file("metrics", &len);
+    cJSON *step = cJSON_Parse(text); /* of several lines the first */
+    const double peak = cJSON_HasObjectItem(step, "mfu") ? number(step, "tokens_s") / number(step, "mfu") : 0;
+    cJSON_Delete(step);
+    free(text);
+    return peak;
+}
+
+/* What the user says is the peak wins. */
+Test(train_gpu, a_known_device_has_its_mfu)
+{
+    make_tokens();
+    pretend_gpu();
+    cr_expect_eq(peak_of(GPT2 "--device cuda --limit_steps 1"), 0);
+    setenv("FAKE_CUDA_NAME", "NVIDIA H200", 1);
+    const double known = peak_of(GPT2 "--device cuda --limit_steps 1");
+    const double said = peak_of(GPT2 "--device cuda --limit_steps 1 --peak_tflops 6.69");
+    cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
+}
+
 Test(train_gpu, what_is_missing_is_said)
 {
     make_tokens();

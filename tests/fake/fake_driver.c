@@ -6,6 +6,7 @@
 #include "shim.h"
 #include "train/cuda/kernels.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,20 @@ static const unsigned threads_of[] = {
     KERNEL_LIST(X)
 #undef X
 };
+
+driver_result cuDeviceGet(int *device, int ordinal)
+{
+    *device = ordinal;
+    return 0;
+}
+
+driver_result cuDeviceGetName(char *name, int room, int device)
+{
+    const char *given = getenv("FAKE_CUDA_NAME");
+    (void)device;
+    snprintf(name, (size_t)room, "%s", given != NULL ? given : "a fake GPU");
+    return 0;
+}
 
 driver_result cuModuleLoadData(struct CUmod_st **out, const void *image)
 {

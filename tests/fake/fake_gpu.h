@@ -4,6 +4,7 @@
  * later. What is to go wrong stands in the environment:
  *
  *     FAKE_CUDA_DEVICES=N             there are N devices (8)
+ *     FAKE_CUDA_NAME=TEXT             what the driver calls them (a fake GPU)
  *     FAKE_CUDA_DRIVER=0              there is no driver
  *     FAKE_NCCL_VERSION=N             ncclGetVersion says N (22809)
  *     FAKE_NCCL_INIT=hang             the ranks never come together; `die`: this one dies on the way

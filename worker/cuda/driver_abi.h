@@ -14,6 +14,8 @@ typedef unsigned driver_result; /* 0 = success */
 
 /* member, symbol, result, parameters; all must be there */
 #define DRIVER_FUNCTION_LIST(X)                                                                     \
+    X(device, cuDeviceGet, driver_result, (int *device, int ordinal))                               \
+    X(device_name, cuDeviceGetName, driver_result, (char *name, int room, int device))              \
     X(module_load, cuModuleLoadData, driver_result, (struct CUmod_st * *out, const void *image))    \
     X(module_function, cuModuleGetFunction, driver_result,                                          \
       (struct CUfunc_st * *out, struct CUmod_st * module, const char *name))                        \

@@ -30,6 +30,7 @@ struct compute {
     size_t value_bytes;
     size_t pack; /* rows begin at multiples of it */
     bool remote; /* memory is not the host's, losses come later, gradients and their update are here */
+    double peak_tflops; /* of its arithmetic, at most; 0 = not known */
 };
 
 struct compute_ops {

@@ -69,9 +69,10 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 /* Share of what the workers' devices could do; 0 when that or the work is not known. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
-    if (t->options->peak_tflops <= 0)
-        return 0;
-    return t->model->flops * samples_per_s / (double)t->split.world_size / (t->options->peak_tflops * 1e12);
+    double peak = t->options->peak_tflops;
+    if (peak <= 0 && t->device != NULL)
+        peak = t->device->peak_tflops;
+    return peak > 0 ? t->model->flops * samples_per_s / (double)t->split.world_size / (peak * 1e12) : 0;
 }
 
 static ddp_status write_metrics(struct trainer *t, const struct late *of, double loss, double norm,

@@ -3,6 +3,7 @@
 
 #include "train/cuda/device.h"
 #include "train/cuda/libraries.h"
+#include "train/peaks.h"
 #include "train/train_options.h"
 
 #include <stdlib.h>
@@ -72,6 +73,16 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     return gpu_check(&c->gpu, error, "making a stream", err);
 }
 
+/* Numbers of devices are the runtime's, and the driver's too. A driver that does not tell the name is no reason to stop. */
+static double peak_of(struct cuda *c, int number)
+{
+    char name[256] = "";
+    int device;
+    if (c->driver.device(&device, number) != 0 || c->driver.device_name(name, sizeof(name), device) != 0)
+        return 0;
+    return peaks_tflops(name, c->precision == PRECISION_FP32);
+}
+
 /* gpu_alloc makes the runtime's context the thread's, which loading kernels needs. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
@@ -84,6 +95,7 @@ static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_
         status = make_streams(c, err);
     if (status == DDP_OK)
         status = load_kernels(c, err);
+    c->base.peak_tflops = status == DDP_OK ? peak_of(c, device) : 0;
     if (status == DDP_OK && !cuda_gemm_open(c))
         status = cuda_end(&c->base, err);
     return status;
@@ -106,7 +118,10 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
                                 .close = cuda_close };
     cuda_set_layers(&ops);
     cuda_set_parameters(&ops);
-    c->base = (struct compute){ &ops, precision == PRECISION_FP32 ? sizeof(float) : 2, KERNEL_PACK, true };
+    c->base = (struct compute){ .ops = &ops,
+                                .value_bytes = precision == PRECISION_FP32 ? sizeof(float) : 2,
+                                .pack = KERNEL_PACK,
+                                .remote = true };
     c->precision = precision;
     ddp_status status = libraries_open(c, &count, err);
     if (status != DDP_OK) {

@@ -235,6 +235,29 @@ EACH_PRECISION(cross_entropies)
     cr_expect_float_eq(report.loss, loss, 1e-4 * loss);
     cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
     cr_expect_float_eq(report.loss, loss, 1e-4 * loss);
+    cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
+    cr_expect_eq(report.loss, 0);
+}
+
+/* All bits set are a NaN in each type. */
+EACH_PRECISION(a_loss_that_is_no_number_is_told_once)
+{
+    enum { ROWS = 2, CLASSES = 16 };
+    float no_number[ROWS * CLASSES];
+    struct compute_report report;
+    struct ddp_err err;
+    make_batch(ROWS, 1, CLASSES);
+    struct both z = devices_values(&d, ROWS * CLASSES, 1), bad = devices_values(&d, ROWS * CLASSES, 1);
+    memset(no_number, 0xff, sizeof(no_number));
+    cr_assert_eq(d.gpu->ops->copy(d.gpu, bad.gpu, no_number, ROWS * CLASSES * d.gpu->value_bytes / 4, &err),
+                 DDP_OK);
+    cr_assert_eq(d.gpu->ops->begin(d.gpu, &batch, 0, &on_gpu, &err), DDP_OK, "%s", err.msg);
+    d.gpu->ops->cross_entropy(d.gpu, bad.gpu, bad.gpu, &on_gpu, CLASSES, true);
+    cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
+    cr_expect(isnan(report.loss), "%g", report.loss);
+    d.gpu->ops->cross_entropy(d.gpu, z.gpu, z.gpu, &on_gpu, CLASSES, true);
+    cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
+    cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
 /* As fp16 may have it; the second comes to the thread that had the first. */

@@ -45,7 +45,7 @@ struct room {
 
 enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, of training and of a test */ };
 
-/* What the host is told, in memory that the device writes. */
+/* What the host is told, in memory that the device writes: of what has been computed since it was told the last time. */
 struct told {
     double total[TOTALS];
     float norm[2];
@@ -81,7 +81,7 @@ struct cuda {
     struct told *told; /* of the host, SLOTS */
     struct CUevent_st *written[SLOTS];
     unsigned reports;
-    double loss_told;
+    bool unread[SLOTS];
 };
 
 /* Keeps the first failure. */

@@ -165,14 +165,30 @@ static void update(struct compute *base, const ddp_optim *o, const struct model_
 
 /* --- what the host is told ----------------------------------------------------------------------------------------------------- */
 
+/* Adds what has not been read yet. */
 static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
     const struct told *told = &c->told[slot];
+    if (!c->unread[slot])
+        return DDP_OK;
     if (!cuda_check(c, c->gpu.call.event_sync(c->written[slot]), "waiting for a step"))
         return cuda_end(&c->base, err);
-    *out = (struct compute_report){ told->total[0] - c->loss_told, (double)told->norm[0] };
-    c->loss_told = told->total[0];
+    *out = (struct compute_report){ out->loss + told->total[0], (double)told->norm[0] };
+    c->unread[slot] = false;
     return DDP_OK;
+}
+
+/* Totals begin anew behind each: a loss that is no number is one step's, and not that of all that follow. */
+static cuda_error tell(struct cuda *c, unsigned slot)
+{
+    cuda_error error =
+        c->gpu.call.copy_async(&c->told[slot], c->total, sizeof(struct told), CUDA_COPY_DEFAULT, c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.event_record(c->written[slot], c->stream);
+    if (error == CUDA_SUCCESS_)
+        error = c->gpu.call.set_async(c->total, 0, 2 * sizeof(c->total[0]), c->stream);
+    c->unread[slot] = true;
+    return error;
 }
 
 static ddp_status report(struct compute *base, bool now, struct compute_report *out, struct ddp_err *err)
@@ -180,15 +196,10 @@ static ddp_status report(struct compute *base, bool now, struct compute_report *
     struct cuda *c = cuda_of(base);
     const unsigned slot = c->reports++ % SLOTS;
     *out = (struct compute_report){ 0, NAN };
-    cuda_error error =
-        c->gpu.call.copy_async(&c->told[slot], c->total, sizeof(struct told), CUDA_COPY_DEFAULT, c->stream);
-    if (error == CUDA_SUCCESS_)
-        error = c->gpu.call.event_record(c->written[slot], c->stream);
-    if (!cuda_check(c, error, "asking for the loss"))
+    if (!cuda_check(c, tell(c, slot), "asking for the loss"))
         return cuda_end(base, err);
-    if (now)
-        return read_told(c, slot, out, err);
-    return c->reports > 1 ? read_told(c, (slot + 1) % SLOTS, out, err) : DDP_OK;
+    ddp_status status = read_told(c, (slot + 1) % SLOTS, out, err);
+    return status == DDP_OK && now ? read_told(c, slot, out, err) : status;
 }
 
 void cuda_set_parameters(struct compute_ops *ops)

@@ -78,7 +78,8 @@ check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests
 
 # --- train: kernels, models, losses, times -----------------------------------------------------------------------------
 gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_models_gpu")
-check 'kernels and models, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu"
+check 'kernels and models, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" \
+    "$BUILD/tests/e2e/test_train_gpu_world" "$BUILD/tests/socket/test_shares"
 check 'kernels and models against the CPU, this GPU' env BUILD="$BUILD" DDP_TEST_GPU=1 scripts/run-tests.sh "${gpu_tests[@]}"
 
 # step_losses FILE -- what a file of metrics says of each step's loss, one a line.
@@ -136,6 +137,30 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
     [ "$count" -gt 1 ] || share=(--share_gpu)
     check 'gpt2:tiny, 2 workers through NCCL' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
         --limit_steps 20 --device cuda
+    # same_bits NAME RANKS OPTION... -- 20 steps of so many workers; their parameters are those of the first run of that precision.
+    same_bits() {
+        local name=$1 ranks=$2 log=$out/${1//[^a-z0-9]/_}.log shared=()
+        shift 2
+        [ "$ranks" -le "$count" ] || shared=(--share_gpu)
+        check "$name" "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node="$ranks" "${shared[@]}" "$BUILD/train" \
+            --data "$out/tokens" --model gpt2:tiny --global_batch 16 --optimizer adamw --lr 0.003 --clip 1 --limit_steps 20 \
+            --determinism world --check_every 5 --device cuda "$@" || return
+        first=${first:-$(hash_of "$log")}
+        if [ -z "$first" ] || [ "$(hash_of "$log")" != "$first" ]; then
+            bad=$((bad + 1)) rows[-1]="| $name | FAILED: parameters $(hash_of "$log"), of the first run ${first:-none} |"
+        fi
+    }
+    for precision in fp32 bf16; do
+        first=
+        for ranks in 1 2 4 8; do
+            same_bits "--determinism world, $precision, $ranks workers" "$ranks" --precision "$precision"
+        done
+        same_bits "--determinism world --zero1, $precision, 2 workers" 2 --precision "$precision" --zero1
+        same_bits "--determinism world --zero1, $precision, 4 workers" 4 --precision "$precision" --zero1
+    done
+    check '--zero1, averages by NCCL, 2 workers' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
+        "$BUILD/train" --data "$out/tokens" --model gpt2:10M --batch 4 --limit_steps 10 --precision bf16 --zero1 --check_every 2 \
+        --device cuda
     for batch in ${BATCHES:-16 32 64}; do
         speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
     done

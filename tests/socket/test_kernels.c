@@ -321,6 +321,24 @@ static void add_some(struct both x)
     devices_expect_same(&d, "add", x);
 }
 
+/* The same bits as the tree that the CPU adds, and nothing of the rows that are not to be added. */
+static void sum_some_rows(int many)
+{
+    const size_t n = 1 + devices_random(3000), stride = n + devices_random(50);
+    struct both rows = devices_floats(&d, stride * COMPUTE_ROWS, 1), sum = devices_floats(&d, n, 0);
+    float got[3000];
+    struct ddp_err err;
+    d.gpu->ops->sum_rows(d.gpu, sum.gpu, rows.gpu, n, stride, many);
+    cr_assert_eq(d.gpu->ops->copy(d.gpu, got, sum.gpu, n, &err), DDP_OK, "%s", err.msg);
+    for (int half = 1; half < many; half *= 2) {
+        for (int k = 0; k + half < many; k += 2 * half) {
+            for (size_t i = 0; i < n; i++)
+                rows.cpu[(size_t)k * stride + i] += rows.cpu[(size_t)(k + half) * stride + i];
+        }
+    }
+    cr_expect_arr_eq(got, rows.cpu, n * sizeof(float), "sum of %d rows", many);
+}
+
 static void update(ddp_optim o, double most)
 {
     const size_t n = 1 + devices_random(40000);
@@ -330,15 +348,21 @@ static void update(ddp_optim o, double most)
     struct model_tensors all = { .each = &tensor, .n = 1, .values = p.cpu, .count = n };
     struct compute_report report;
     struct ddp_err err;
-    cr_assert_eq(d.gpu->ops->place(d.gpu, &all, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &all, 1, true, &err), DDP_OK, "%s", err.msg);
     const double norm = most > 0 ? ddp_clip_grad_norm(&g.cpu, &n, 1, most)
                                  : ddp_grad_norm((const float *const *)&g.cpu, &n, 1);
     for (int step = 0; step < 2; step++) {
         ddp_optim_begin(&o);
         ddp_optim_update(&o, p.cpu, g.cpu, m.cpu, v.cpu, n);
         d.gpu->ops->norm(d.gpu, (float *const *)&g.gpu, &n, 1, most > 0 ? most : INFINITY, 1);
-        d.gpu->ops->update(d.gpu, &o, &tensor, g.gpu, o.rule == DDP_SGD && o.momentum == 0 ? NULL : m.gpu,
-                           v.gpu);
+        const struct compute_update u = { .p = tensor.master,
+                                          .w = tensor.at != tensor.master ? (void *)(uintptr_t)tensor.at
+                                                                          : NULL,
+                                          .g = g.gpu,
+                                          .m = o.rule == DDP_SGD && o.momentum == 0 ? NULL : m.gpu,
+                                          .v = v.gpu,
+                                          .n = n };
+        d.gpu->ops->update(d.gpu, &o, &u);
     }
     cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
     cr_expect_float_eq(report.norm, norm, 1e-5 * norm);
@@ -355,6 +379,8 @@ EACH_PRECISION(sums_and_updates)
     momentum.nesterov = 1;
     momentum.weight_decay = 0.1;
     add_some(devices_floats(&d, 1 + devices_random(5000), 1));
+    for (int many = 1; many <= COMPUTE_ROWS && d.precision == PRECISION_FP32; many *= 2)
+        sum_some_rows(many);
     if (d.precision == PRECISION_FP32)
         d.tolerance = 1e-5; /* a clipped gradient is multiplied in another order */
     update(sgd, 0);

@@ -16,7 +16,7 @@ static void open_both(const char *name, int precision)
     d = devices_open(precision);
     on_cpu = known_model(name);
     on_gpu = known_model_on(name, d.gpu);
-    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, true, &err), DDP_OK, "%s", err.msg);
 }
 
 static void close_both(void)

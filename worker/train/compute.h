@@ -28,9 +28,24 @@ struct compute_report {
 struct compute {
     const struct compute_ops *ops;
     size_t value_bytes;
-    size_t pack; /* rows begin at multiples of it */
-    bool remote; /* memory is not the host's, losses come later, gradients and their update are here */
+    size_t pack;        /* rows begin at multiples of it */
+    bool remote;        /* memory is not the host's, losses come later, gradients and their update are here */
     double peak_tflops; /* of its arithmetic, at most; 0 = not known */
+};
+
+enum {
+    COMPUTE_APART = 128,  /* where a device has parameters they begin at multiples of so many elements */
+    COMPUTE_LEAF = 16384, /* elements whose squares are added up first */
+    COMPUTE_ROWS = 8,
+};
+
+/* Elements of some parameters, or of a part of one, and what goes with them. */
+struct compute_update {
+    float *p; /* the masters */
+    void *w;  /* what layers read, NULL = the masters */
+    const float *g;
+    float *m, *v; /* as the rule has them */
+    size_t n;
 };
 
 struct compute_ops {
@@ -85,10 +100,12 @@ struct compute_ops {
     /* --- of those whose memory is not the host's; NULL in others ----------------------------------------------- */
 
     void *(*stream)(struct compute *c); /* on which all of it happens */
-    /* Set master and weights of all tensors: memory on the device, filled from the values here. */
-    ddp_status (*place)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
+    /* Set master and weights of all tensors: memory on the device, one array of each, filled from the values here. Parameters begin
+     * compute_room after compute_room, and their number is rounded up to `multiple`. Without `masters` there are only weights. */
+    ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
+                        struct ddp_err *err);
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err); /* values */
-    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);      /* masters */
+    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);      /* weights */
     /* The weights are the masters again, which somebody else has written. */
     void (*refresh)(struct compute *c, const struct model_tensors *t);
     /* Floats, to the device or from it; waits. */
@@ -97,12 +114,17 @@ struct compute_ops {
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for it */
-    /* After ddp_optim_begin: master and weights of `t` from its gradient. m and v as the rule has them. */
-    void (*update)(struct compute *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
-                   float *m, float *v);
+    /* The same in two steps: leaf[k] = the sum of the squares of the k-th COMPUTE_LEAF elements of x; then the norm of all leaves. */
+    void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
+    void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
+    /* to = the sum of `many` rows, COMPUTE_ROWS at most, that begin `stride` apart, as the tree ((0+1)+(2+3))+... */
+    void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
+    /* After ddp_optim_begin. */
+    void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
     /* What has been computed up to the last call but one: the device is not waited for as long as it is a step behind.
      * `now`: of everything, and wait. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
+    void (*wait)(struct compute *c); /* until all is done that has been asked for, or has failed */
     void (*close)(struct compute *c);
 };
 
@@ -117,6 +139,11 @@ static inline struct compute *compute_of(const struct model_spec *spec)
 static inline size_t compute_attention_scratch(const struct attention *a)
 {
     return attention_scratch(a->length) + a->rows * a->heads * a->length;
+}
+
+static inline size_t compute_room(size_t elements)
+{
+    return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;
 }
 
 static inline size_t compute_stride(const struct compute *c, size_t n)

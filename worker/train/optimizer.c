@@ -24,6 +24,12 @@ static bool only_adds(const struct optimizer *o)
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;
 }
 
+/* Every rank has the state of a share only. */
+static bool is_shared_out(const struct optimizer *o)
+{
+    return o->options->zero1;
+}
+
 static ddp_dtype dtype_of(const struct optimizer *o)
 {
     return o->options->precision == PRECISION_FP16 ? DDP_F16 : DDP_BF16;
@@ -88,7 +94,7 @@ static size_t largest(const struct model_tensors *t)
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
-    bool borrows = o->zero1 == NULL && !is_rounded(o);
+    bool borrows = (o->zero1 == NULL || o->device != NULL) && !is_rounded(o);
     size_t own = (size_t)o->slots - borrows;
     if (o->memory != NULL)
         return DDP_OK;
@@ -102,13 +108,13 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* ddp_param wants names and memory; both are the model's. Free it. */
+/* ddp_param wants names and memory; both are the model's. A device without masters gets the values later. Free it. */
 static ddp_param *list_of(const struct model_tensors *t)
 {
     ddp_param *list = calloc(t->n + 1, sizeof(*list));
     for (size_t i = 0; list != NULL && i < t->n; i++)
         list[i] = (ddp_param){ .name = t->each[i].name,
-                               .data = t->each[i].master,
+                               .data = t->each[i].master != NULL ? t->each[i].master : t->each[i].value,
                                .count = t->each[i].count,
                                .dtype = DDP_F32,
                                .shape = t->each[i].shape,
@@ -141,6 +147,23 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
+/* A reducer with which to compare and to send; gradients are the shares'. */
+static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
+{
+    ddp_status status = open_reducer(o, params, buffers);
+    if (status == DDP_OK)
+        status = ddp_reducer_free(o->reducer);
+    o->reducer = NULL;
+    return status;
+}
+
+static ddp_status open_way(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
+{
+    if (optimizer_device_shares(o))
+        return only_compare(o, params, buffers);
+    return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
+}
+
 /* Compares the models of all ranks and overwrites them with rank 0's: from here on they are equal, and as all compute the
  * same steps they stay so. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
@@ -150,7 +173,7 @@ static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
     if (params == NULL || buffers == NULL)
         ddp_fail(err, status, "no memory for a list of %zu parameters", o->model->params.n);
     else
-        status = library(o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers), err);
+        status = library(open_way(o, params, buffers), err);
     free(params);
     free(buffers);
     return status;
@@ -186,6 +209,8 @@ ddp_status optimizer_open(struct optimizer *o, const struct train_options *optio
         o->scaler.scale = 1;
     o->slots = 1 + ddp_optim_states(&o->optim);
     ddp_status status = make_lists(o, err);
+    if (status == DDP_OK && o->device != NULL)
+        status = optimizer_device_place(o, err);
     if (status == DDP_OK)
         status = open_ranks(o, err);
     if (status != DDP_OK || o->device != NULL)
@@ -216,27 +241,49 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* Gradients live in memory of the reducer, and may have moved there. ZeRO-1 knows no buffers. */
-ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
+/* Only the reducer knows buffers. */
+static ddp_status send_buffers(struct optimizer *o)
 {
     const struct model_tensors *buffers = &o->model->buffers;
     ddp_status status = DDP_OK;
-    if (o->zero1 == NULL)
-        status = ddp_reducer_forward(o->reducer);
-    else if (buffers->count > 0)
-        status = ddp_broadcast(ddp_world(o->ctx), buffers->values, buffers->count, DDP_F32, 0, NULL, NULL);
+    if (o->device == NULL && buffers->count > 0)
+        return ddp_broadcast(ddp_world(o->ctx), buffers->values, buffers->count, DDP_F32, 0, NULL, NULL);
+    void *stream = o->device != NULL ? o->device->ops->stream(o->device) : NULL;
+    for (size_t i = 0; i < buffers->n && status == DDP_OK; i++)
+        status = ddp_broadcast(ddp_world(o->ctx), buffers->each[i].master, buffers->each[i].count, DDP_F32, 0,
+                               stream, NULL);
+    return status;
+}
+
+static float *grad_of(const struct optimizer *o, size_t i)
+{
+    if (o->shares != NULL)
+        return shares_grad(o->shares, i);
+    return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
+}
+
+/* Gradients live in memory of the reducer, and may have moved there. */
+ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
+{
+    ddp_status status = o->reducer != NULL ? ddp_reducer_forward(o->reducer) : send_buffers(o);
+    if (o->shares != NULL)
+        shares_start(o->shares);
     for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)
-        o->grad[i] = o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
+        o->grad[i] = grad_of(o, i);
     return library(status, err);
 }
 
 ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err)
 {
+    if (o->shares != NULL)
+        return shares_ready(o->shares, i, err);
     return o->zero1 != NULL ? DDP_OK : library(ddp_reducer_ready(o->reducer, i), err);
 }
 
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
 {
+    if (o->shares != NULL)
+        return shares_average(o->shares, err);
     return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
 }
 
@@ -273,18 +320,22 @@ static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_er
 }
 
 /* The same gradients, the same state, the same order of operations on every rank: nothing need be sent. */
-static void update_all(struct optimizer *o)
+static void update_each(struct optimizer *o,
+                        void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
 {
-    const struct model_tensors *params = &o->model->params;
     ddp_optim_begin(&o->optim);
     ddp_optim without = o->optim;
     without.weight_decay = 0;
-    for (size_t i = 0; i < params->n; i++) {
-        size_t at = (size_t)(params->each[i].value - params->values);
-        ddp_optim_update(o->no_decay[i] ? &without : &o->optim, o->slot[0] + at, o->grad[i],
-                         o->slot[1] != NULL ? o->slot[1] + at : NULL,
-                         o->slot[2] != NULL ? o->slot[2] + at : NULL, params->each[i].count);
-    }
+    for (size_t i = 0; i < o->model->params.n; i++)
+        update(o, o->no_decay[i] ? &without : &o->optim, i);
+}
+
+static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
+{
+    const struct model_tensor *t = &o->model->params.each[i];
+    const size_t at = (size_t)(t->value - o->model->params.values);
+    ddp_optim_update(rule, o->slot[0] + at, o->grad[i], o->slot[1] != NULL ? o->slot[1] + at : NULL,
+                     o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
 /* ZeRO-1 has gathered all bits of the parameters into the model; its own copies keep them. */
@@ -294,7 +345,7 @@ static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
     if (o->zero1 != NULL)
         status = library(ddp_zero1_step(o->zero1), err);
     else
-        update_all(o);
+        update_each(o, update_here);
     if (status != DDP_OK || !is_rounded(o))
         return status;
     return round_model(o, o->zero1 != NULL ? o->model->params.values : o->slot[0], err);
@@ -312,11 +363,23 @@ static ddp_status look_at_scale(struct optimizer *o, bool wants_norm, int *go, s
     return status;
 }
 
+static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_err *err)
+{
+    int go = 1;
+    o->optim.lr = lr;
+    ddp_status status = optimizer_device_look(o, &go, err);
+    o->skipped += !go;
+    if (status != DDP_OK || !go)
+        return status;
+    update_each(o, optimizer_device_one);
+    return optimizer_device_made(o, err);
+}
+
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err)
 {
     int go = 1;
     if (o->device != NULL)
-        return optimizer_device_update(o, lr, err);
+        return update_on_device(o, lr, err);
     ddp_status status = look_at_scale(o, wants_norm, &go, err);
     optimizer_rule(o)->lr = lr;
     if (status == DDP_OK && go)
@@ -364,8 +427,8 @@ ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err)
 {
     bool first = ddp_rank(o->ctx) == 0;
     ddp_status status = first ? make_slots(o, err) : DDP_OK;
-    if (status == DDP_OK && first && o->device != NULL)
-        return optimizer_device_gather(o, err);
+    if (status == DDP_OK && o->device != NULL)
+        return first || is_shared_out(o) ? optimizer_device_gather(o, err) : DDP_OK;
     for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
         status = export_slot(o, slot, first, err);
     return status;
@@ -384,7 +447,7 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
 /* Whole arrays are what ZeRO-1 is there to avoid. */
 void optimizer_forget(struct optimizer *o)
 {
-    if (o->zero1 == NULL)
+    if (!is_shared_out(o))
         return;
     free(o->memory);
     o->memory = NULL;
@@ -396,7 +459,11 @@ ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err)
     struct model_tensors *params = &o->model->params;
     ddp_status status = DDP_OK;
     if (o->device != NULL)
-        return optimizer_device_restore(o, err);
+        status = optimizer_device_restore(o, err);
+    if (o->device != NULL) {
+        optimizer_forget(o);
+        return status;
+    }
     for (int slot = 0; o->zero1 != NULL && slot < o->slots && status == DDP_OK; slot++)
         status = import_slot(o, slot, err);
     if (status == DDP_OK && is_rounded(o))

@@ -4,7 +4,8 @@
  *     backward pass still runs), optimizer_average, optimizer_update -> optimizer_close
  *
  * Two ways, chosen by --zero1: the reducer averages all gradients and every rank updates everything, to the same bits; or
- * each rank gets the averages of its share, updates that, and gathers the rest. With 16 bits (--precision) the model's
+ * each rank gets the averages of its share, updates that, and gathers the rest. On a device the second is shares.h, and so is
+ * --determinism world. With 16 bits (--precision) the model's
  * parameters are rounded copies of a float32 master, gradients are rounded as 16-bit kernels would leave them, and for fp16
  * the loss is scaled; sums are float32 all along. */
 #ifndef TRAIN_OPTIMIZER_H
@@ -13,6 +14,7 @@
 #include "compute.h"
 #include "ddp/zero1.h"
 #include "model.h"
+#include "shares.h"
 #include "train_options.h"
 
 enum { OPTIMIZER_SLOTS = 3 }; /* of float32 arrays as long as the model: its parameters, the rule's state */
@@ -23,12 +25,13 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* with --zero1 only until it is opened: ask optimizer_rule */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* one of these two */
+    ddp_reducer *reducer; /* one of these three */
     ddp_zero1 *zero1;
+    struct shares *shares;
     float **grad;                 /* of each parameter: where to write it in this step */
     size_t *count;                /* of each parameter */
     struct compute *device;       /* the model's, when that is none of the CPU; NULL = it is */
-    float *state[2];              /* of the rule, in the device's memory; whole arrays */
+    float *state[2];              /* of the rule, in the device's memory; whole arrays, without --zero1 */
     unsigned char *no_decay;      /* of each parameter: 1 = without weight decay */
     float *memory;                /* ours; the next lie in it */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
@@ -77,8 +80,14 @@ void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from
 
 /* --- optimizer_device.c: the parts of it where parameters and gradients are on a device ------------------------ */
 
+/* Where parameters go, before the ranks compare them; what is there besides, when they are equal. */
+ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err);
-ddp_status optimizer_device_update(struct optimizer *o, double lr, struct ddp_err *err);
+bool optimizer_device_shares(const struct optimizer *o); /* has, or is to have, shares */
+/* An update: is it to be made? Then each parameter, by `rule`: o->optim, or that without weight decay. Then the end of it. */
+ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err);
+void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i);
+ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err); /* into o->slot */
 ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_device_close(struct optimizer *o);

@@ -199,10 +199,7 @@ static const char *only_on_cpu(const struct train_options *o)
 {
     if (models[o->model].create == resnet_create)
         return "--model resnet20";
-    return o->zero1                              ? "--zero1"
-           : o->determinism == DETERMINISM_WORLD ? "--determinism world"
-           : o->dump_gradients != NULL           ? "--dump_gradients"
-                                                 : NULL;
+    return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
 }
 
 bool train_options_may_use_gpu(const struct train_options *o)

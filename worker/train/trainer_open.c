@@ -124,10 +124,6 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for gradients of %zu parameters",
                         t->model->params.count);
     status = init_model(t, err);
-    if (status != DDP_OK)
-        return status;
-    if (t->device != NULL)
-        status = t->device->ops->place(t->device, &t->model->params, err);
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
@@ -184,9 +180,11 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-/* Everything is tried, whatever fails; the first failure is told. */
+/* Everything is tried, whatever fails; the first failure is told. What a step has asked of the device may still use what is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
+    if (t->device != NULL)
+        t->device->ops->wait(t->device);
     enum { CLOSED = 5 };
     struct ddp_err each[CLOSED];
     ddp_status status[CLOSED] = { checkpoint_close(t->ckpts, &each[0]), journal_close(&t->journal, &each[1]),

@@ -38,6 +38,7 @@
     X(attention_forward_tiles, 128)        \
     X(attention_backward_query_tiles, 128) \
     X(attention_backward_key_tiles, 128)   \
+    X(sum_rows, 256)                       \
     X(squares, 256)                        \
     X(join_squares, 256)                   \
     X(update_adam, 256)                    \
@@ -57,6 +58,7 @@ enum {
     KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
     KERNEL_HEAD = 128,      /* widest head of attention without tiles */
     KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
+    KERNEL_ROWS = 8,        /* that sum_rows adds up, at most */
 };
 
 /* left += right, of float. */
@@ -191,6 +193,14 @@ struct attention_back_args {
 #define attention_forward_tiles_args        attention_args
 #define attention_backward_query_tiles_args attention_back_args
 #define attention_backward_key_tiles_args   attention_back_args
+
+/* to[i] = the sum of rows[k * stride + i], k < many, added as the tree ((0+1)+(2+3))+... */
+struct sum_rows_args {
+    float *to;
+    const float *rows;
+    size_t n, stride;
+    int many;
+};
 
 /* part[block] = the sum of the squares of KERNEL_SQUARES elements of x */
 struct squares_args {

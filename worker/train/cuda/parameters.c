@@ -4,47 +4,52 @@
  * values they are the same array. */
 #include "train/cuda/device.h"
 
+#include "train/train_options.h"
+
+#include "ddp/amp.h"
+
 #include <math.h>
+#include <stdlib.h>
 
-enum { APART = 128 /* elements */, THREADS = 256 };
+enum { THREADS = 256 };
+_Static_assert((int)KERNEL_SQUARES == (int)COMPUTE_LEAF && (int)KERNEL_ROWS == (int)COMPUTE_ROWS,
+               "kernels.h and compute.h");
 
-static size_t room_of(const struct model_tensor *t)
+/* Values that are float are the masters themselves. */
+static bool get_memory(struct cuda *c, size_t count, bool masters)
 {
-    return (t->count + APART - 1) / APART * APART;
+    struct compute *base = &c->base;
+    const bool narrow = base->value_bytes != sizeof(float);
+    base->ops->release(base, c->master);
+    base->ops->release(base, c->weights);
+    c->master = masters || !narrow ? base->ops->alloc(base, count * sizeof(float)) : NULL;
+    c->weights = narrow ? base->ops->alloc(base, count * base->value_bytes) : NULL;
+    return (c->master != NULL || (!masters && narrow)) && (c->weights != NULL || !narrow);
 }
 
-static ddp_status place(struct compute *base, struct model_tensors *t, struct ddp_err *err)
+static ddp_status place(struct compute *base, struct model_tensors *t, size_t multiple, bool masters,
+                        struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     size_t count = 0, at = 0;
     for (size_t i = 0; i < t->n; i++)
-        count += room_of(&t->each[i]);
-    base->ops->release(base, c->master);
-    base->ops->release(base, c->weights);
-    c->master = base->ops->alloc(base, count * sizeof(float));
-    c->weights =
-        base->value_bytes == sizeof(float) ? NULL : base->ops->alloc(base, count * base->value_bytes);
-    if (c->master == NULL || (c->weights == NULL && base->value_bytes != sizeof(float)))
+        count += compute_room(t->each[i].count);
+    if (!get_memory(c, (count + multiple - 1) / multiple * multiple, masters))
         return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for %zu parameters", t->count);
     for (size_t i = 0; i < t->n; i++) {
-        t->each[i].master = (float *)c->master + at;
+        t->each[i].master = c->master != NULL ? (float *)c->master + at : NULL;
         t->each[i].at =
             c->weights != NULL ? (char *)c->weights + at * base->value_bytes : (void *)t->each[i].master;
-        at += room_of(&t->each[i]);
+        at += compute_room(t->each[i].count);
     }
     return base->ops->send(base, t, err);
-}
-
-static void *copy_of(const struct cuda *c, const struct model_tensor *t)
-{
-    return c->weights != NULL ? (char *)c->weights + ((const char *)t->at - (const char *)c->weights) : NULL;
 }
 
 static void refresh(struct compute *base, const struct model_tensors *t)
 {
     struct cuda *c = cuda_of(base);
-    for (size_t i = 0; i < t->n && c->weights != NULL; i++) {
-        struct narrow_args args = { copy_of(c, &t->each[i]), t->each[i].master, t->each[i].count };
+    for (size_t i = 0; i < t->n && c->weights != NULL && c->master != NULL; i++) {
+        struct narrow_args args = { (void *)(uintptr_t)t->each[i].at, t->each[i].master, t->each[i].count };
         cuda_launch(c, KERNEL_narrow, cuda_blocks(args.n, (size_t)THREADS * (16 / base->value_bytes)), 1,
                     &args);
     }
@@ -62,20 +67,75 @@ static ddp_status wait(struct cuda *c, struct ddp_err *err)
     return cuda_end(&c->base, err);
 }
 
+static void wait_quietly(struct compute *base)
+{
+    struct cuda *c = cuda_of(base);
+    c->gpu.call.stream_sync(c->stream);
+}
+
+/* --- weights of 16 bits, which the host narrows and widens ------------------------------------------------------------- */
+
+static ddp_dtype type_of(const struct cuda *c)
+{
+    return c->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F16;
+}
+
+static ddp_status copy_weights(struct cuda *c, void *to, const void *from, size_t n, struct ddp_err *err)
+{
+    cuda_check(c, c->gpu.call.copy_async(to, from, n * sizeof(uint16_t), CUDA_COPY_DEFAULT, c->stream),
+               "copying weights");
+    return wait(c, err);
+}
+
+static ddp_status send_one(struct cuda *c, const struct model_tensor *t, uint16_t *room, struct ddp_err *err)
+{
+    ddp_status status = ddp_round_f32(t->value, room, type_of(c), t->count, err);
+    return status == DDP_OK ? copy_weights(c, (void *)(uintptr_t)t->at, room, t->count, err) : status;
+}
+
+static ddp_status fetch_one(struct cuda *c, const struct model_tensor *t, uint16_t *room, struct ddp_err *err)
+{
+    ddp_status status = copy_weights(c, room, t->at, t->count, err);
+    return status == DDP_OK ? ddp_widen_f32(room, type_of(c), t->value, t->count, err) : status;
+}
+
+static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, bool sends, struct ddp_err *err)
+{
+    size_t most = 1;
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < t->n; i++)
+        most = t->each[i].count > most ? t->each[i].count : most;
+    uint16_t *room = malloc(most * sizeof(*room));
+    if (room == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu weights", most);
+    for (size_t i = 0; i < t->n && status == DDP_OK; i++)
+        status = (sends ? send_one : fetch_one)(c, &t->each[i], room, err);
+    free(room);
+    return status;
+}
+
+/* --- values of the host ------------------------------------------------------------------------------------------------- */
+
 /* What the host has is in memory that it may write again, so it waits. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
+    struct cuda *c = cuda_of(base);
+    if (c->master == NULL)
+        return each_narrow(c, t, true, err);
     for (size_t i = 0; i < t->n; i++)
-        start_copy(cuda_of(base), t->each[i].master, t->each[i].value, t->each[i].count);
+        start_copy(c, t->each[i].master, t->each[i].value, t->each[i].count);
     refresh(base, t);
-    return wait(cuda_of(base), err);
+    return wait(c, err);
 }
 
 static ddp_status fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
 {
+    struct cuda *c = cuda_of(base);
+    if (c->weights != NULL)
+        return each_narrow(c, t, false, err);
     for (size_t i = 0; i < t->n; i++)
-        start_copy(cuda_of(base), t->each[i].value, t->each[i].master, t->each[i].count);
-    return wait(cuda_of(base), err);
+        start_copy(c, t->each[i].value, t->each[i].master, t->each[i].count);
+    return wait(c, err);
 }
 
 static ddp_status copy(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
@@ -92,6 +152,25 @@ static float *norm_of(struct cuda *c)
     return (float *)(void *)(c->total + TOTALS);
 }
 
+static void squares(struct compute *base, double *leaf, const float *x, size_t n)
+{
+    struct squares_args args = { leaf, x, n };
+    cuda_launch(cuda_of(base), KERNEL_squares, cuda_blocks(n, KERNEL_SQUARES), 1, &args);
+}
+
+static void join_squares(struct compute *base, const double *leaf, size_t leaves, double most, double unscale)
+{
+    struct cuda *c = cuda_of(base);
+    struct join_squares_args args = { norm_of(c), leaf, leaves, (float)most, (float)unscale };
+    cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
+}
+
+static void sum_rows(struct compute *base, float *to, const float *rows, size_t n, size_t stride, int many)
+{
+    struct sum_rows_args args = { to, rows, n, stride, many };
+    cuda_launch(cuda_of(base), KERNEL_sum_rows, cuda_blocks(n, THREADS), 1, &args);
+}
+
 static void norm(struct compute *base, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale)
 {
@@ -101,12 +180,10 @@ static void norm(struct compute *base, float *const grad[], const size_t count[]
         parts += cuda_blocks(count[i], KERNEL_SQUARES);
     double *part = cuda_room(c, &c->squares, parts * sizeof(double));
     for (size_t i = 0; i < n && part != NULL; i++) {
-        struct squares_args args = { part + at, grad[i], count[i] };
-        cuda_launch(c, KERNEL_squares, cuda_blocks(count[i], KERNEL_SQUARES), 1, &args);
+        squares(base, part + at, grad[i], count[i]);
         at += cuda_blocks(count[i], KERNEL_SQUARES);
     }
-    struct join_squares_args args = { norm_of(c), part, parts, (float)most, (float)unscale };
-    cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
+    join_squares(base, part, parts, most, unscale);
 }
 
 static ddp_status norm_now(struct compute *base, double *out, struct ddp_err *err)
@@ -117,41 +194,39 @@ static ddp_status norm_now(struct compute *base, double *out, struct ddp_err *er
     return status;
 }
 
-static void update_sgd(struct cuda *c, const ddp_optim *o, const struct model_tensor *t, const float *grad,
-                       float *m)
+static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_update *u)
 {
-    struct update_sgd_args args = { .p = t->master,
-                                    .m = m,
-                                    .w = copy_of(c, t),
-                                    .g = grad,
+    struct update_sgd_args args = { .p = u->p,
+                                    .m = u->m,
+                                    .w = u->w,
+                                    .g = u->g,
                                     .factor = norm_of(c) + 1,
-                                    .n = t->count,
+                                    .n = u->n,
                                     .lr = (float)o->lr,
                                     .decay = (float)o->weight_decay,
                                     .momentum = (float)o->momentum,
                                     .old = o->step > 1 ? (float)o->momentum : 0,
                                     .fresh = o->step > 1 ? (float)(1 - o->dampening) : 1,
                                     .nesterov = o->nesterov };
-    cuda_launch(c, KERNEL_update_sgd, cuda_blocks(t->count, THREADS), 1, &args);
+    cuda_launch(c, KERNEL_update_sgd, cuda_blocks(u->n, THREADS), 1, &args);
 }
 
 /* In double, as worker/optim.c has it. */
-static void update(struct compute *base, const ddp_optim *o, const struct model_tensor *t, const float *grad,
-                   float *m, float *v)
+static void update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
     const bool decoupled = o->rule == DDP_ADAMW;
     if (o->rule == DDP_SGD) {
-        update_sgd(c, o, t, grad, m);
+        update_sgd(c, o, u);
         return;
     }
-    struct update_adam_args args = { .p = t->master,
-                                     .m = m,
-                                     .v = v,
-                                     .w = copy_of(c, t),
-                                     .g = grad,
+    struct update_adam_args args = { .p = u->p,
+                                     .m = u->m,
+                                     .v = u->v,
+                                     .w = u->w,
+                                     .g = u->g,
                                      .factor = norm_of(c) + 1,
-                                     .n = t->count,
+                                     .n = u->n,
                                      .step_size = (float)(o->lr / (1 - pow(o->beta1, (double)o->step))),
                                      .root_bias2 = (float)sqrt(1 - pow(o->beta2, (double)o->step)),
                                      .weight1 = (float)(1 - o->beta1),
@@ -160,7 +235,7 @@ static void update(struct compute *base, const ddp_optim *o, const struct model_
                                      .eps = (float)o->eps,
                                      .decay = decoupled ? 0 : (float)o->weight_decay,
                                      .shrink = decoupled ? (float)(1 - o->lr * o->weight_decay) : 1 };
-    cuda_launch(c, KERNEL_update_adam, cuda_blocks(t->count, THREADS), 1, &args);
+    cuda_launch(c, KERNEL_update_adam, cuda_blocks(u->n, THREADS), 1, &args);
 }
 
 /* --- what the host is told ----------------------------------------------------------------------------------------------------- */
@@ -211,6 +286,10 @@ void cuda_set_parameters(struct compute_ops *ops)
     ops->copy = copy;
     ops->norm = norm;
     ops->norm_now = norm_now;
+    ops->squares = squares;
+    ops->join_squares = join_squares;
+    ops->sum_rows = sum_rows;
     ops->update = update;
     ops->report = report;
+    ops->wait = wait_quietly;
 }

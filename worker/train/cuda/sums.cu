@@ -57,6 +57,24 @@ KERNEL(join_sums)
         a.to[i] = sum;
 }
 
+/* Constants all the way, so that x stays in registers. */
+KERNEL(sum_rows)
+{
+    const size_t i = thread_number();
+    float x[KERNEL_ROWS];
+    if (i >= a.n)
+        return;
+    for (int k = 0; k < KERNEL_ROWS; k++)
+        x[k] = k < a.many ? a.rows[k * a.stride + i] : 0;
+    for (int half = 1; half < KERNEL_ROWS; half *= 2) {
+        for (int k = 0; k + half < KERNEL_ROWS; k += 2 * half) {
+            if (k + half < a.many)
+                x[k] += x[k + half];
+        }
+    }
+    a.to[i] = x[0];
+}
+
 KERNEL(squares)
 {
     const size_t first = (size_t)blockIdx.x * KERNEL_SQUARES, left = a.n - first;

@@ -1,0 +1,358 @@
+/* shares.c -- see shares.h; shares_plan.c says what lies where.
+ *
+ *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
+ *       zero1: reduce_scatter in place                     my share of each bucket is the average
+ *       world: all_gather into `rows`, sum_rows back       the bucket, or my share of it, is the sum
+ *     slots             my shares, one after the other   masters (16 bits only: else layers read them), m, v
+ *     weights           flat, what layers read           my shares updated, all_gather in place
+ *
+ * All of it is in the order of the device's stream; collectives run on the library's own, behind what was on ours when they were called,
+ * and ours waits for them where their result is read. Of two rows of `rows` one is filled while the other is added up. */
+#include "shares.h"
+
+#include "library.h"
+#include "shares_plan.h"
+
+#include <stdlib.h>
+
+enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements */, ROWS = 2 };
+
+/* A bucket that is on its way. */
+struct flight {
+    ddp_work *work; /* NULL = none is */
+    size_t bucket;
+    float *rows; /* of the device: the bucket as each rank has it */
+};
+
+struct shares {
+    struct shares_wish wish;
+    struct shares_plan plan;
+    float *grads;              /* of the device, as are the next two */
+    float *slot[SHARES_SLOTS]; /* with zero1: this rank's shard of each */
+    double *leaves;            /* of the norm */
+    float *room;               /* of the device, for a bucket, while a checkpoint is written */
+    size_t *waits;             /* parameters of each bucket that are not ready */
+    struct flight flight[ROWS];
+    unsigned launched;
+    ddp_work *last; /* of those that come one after the other */
+};
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
+static const struct compute_ops *ops(const struct shares *s)
+{
+    return s->wish.device->ops;
+}
+
+static void *stream(const struct shares *s)
+{
+    return ops(s)->stream(s->wish.device);
+}
+
+static bool alone(const struct shares *s)
+{
+    return s->wish.world == 1;
+}
+
+/* Layers read the masters themselves. */
+static bool has_masters(const struct shares *s)
+{
+    return s->wish.device->value_bytes != sizeof(float);
+}
+
+static bool take(struct shares *s, void **out, size_t elements, size_t bytes)
+{
+    *out = ops(s)->alloc(s->wish.device, elements * bytes);
+    return *out != NULL;
+}
+
+static bool allocate(struct shares *s)
+{
+    const struct shares_plan *p = &s->plan;
+    bool ok = take(s, (void **)&s->grads, p->count, sizeof(float)) &&
+              take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double));
+    for (int i = has_masters(s) ? 0 : 1; s->wish.zero1 && i < s->wish.slots && ok; i++)
+        ok = take(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
+    for (int i = 0; s->wish.any_world && !alone(s) && i < ROWS && ok; i++)
+        ok = take(s, (void **)&s->flight[i].rows, p->world * p->bucket, sizeof(float));
+    return ok && (s->waits = calloc(p->buckets, sizeof(*s->waits))) != NULL;
+}
+
+ddp_status shares_open(struct shares **out, const struct shares_wish *wish, struct ddp_err *err)
+{
+    struct shares *s = *out = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for shares of %zu parameters", wish->params->count);
+    s->wish = *wish;
+    if (shares_plan_make(&s->plan, wish->count, wish->params->n, (size_t)wish->world, (size_t)wish->rank,
+                         wish->any_world ? BUCKET_OF_ROWS : BUCKET) &&
+        allocate(s))
+        return DDP_OK;
+    shares_close(s);
+    *out = NULL;
+    return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for gradients and state of %zu parameters",
+                    wish->params->count);
+}
+
+/* A call that is still under way may use what is to be freed; one of a broken group is over. */
+static void end(ddp_work *work)
+{
+    if (work == NULL)
+        return;
+    ddp_work_sync(work, 0);
+    ddp_work_free(work);
+}
+
+void shares_close(struct shares *s)
+{
+    if (s == NULL)
+        return;
+    void *memory[] = { s->grads,   s->leaves,  s->room,           s->slot[0],
+                       s->slot[1], s->slot[2], s->flight[0].rows, s->flight[1].rows };
+    end(s->last);
+    for (int i = 0; i < ROWS; i++)
+        end(s->flight[i].work);
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
+        ops(s)->release(s->wish.device, memory[i]);
+    shares_plan_free(&s->plan);
+    free(s->waits);
+    free(s);
+}
+
+float *shares_grad(const struct shares *s, size_t i)
+{
+    return s->grads + s->plan.at[i];
+}
+
+/* --- sums over the ranks ------------------------------------------------------------------------------------------ */
+
+/* Calls of one group come one after the other, so to wait for the last is to wait for all. */
+static void keep(struct shares *s, ddp_work *work)
+{
+    if (s->last != NULL)
+        ddp_work_free(s->last);
+    s->last = work;
+}
+
+/* The stream waits; the host does not. */
+static ddp_status follow(ddp_work **work, struct ddp_err *err)
+{
+    ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
+    if (*work != NULL)
+        ddp_work_free(*work);
+    *work = NULL;
+    return library(status, err);
+}
+
+/* All ranks' gradients of the bucket are here when the stream has come so far: their sum goes where the bucket is, or with zero1 only
+ * that of this rank's share. */
+static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
+{
+    const struct shares_plan *p = &s->plan;
+    if (f->work == NULL)
+        return DDP_OK;
+    ddp_status status = follow(&f->work, err);
+    if (status != DDP_OK)
+        return status;
+    const size_t bucket = shares_of_bucket(p, f->bucket);
+    const size_t from = s->wish.zero1 ? shares_mine(p, f->bucket) : shares_begin(p, f->bucket);
+    const size_t many = s->wish.zero1 ? shares_of_rank(p, f->bucket) : bucket;
+    ops(s)->sum_rows(s->wish.device, s->grads + from, f->rows + (from - shares_begin(p, f->bucket)), many,
+                     bucket, s->wish.world);
+    return DDP_OK;
+}
+
+/* The rows are free when their last bucket has been added up. */
+static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
+{
+    struct flight *f = &s->flight[s->launched++ % ROWS];
+    ddp_status status = add_up(s, f, err);
+    if (status != DDP_OK)
+        return status;
+    f->bucket = b;
+    return library(ddp_all_gather(s->wish.group, s->grads + shares_begin(&s->plan, b), f->rows,
+                                  shares_of_bucket(&s->plan, b), DDP_F32, stream(s), &f->work),
+                   err);
+}
+
+static ddp_status send_shares(struct shares *s, size_t b, struct ddp_err *err)
+{
+    const struct shares_plan *p = &s->plan;
+    ddp_work *work = NULL;
+    ddp_status status =
+        ddp_reduce_scatter(s->wish.group, s->grads + shares_begin(p, b), s->grads + shares_mine(p, b),
+                           shares_of_rank(p, b), DDP_F32, DDP_AVG, stream(s), &work);
+    if (status == DDP_OK)
+        keep(s, work);
+    return library(status, err);
+}
+
+static ddp_status launch(struct shares *s, size_t b, struct ddp_err *err)
+{
+    if (alone(s))
+        return DDP_OK;
+    return s->wish.any_world ? send_rows(s, b, err) : send_shares(s, b, err);
+}
+
+static bool touches(const struct shares *s, size_t i, size_t b)
+{
+    return shares_piece(&s->plan, i, shares_begin(&s->plan, b), shares_of_bucket(&s->plan, b)).n > 0;
+}
+
+void shares_start(struct shares *s)
+{
+    for (size_t b = 0; b < s->plan.buckets; b++) {
+        s->waits[b] = 0;
+        for (size_t i = 0; i < s->plan.n; i++)
+            s->waits[b] += touches(s, i, b);
+    }
+}
+
+/* The backward pass has the same order on all ranks, and so have the calls. */
+ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (size_t b = s->plan.buckets; b-- > 0 && status == DDP_OK;) {
+        if (touches(s, i, b) && --s->waits[b] == 0)
+            status = launch(s, b, err);
+    }
+    return status;
+}
+
+ddp_status shares_average(struct shares *s, struct ddp_err *err)
+{
+    ddp_status status = follow(&s->last, err);
+    for (unsigned i = 0; i < ROWS && status == DDP_OK; i++)
+        status = add_up(s, &s->flight[(s->launched + i) % ROWS], err);
+    return status;
+}
+
+/* --- norm and update ---------------------------------------------------------------------------------------------- */
+
+/* Each leaf is one rank's, zero on all others: a sum of it and zeros is it, in whatever order. */
+static ddp_status gather_leaves(struct shares *s, size_t leaves, struct ddp_err *err)
+{
+    struct compute *on = s->wish.device;
+    ops(s)->zero(on, s->leaves, leaves * sizeof(*s->leaves));
+    for (size_t b = 0; b < s->plan.buckets; b++) {
+        const size_t mine = shares_mine(&s->plan, b);
+        ops(s)->squares(on, s->leaves + mine / COMPUTE_LEAF, s->grads + mine, shares_of_rank(&s->plan, b));
+    }
+    if (alone(s))
+        return DDP_OK;
+    return library(
+        ddp_all_reduce(s->wish.group, s->leaves, s->leaves, leaves, DDP_F64, DDP_SUM, stream(s), NULL), err);
+}
+
+ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
+{
+    const size_t leaves = s->plan.count / COMPUTE_LEAF;
+    ddp_status status = DDP_OK;
+    if (s->wish.zero1)
+        status = gather_leaves(s, leaves, err);
+    else
+        ops(s)->squares(s->wish.device, s->leaves, s->grads, s->plan.count);
+    ops(s)->join_squares(s->wish.device, s->leaves, leaves, most, unscale);
+    return status;
+}
+
+/* What layers read, from element `at` of the flat array on. */
+static char *weights(const struct shares *s, size_t at)
+{
+    return (char *)(uintptr_t)s->wish.params->each[0].at + at * s->wish.device->value_bytes;
+}
+
+static float *of_slot(const struct shares *s, int slot, size_t at)
+{
+    return s->slot[slot] != NULL ? s->slot[slot] + at : NULL;
+}
+
+void shares_update(struct shares *s, const ddp_optim *rule, size_t i)
+{
+    for (size_t b = 0; b < s->plan.buckets; b++) {
+        const struct shares_piece piece =
+            shares_piece(&s->plan, i, shares_mine(&s->plan, b), shares_of_rank(&s->plan, b));
+        if (piece.n == 0)
+            continue;
+        const size_t at = shares_in_shard(&s->plan, b, piece.at);
+        float *master = of_slot(s, 0, at);
+        void *read = weights(s, piece.at);
+        const struct compute_update u = { .p = master != NULL ? master : read,
+                                          .w = master != NULL ? read : NULL,
+                                          .g = s->grads + piece.at,
+                                          .m = of_slot(s, 1, at),
+                                          .v = of_slot(s, 2, at),
+                                          .n = piece.n };
+        ops(s)->update(s->wish.device, rule, &u);
+    }
+}
+
+ddp_status shares_send(struct shares *s, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && !alone(s); b++) {
+        ddp_work *work = NULL;
+        status = ddp_all_gather(s->wish.group, weights(s, shares_mine(&s->plan, b)),
+                                weights(s, shares_begin(&s->plan, b)), shares_of_rank(&s->plan, b),
+                                s->wish.dtype, stream(s), &work);
+        if (status == DDP_OK)
+            keep(s, work);
+    }
+    return status == DDP_OK ? follow(&s->last, err) : library(status, err);
+}
+
+/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+
+/* From the room for a bucket into its parameters' places on the host. */
+static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, float *flat, struct ddp_err *err)
+{
+    const size_t begin = shares_begin(&s->plan, b);
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < s->plan.n && status == DDP_OK; flat += s->plan.elements[i++]) {
+        const struct shares_piece piece = shares_piece(&s->plan, i, begin, shares_of_bucket(&s->plan, b));
+        if (piece.n > 0)
+            status =
+                ops(s)->copy(s->wish.device, flat + piece.first, room + (piece.at - begin), piece.n, err);
+    }
+    return status;
+}
+
+/* One bucket at a time: no device needs room for a second model. */
+static ddp_status export_bucket(struct shares *s, int slot, size_t b, float *flat, struct ddp_err *err)
+{
+    const float *mine = s->slot[slot] + shares_in_shard(&s->plan, b, shares_mine(&s->plan, b));
+    if (alone(s))
+        return copy_bucket(s, b, mine, flat, err);
+    ddp_status status = library(
+        ddp_gather(s->wish.group, mine, s->room, shares_of_rank(&s->plan, b), DDP_F32, 0, stream(s), NULL),
+        err);
+    return status == DDP_OK && flat != NULL ? copy_bucket(s, b, s->room, flat, err) : status;
+}
+
+ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (flat != NULL && !alone(s) && s->room == NULL &&
+        !take(s, (void **)&s->room, s->plan.bucket, sizeof(float)))
+        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for a checkpoint");
+    for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++)
+        status = export_bucket(s, slot, b, flat, err);
+    ops(s)->release(s->wish.device, s->room);
+    s->room = NULL;
+    return status;
+}
+
+ddp_status shares_import(struct shares *s, int slot, const float *flat, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < s->plan.n; flat += s->plan.elements[i++]) {
+        for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++) {
+            const struct shares_piece piece =
+                shares_piece(&s->plan, i, shares_mine(&s->plan, b), shares_of_rank(&s->plan, b));
+            if (piece.n > 0)
+                status = ops(s)->copy(s->wish.device, s->slot[slot] + shares_in_shard(&s->plan, b, piece.at),
+                                      flat + piece.first, piece.n, err);
+        }
+    }
+    return status;
+}

@@ -6,6 +6,11 @@
 #include <stdint.h>
 
 /* clang-format off */
+#define LATE_RANK                                                                                                         \
+    "another rank did not come to this collective in time: it is in another call, busy, or gone; py-spy dump --pid PID, for each rank while it hangs, shows where"
+#define LOST_RANK                                                                                                         \
+    "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended"
+
 static const struct {
     const char *piece, *sentence;
 } hints[] = {
@@ -44,6 +49,12 @@ static const struct {
     { "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "Connection refused", "nobody listens at the address that it tried; MASTER_ADDR and MASTER_PORT of ddprun point to its store; Gloo may have tried that of a process that has gone, or of an earlier group of the same name" },
+    { "recv operation to complete", LATE_RANK },
+    { "send operation to complete", LATE_RANK },
+    { "caught collective operation timeout", LATE_RANK },
+    { "Connection closed by peer", LOST_RANK },
+    { "Connection reset by peer", LOST_RANK },
+    { "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
     { "terminate called without an active exception",
       "the process ended while a C++ thread of it still ran; PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before its end" },
     { "Stale file handle", "a file server has lost the file: mount the file system again" },

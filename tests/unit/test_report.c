@@ -1,6 +1,7 @@
 /* What the user reads at the end: golden texts, and the same facts as JSON. */
 #include "command_line.h"
 #include "report/event_json.h"
+#include "report/hints.h"
 #include "report/report.h"
 
 #include <cjson/cJSON.h>
@@ -254,6 +255,26 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "           than the GPUs in CUDA_VISIBLE_DEVICES\n"
         "  output   it wrote nothing\n"
         "  exit     1, because of rank 0 on n1\n");
+}
+
+/* A rank that lost or missed another one is a witness, and says so. */
+Test(report, tells_a_witness_of_another_ranks_trouble)
+{
+    static const struct {
+        const char *says, *means;
+    } cases[] = {
+        { "RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:2",
+          "at the other end has ended" },
+        { "Timed out waiting 8000ms for recv operation to complete", "did not come to this collective" },
+        { "Watchdog caught collective operation timeout: WorkNCCL(", "did not come to this collective" },
+        { "[enforce fail at context.cc:23] rank < size. 3 vs 3", "world_size that is smaller" },
+        { "Connection closed by peer\nDataLoader worker (pid 7) is killed by signal: Killed.",
+          "data loader" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const char *hint = hint_for(slice_str(cases[i].says));
+        cr_expect(hint != NULL && strstr(hint, cases[i].means) != NULL, "%s", cases[i].says);
+    }
 }
 
 Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)

@@ -177,6 +177,7 @@ void final_report(const struct final_facts *f)
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
                         .left_waiting = f->left_waiting,
+                        .left_code = f->left_code,
                         .flights = f->flights,
                         .lost = lost,
                         .n_lost = collect_losses(f->output, lost),

@@ -21,9 +21,10 @@ struct final_facts {
     const char *store_lost, *store_node, *store_advice, *store_code;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_waiting; /* who ended with 0 while others waited for it; "" = nobody */
-    const char *flights;      /* as in report.h */
-    const char *path;         /* the PATH it was looked for in */
+    const char *left_waiting; /* as in report.h, with the next */
+    enum finding_code left_code;
+    const char *flights; /* as in report.h */
+    const char *path;    /* the PATH it was looked for in */
 };
 
 /* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with

@@ -165,6 +165,12 @@ const char *hear_first_sentence(const cJSON *push)
     return hear_text(cJSON_GetArrayItem(findings, 0), "sentence");
 }
 
+enum finding_code hear_first_code(const cJSON *push)
+{
+    const cJSON *findings = cJSON_GetObjectItemCaseSensitive(push, "findings");
+    return finding_by_name(hear_text(cJSON_GetArrayItem(findings, 0), "code"));
+}
+
 static bool is_unfinished(const char *state)
 {
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;

@@ -85,6 +85,7 @@ static void report(struct node *n)
         .stuck = n->stuck,
         .n_stuck = n->n_stuck,
         .left_waiting = n->left_waiting,
+        .left_code = n->left_code,
         .flights = n->kept_flights ? plan_flight(n->plan) : NULL,
         .path = path });
 }

@@ -304,14 +304,15 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* The first of them is the one to know: the others follow from the same mistake. It is a warning and no
- * failure: a program may end a rank early on purpose. */
+/* The first of them is the one to know: the others follow from the same mistake. It is no failure by itself: a
+ * program may end a rank early on purpose, and one that gave up may go on without the others. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
     if (n->left_waiting[0] != '\0')
         return;
     snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", hear_first_sentence(push));
+    n->left_code = hear_first_code(push);
     announce_findings(&n->announce, hear_text(push, "text"), push);
 }
 

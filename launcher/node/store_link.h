@@ -42,7 +42,8 @@ struct store_link_calls {
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* As `findings`, of one: a worker has ended with 0, and others wait for it in a barrier that will not open. */
+    /* As `findings`, of one: a worker has ended with 0, and others wait for it in a barrier that will not open; or the one
+     * that failed first had waited in vain for others. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* The connection is gone, senseless or silent; called at most once, by a later turn of the loop than what
      * caused it, never inside a call of yours. */

@@ -153,6 +153,7 @@ static void cause_elsewhere(const struct report *r, struct rows *rows)
 {
     const struct cause *c = r->elsewhere;
     const char *hint = cause_hint(r);
+    made_row(r, rows, "why", cause_why);
     if (c->rank >= 0 && c->pid > 0)
         rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s, node %d; more is said there",
                     c->rank, c->local_rank, c->pid, c->host, c->node_rank);

@@ -14,6 +14,8 @@
 #include "report/program_look.h"
 #include "tables/signals.h"
 
+#include "core/findings.h"
+
 struct cJSON;
 struct loss;
 
@@ -56,9 +58,10 @@ struct report {
     const char *store_code;    /* ... and that finding's code; "" or NULL */
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_waiting; /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
-    const char *flights;      /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
-    const struct loss *lost;  /* output that is missing somewhere, n_lost of them */
+    const char *left_waiting;    /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
+    enum finding_code left_code; /* of that: RANK_LEFT_EARLY, or SETUP_GIVEN_UP */
+    const char *flights;     /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
+    const struct loss *lost; /* output that is missing somewhere, n_lost of them */
     size_t n_lost;
     const char *error_trouble; /* why that file could not be read, or NULL */
 };

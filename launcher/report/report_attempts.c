@@ -146,7 +146,7 @@ void report_attempts(const struct report *r, struct rows *rows)
 {
     put_attempts(r, rows);
     put_no_restart(r, rows);
-    if (r->left_waiting != NULL && r->left_waiting[0] != '\0' && !cause_is_left_waiting(r))
+    if (cause_has_left(r, FINDING_RANK_LEFT_EARLY) && !cause_is_left_waiting(r))
         put_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
@@ -206,6 +206,5 @@ bool report_attempts_json(const struct report *r, struct cJSON *o)
         ok = add_stuck(stuck, &r->stuck[i]);
     return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
            json_add_text(o, "left_waiting", left) &&
-           json_add_text(o, "left_waiting_code",
-                         left != NULL ? finding_code_name(FINDING_RANK_LEFT_EARLY) : NULL);
+           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left_code) : NULL);
 }

@@ -60,18 +60,23 @@ static bool failed_headline(const struct report *r, int first, struct buf *out)
            buf_printf(out, ", %s after its start", words_time(after, w->ended_ms - w->started_ms));
 }
 
+bool cause_has_left(const struct report *r, enum finding_code code)
+{
+    return r->left_waiting != NULL && r->left_waiting[0] != '\0' && r->left_code == code;
+}
+
 /* Its exit code says that this worker is only a victim, and it is known of whom. */
 bool cause_is_left_waiting(const struct report *r)
 {
     const struct agent_worker *w = cause_worker(r);
     const bool is_victim =
         r->elsewhere != NULL ? cause_is_victim(r->elsewhere) : w != NULL && w->verdict == WORKER_VICTIM;
-    return is_victim && r->left_waiting != NULL && r->left_waiting[0] != '\0';
+    return is_victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
 }
 
 bool cause_put_left(const struct report *r, struct buf *out)
 {
-    return buf_printf(out, "%s [%s]", r->left_waiting, finding_code_name(FINDING_RANK_LEFT_EARLY));
+    return buf_printf(out, "%s [%s]", r->left_waiting, finding_code_name(r->left_code));
 }
 
 static const char *or_null(const char *text)
@@ -141,10 +146,12 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- why, and what helps -------------------------------------------------------------------------------- */
 
-/* For a program that could not be started the headline has said it all. */
+/* For a program that could not be started the headline has said it all. Who gave up waiting is not the one to be looked at. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
+    if (cause_has_left(r, FINDING_SETUP_GIVEN_UP))
+        return cause_put_left(r, out);
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }
 

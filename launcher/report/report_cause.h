@@ -36,6 +36,9 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 /* Is the headline about a worker that ended with 0 too early? */
 bool cause_is_left_waiting(const struct report *r);
 
+/* Was somebody waited for in vain, in this way? */
+bool cause_has_left(const struct report *r, enum finding_code code);
+
 /* Who has left, with the code of that finding. */
 bool cause_put_left(const struct report *r, struct buf *out);
 

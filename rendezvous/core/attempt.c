@@ -29,6 +29,7 @@ void attempt_end(struct job *job)
     store_clear(job->store);
     barriers_clear(&job->barriers);
     job->meets = (struct torch_meets){ 0 };
+    job->given_up_ms = 0;
     let_everybody_go(job);
     members_free(&job->members);
     notices_free(&job->troubles);

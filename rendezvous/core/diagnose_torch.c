@@ -13,16 +13,10 @@ enum { CLAIMS_SHOWN = 6, WHO_MAX = 400, TAIL_MAX = 90 /* of what counts the othe
 
 /* --- what they wait for --------------------------------------------------------------------------------- */
 
-/* Does every rank of the job come there? */
-static bool is_for_all(const struct torch_key *key)
-{
-    return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
-}
-
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
     return !wait->is_barrier && wait->waiting > 0 && torch_key_read(wait->name, key) &&
-           torch_key_when(key) != TORCH_LATER && is_for_all(key);
+           torch_key_when(key) != TORCH_LATER && torch_key_is_for_all(key);
 }
 
 bool diagnose_is_torch_wait(const struct snapshot_wait *wait)
@@ -51,20 +45,27 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
+static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
+                             const struct torch_key *key)
+{
+    words setup, what, who, time, arrived, members, last;
+    const bool is_beyond = key->rank >= (int64_t)s->n_ranks;
+    const enum finding_code code = is_beyond ? FINDING_GROUP_BEYOND_JOB : FINDING_SETUP_UNFINISHED;
+    struct finding *f = diagnosis_slot(d, code);
+    if (f != NULL)
+        finding_make(f, code, words_of(setup, key, torch_key_put_setup), "what",
+                     words_of(what, key, torch_key_put), "arrived", number(arrived, w->waiting), "members",
+                     number(members, s->n_ranks), "missing", absent_ranks(who, s), "time",
+                     duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
+}
+
 bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
-    words setup, what, who, time, arrived, members;
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n > 0 && !s->crowd.is_double) /* nobody is missing there */
-        return true;
-    struct finding *f = diagnosis_slot(d, FINDING_SETUP_UNFINISHED);
-    if (f != NULL)
-        finding_make(f, FINDING_SETUP_UNFINISHED, words_of(setup, &key, torch_key_put_setup), "what",
-                     words_of(what, &key, torch_key_put), "arrived", number(arrived, w->waiting), "members",
-                     number(members, s->n_ranks), "missing", absent_ranks(who, s), "time",
-                     duration(time, w->for_ms), NULL);
+    if (s->crowd.n == 0 || s->crowd.is_double) /* else nobody is missing there */
+        setup_unfinished(d, s, w, &key);
     return true;
 }
 

@@ -368,7 +368,16 @@
       "when the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "  \
       "instead, or give them RANK and WORLD_SIZE that count all of them; when it sets the group up again, give "  \
       "that one names of its own: init_process_group(store=PrefixStore('second', TCPStore(...)), ...); when "   \
-      "another launch has used this store, give each a --master_port")
+      "another launch has used this store, give each a --master_port")                                       \
+    X(GROUP_BEYOND_JOB, ERROR,                                                                               \
+      "${subject}: ${arrived} of ${members} ranks are in it since ${time} and wait for ${what}, but the last " \
+      "rank of this job is ${last}",                                                                          \
+      "the program asks for a larger world than this job has: let init_process_group take rank and world_size "  \
+      "from RANK and WORLD_SIZE, or start as many workers as it counts on (--nproc_per_node, --nnodes)")     \
+    X(SETUP_GIVEN_UP, ERROR,                                                                                 \
+      "${subject} gave up ${setup} after ${time} of waiting for ${what}; ${why}",                            \
+      "see to it that every rank comes there, and that the program counts on no more than WORLD_SIZE of them; " \
+      "init_process_group(timeout=...) gives them more time")
 
 #define FINDINGS(X)                                                                                          \
     FINDINGS_OF_HOSTS(X)                                                                                     \

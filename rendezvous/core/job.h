@@ -35,6 +35,8 @@ struct job {
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct job_watch watch;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
+    struct finding given_up;  /* what the first of them has waited for in vain, */
+    uint64_t given_up_ms;     /* ... and when that was; 0 = nobody has */
     struct job_events events;
     struct notices notices;  /* what its nodes say about themselves */
     struct notices troubles; /* what ranks of this attempt have met */

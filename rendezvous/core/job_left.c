@@ -8,6 +8,7 @@
 #include "core/rdzv.h"
 #include "core/screen.h"
 #include "core/session.h"
+#include "core/torch_watch.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -62,13 +63,23 @@ static int64_t lost_in_words(const struct members *members, const struct rdzv_ca
     return -1;
 }
 
+/* Who was killed has given up nothing. */
+static void tell_given_up(struct job *job, const struct rdzv_cause *cause)
+{
+    const struct finding *f = cause->signal == 0 ? torch_given_up(job, (uint32_t)cause->rank) : NULL;
+    if (f != NULL)
+        tell(job, f);
+}
+
 void job_left_verdict(struct job *job)
 {
     struct rdzv_facts facts;
     struct finding f;
     rdzv_facts(job->rdzv, &facts);
-    if (facts.cause == NULL || !facts.cause->is_victim || facts.cause->rank < 0 ||
-        notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+    if (facts.cause == NULL || facts.cause->rank < 0)
+        return;
+    tell_given_up(job, facts.cause);
+    if (!facts.cause->is_victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
         return;
     if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank,
                            lost_in_words(&job->members, facts.cause), &f))

@@ -5,6 +5,7 @@
  * has to ask whether a session that it holds still lives. */
 #include "core/arrivals.h"
 #include "core/job_nodes.h"
+#include "core/torch_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static void leave_job(struct session *s, const char *how)
         return;
     arrivals_leave(s);
     job_node_gone(s, how);
+    torch_on_leave(s);
     session_leave_wait(s);
     store_acted(job->store, &s->waiter);
     session_detach(s);

@@ -302,6 +302,11 @@ enum torch_when torch_key_when(const struct torch_key *key)
     return key->kind == TORCH_KEY_NONE ? TORCH_LATER : (enum torch_when)rows[key->kind].when;
 }
 
+bool torch_key_is_for_all(const struct torch_key *key)
+{
+    return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
+}
+
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&

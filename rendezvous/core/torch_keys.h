@@ -96,6 +96,8 @@ bool torch_key_put(const struct torch_key *key, struct buf *out);
 bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 
 enum torch_when torch_key_when(const struct torch_key *key);
+/* Does every rank of the job come there? */
+bool torch_key_is_for_all(const struct torch_key *key);
 /* What ranks wait for in the same setup of the same group: they are at the same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Quick, for every ADD: does a store-based barrier count here? */

@@ -8,7 +8,7 @@
 #ifndef RENDEZVOUS_TORCH_NOTES_H
 #define RENDEZVOUS_TORCH_NOTES_H
 
-#include "base/slice.h"
+#include "core/torch_keys.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +37,8 @@ struct torch_client {
     uint32_t awaited; /* a hash of the key that it has waited for last */
     bool polls;       /* its last request has asked for the count of `meet`, which was not the right one */
     bool asked;       /* agents were asked whose it is if it is none of their workers */
-    uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last */
+    uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last; 0 = it was not */
+    struct torch_key key;       /* what it is for, without its name */
     char *owner;                /* owned: an agent's words for a process that is no worker; NULL = none */
 };
 

@@ -95,19 +95,32 @@ void torch_on_set(struct session *s, struct slice key)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
+/* Who waits is at it again, whatever it gave up before. */
+static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
+{
+    struct torch_client *torch = s->torch;
+    const uint64_t now_ms = s->job->hub->now_ms;
+    if (torch->awaited != awaited || torch->left_ms == 0 || now_ms - torch->left_ms > AGAIN_MS)
+        torch->since_ms = now_ms;
+    torch->awaited = awaited;
+    torch->left_ms = 0;
+    torch->key = *key;
+    torch->key.name = (struct slice){ 0 };
+    s->waits_since_ms = torch->since_ms;
+}
+
 void torch_on_wait(struct session *s)
 {
     struct slice name;
     struct torch_key read;
-    if (!facts_awaited(s, 0, &name) || !torch_key_read(name, &read) || torch_client_at(&s->torch) == NULL)
+    if (!facts_awaited(s, 0, &name) || !torch_key_read(name, &read)) {
+        if (s->torch != NULL)
+            s->torch->left_ms = 0;
         return;
-    struct torch_client *torch = s->torch;
-    const uint64_t now_ms = s->job->hub->now_ms;
-    const uint32_t awaited = table_hash(name);
-    if (torch->awaited != awaited || now_ms - torch->left_ms > AGAIN_MS)
-        torch->since_ms = now_ms;
-    torch->awaited = awaited;
-    s->waits_since_ms = torch->since_ms;
+    }
+    if (torch_client_at(&s->torch) == NULL)
+        return;
+    note_wait(s, table_hash(name), &read);
     if (torch_key_when(&read) == TORCH_LATER)
         return;
     job_watch_torch(s->job, false);

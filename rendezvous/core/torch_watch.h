@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct finding;
+struct job;
 struct session;
 
 /* A counter has changed, or was read (delta 0). */
@@ -16,5 +18,9 @@ void torch_on_add(struct session *s, struct slice key, int64_t delta, int64_t su
 void torch_on_set(struct session *s, struct slice key);
 /* It waits from now on. Who only goes on waiting for the same has done so since the first time. */
 void torch_on_wait(struct session *s);
+/* torch_left.c: its connection ends. When it gives up the setup of a group, that is noted with the reason. */
+void torch_on_leave(struct session *s);
+/* NULL: rank `rank` has given up nothing, or it is long ago. */
+const struct finding *torch_given_up(struct job *job, uint32_t rank);
 
 #endif

@@ -114,6 +114,25 @@ Test(torch_diagnosis, names_who_is_missing_on_two_nodes)
     try_all(2);
 }
 
+/* Rank 0 fails first, with a time-out of PyTorch's; who did not come is on another node. */
+Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
+{
+    struct nodes n;
+    torch_skip_without();
+    torch_skip_sanitized();
+    start(&n, 2, 2, "absent.py", "impatient");
+    for (int i = 0; i < n.count; i++) {
+        struct run_result end = run_wait(n.process[i]);
+        const char *report = strstr(end.err, "failed first: exit 1");
+        cr_expect(report != NULL && strstr(report, "\n  why      rank 0 (") != NULL, "node %d: %s", i,
+                  end.err);
+        cr_expect(strstr(end.err, "gave up init_process_group after ") != NULL &&
+                      strstr(end.err, "waiting for rank 1's Gloo address; rank 1: never connected") != NULL,
+                  "node %d: %s", i, end.err);
+        run_free(&end);
+    }
+}
+
 /* --- two launches share a store ------------------------------------------------------------------------- */
 
 /* A second ddprun of two workers, whose program has the first one's port. */

@@ -130,3 +130,33 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = tear_dow
     expect("ddprun: the job ended without this node, which waited for 9.0 s\n"
            "  exit     0\n");
 }
+
+/* The one that fails first is not the one to look at, wherever it is. */
+Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = tear_down)
+{
+    const struct cause cause = { .why = "failed",
+                                 .node_rank = 1,
+                                 .host = "n2",
+                                 .rank = 5,
+                                 .local_rank = 1,
+                                 .pid = 77,
+                                 .exit_code = 1,
+                                 .after_ms = 2500,
+                                 .words = "exit 1" };
+    start(2);
+    report.elsewhere = &cause;
+    report.left_waiting =
+        "rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo "
+        "address; rank 1: never connected";
+    report.left_code = FINDING_SETUP_GIVEN_UP;
+    step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    for (int r = 0; r < 2; r++)
+        step(AGENT_EXITED, 3600, r, -SIGTERM);
+    expect(
+        "ddprun: rank 5 on n2 failed first: exit 1, 2.5 s after the start\n"
+        "  why      rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo\n"
+        "           address; rank 1: never connected [SETUP_GIVEN_UP]\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
+        "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+        "  exit     1, because of rank 5 on n2\n");
+}

@@ -4,8 +4,10 @@ never     it has imported torch, and sleeps
 imports   it sleeps where others import torch
 computes  it computes there
 exits     it is content and ends with 0
+impatient it sleeps, too, and the others give up after some seconds
 nccl_id   rank 0 sleeps, and the others wait for its NCCL id, under the key that PyTorch takes
 """
+import datetime
 import os
 import signal
 import sys
@@ -35,6 +37,8 @@ def wait_for_nccl_id():
 
 if what == "nccl_id":
     wait_for_nccl_id()
-if rank == 1 and what == "never":
+if rank == 1 and what in ("never", "impatient"):
     signal.pause()
+if what == "impatient":
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
 dist.init_process_group("gloo")

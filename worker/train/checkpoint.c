@@ -65,6 +65,9 @@ ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int wor
                                    .epoch = (uint64_t)c->fact[FACT_EPOCHS],
                                    .samples = c->samples,
                                    .world_size = (uint64_t)world };
+    ddp_status status = model_fetch_buffers(c->optimizer->model, err);
+    if (status != DDP_OK)
+        return status;
     ddp_scaler_save(&c->optimizer->scaler, small.scaler);
     return ddp_ckpts_save(ckpts, &point, block, blocks_of(&copy, &small, block), err);
 }
@@ -229,6 +232,8 @@ static ddp_status take_over(struct checkpoint *c, const struct checkpoint *their
     ddp_status status = ddp_scaler_load(&o->scaler, small->scaler, err);
     if (status == DDP_OK)
         status = optimizer_restore(o, err);
+    if (status == DDP_OK)
+        status = model_send_buffers(o->model, err);
     optimizer_rule(o)->step = c->fact[FACT_UPDATES];
     return status;
 }

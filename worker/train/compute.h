@@ -10,6 +10,8 @@
 
 #include "layers/activation.h"
 #include "layers/attention.h"
+#include "layers/conv.h"
+#include "layers/shortcut.h"
 #include "model.h"
 
 #include "ddp/optim.h"
@@ -17,6 +19,15 @@
 /* y = x W^T: of `rows` rows. */
 struct linear {
     size_t rows, in, out;
+};
+
+/* Batch normalisation of rows x channels x spatial values: ddp/syncbn.h. */
+struct batch_norm {
+    size_t channels, spatial;
+    double eps, momentum;
+    const void *weight, *bias;         /* values */
+    float *running_mean, *running_var; /* both NULL: they stay as they are */
+    double *saved; /* from forward to backward: mean, 1 / deviation, count: batch_norm_numbers */
 };
 
 /* What has been computed since the last report. */
@@ -87,6 +98,20 @@ struct compute_ops {
     void (*activation_forward)(struct compute *c, const struct activation *f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, const struct activation *f, void *d, const void *y,
                                 size_t rows, size_t n);
+    /* Of pictures, channel by channel. scratch: conv_columns numbers */
+    void (*conv_forward)(struct compute *c, const struct conv *conv, void *y, const void *x,
+                         const void *weight, size_t rows, float *scratch);
+    void (*conv_backward_params)(struct compute *c, const struct conv *conv, float *dweight, const void *dy,
+                                 const void *x, size_t rows, float *scratch);
+    /* dx = or, with `add`, dx += */
+    void (*conv_backward_input)(struct compute *c, const struct conv *conv, void *dx, const void *dy,
+                                const void *weight, size_t rows, bool add, float *scratch);
+    void (*shortcut_forward)(struct compute *c, const struct shortcut *s, void *y, const void *x,
+                             size_t rows);
+    void (*shortcut_backward)(struct compute *c, const struct shortcut *s, void *dx, const void *dy,
+                              size_t rows);
+    void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
+    void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
     /* d becomes the gradient of z, which may be z itself; the sum of the losses, 0 where that comes later (compute_report). `wide`: of
      * many classes, and d is z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
@@ -100,6 +125,24 @@ struct compute_ops {
     /* --- of those whose memory is not the host's; NULL in others ----------------------------------------------- */
 
     void *(*stream)(struct compute *c); /* on which all of it happens */
+
+    /* The parts of batch normalisation between which ranks tell each other what they have: normalise.h, which is for the CPU, too.
+     * A record is a rank's means, sums of squared distances from them, and count: batch_norm_numbers doubles. */
+    void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
+                         size_t rows);
+    /* From all ranks' records, one behind the other: n->saved, and the running numbers. */
+    void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
+    /* From n->saved, or as a test does from the running numbers. */
+    void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
+                       bool test);
+    /* sums: of dy, and of dy times the distance of x from its mean, 2 * channels doubles. The gradients of weight and bias are
+     * this rank's. */
+    void (*norm_sums)(struct compute *c, const struct batch_norm *n, double *sums, float *dweight,
+                      float *dbias, const void *dy, const void *x, size_t rows);
+    /* With the sums of all ranks; dx may be dy. */
+    void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
+                          const void *dy, const void *x, size_t rows);
+
     /* Set master and weights of all tensors: memory on the device, one array of each, filled from the values here. Parameters begin
      * compute_room after compute_room, and their number is rounded up to `multiple`. Without `masters` there are only weights. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
@@ -144,6 +187,11 @@ static inline size_t compute_attention_scratch(const struct attention *a)
 static inline size_t compute_room(size_t elements)
 {
     return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;
+}
+
+static inline size_t batch_norm_numbers(size_t channels)
+{
+    return 2 * channels + 1;
 }
 
 static inline size_t compute_stride(const struct compute *c, size_t n)

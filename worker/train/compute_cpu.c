@@ -6,6 +6,7 @@
 #include "layers/gelu.h"
 #include "layers/layer_norm.h"
 #include "layers/linear.h"
+#include "layers/pool.h"
 
 #include <stdlib.h>
 
@@ -136,6 +137,53 @@ static void cpu_activation_backward(struct compute *c, const struct activation *
     f->backward(d, y, rows, n);
 }
 
+static void cpu_conv_forward(struct compute *c, const struct conv *conv, void *y, const void *x,
+                             const void *weight, size_t rows, float *scratch)
+{
+    (void)c;
+    conv_forward(conv, y, x, weight, rows, scratch);
+}
+
+static void cpu_conv_backward_params(struct compute *c, const struct conv *conv, float *dweight,
+                                     const void *dy, const void *x, size_t rows, float *scratch)
+{
+    (void)c;
+    conv_backward_weight(conv, dweight, dy, x, rows, scratch);
+}
+
+static void cpu_conv_backward_input(struct compute *c, const struct conv *conv, void *dx, const void *dy,
+                                    const void *weight, size_t rows, bool add, float *scratch)
+{
+    (void)c;
+    conv_backward_input(conv, dx, dy, weight, rows, add, scratch);
+}
+
+static void cpu_shortcut_forward(struct compute *c, const struct shortcut *s, void *y, const void *x,
+                                 size_t rows)
+{
+    (void)c;
+    shortcut_forward(s, y, x, rows);
+}
+
+static void cpu_shortcut_backward(struct compute *c, const struct shortcut *s, void *dx, const void *dy,
+                                  size_t rows)
+{
+    (void)c;
+    shortcut_backward(s, dx, dy, rows);
+}
+
+static void cpu_pool_forward(struct compute *c, void *y, const void *x, size_t planes, size_t n)
+{
+    (void)c;
+    pool_forward(y, x, planes, n);
+}
+
+static void cpu_pool_backward(struct compute *c, void *dx, const void *dy, size_t planes, size_t n)
+{
+    (void)c;
+    pool_backward(dx, dy, planes, n);
+}
+
 static double cpu_cross_entropy(struct compute *c, void *d, void *z, const struct model_batch *b,
                                 size_t classes, bool wide)
 {
@@ -177,6 +225,13 @@ static const struct compute_ops cpu_ops = {
     .gelu_backward = cpu_gelu_backward,
     .activation_forward = cpu_activation_forward,
     .activation_backward = cpu_activation_backward,
+    .conv_forward = cpu_conv_forward,
+    .conv_backward_params = cpu_conv_backward_params,
+    .conv_backward_input = cpu_conv_backward_input,
+    .shortcut_forward = cpu_shortcut_forward,
+    .shortcut_backward = cpu_shortcut_backward,
+    .pool_forward = cpu_pool_forward,
+    .pool_backward = cpu_pool_backward,
     .cross_entropy = cpu_cross_entropy,
     .examine = cpu_examine,
     .add = cpu_add,

@@ -5,6 +5,7 @@
  * only counts are summed, in integers, which have no rounding. */
 #include "evaluate.h"
 
+#include "compute.h"
 #include "ddp/sampler.h"
 #include "library.h"
 
@@ -104,9 +105,11 @@ static void release(struct examiner *x)
 static ddp_status share_buffers(struct model *model, ddp_ctx *ctx, struct ddp_err *err)
 {
     const struct model_tensors *b = &model->buffers;
+    struct compute *on = model->compute;
+    void *stream = on->remote ? on->ops->stream(on) : NULL;
     if (b->count == 0)
         return DDP_OK;
-    return library(ddp_broadcast(ddp_world(ctx), b->values, b->count, DDP_F32, 0, NULL, NULL), err);
+    return library(ddp_broadcast(ddp_world(ctx), b->each[0].master, b->count, DDP_F32, 0, stream, NULL), err);
 }
 
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,

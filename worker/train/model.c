@@ -9,6 +9,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A device has them as one piece of floats, in their order. */
+static ddp_status place_buffers(struct model *m, struct ddp_err *err)
+{
+    struct model_tensors *b = &m->buffers;
+    if (!m->compute->remote || b->count == 0)
+        return DDP_OK;
+    float *at = m->compute->ops->alloc(m->compute, b->count * sizeof(float));
+    if (at == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for %zu numbers of layers", b->count);
+    for (size_t i = 0; i < b->n; at += b->each[i++].count)
+        b->each[i].master = at;
+    return model_send_buffers(m, err);
+}
+
+static bool buffers_are_remote(const struct model *m)
+{
+    return m->buffers.count > 0 && m->buffers.each[0].master != m->buffers.values;
+}
+
+ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err)
+{
+    const struct model_tensors *b = &m->buffers;
+    return buffers_are_remote(m)
+               ? m->compute->ops->copy(m->compute, b->values, b->each[0].master, b->count, err)
+               : DDP_OK;
+}
+
+ddp_status model_send_buffers(struct model *m, struct ddp_err *err)
+{
+    const struct model_tensors *b = &m->buffers;
+    return buffers_are_remote(m)
+               ? m->compute->ops->copy(m->compute, b->each[0].master, b->values, b->count, err)
+               : DDP_OK;
+}
+
 /* What a model refuses is said with its name. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
@@ -18,7 +53,12 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
         return ddp_wrap(err, "--model %s", kind->name);
     (*out)->compute = compute_of(spec);
     (*out)->pixels = spec->channels * spec->height * spec->width;
-    return DDP_OK;
+    status = place_buffers(*out, err);
+    if (status == DDP_OK)
+        return DDP_OK;
+    model_free(*out);
+    *out = NULL;
+    return status;
 }
 
 static void tensors_free(struct model_tensors *t)
@@ -32,9 +72,20 @@ void model_free(struct model *m)
 {
     if (m == NULL)
         return;
+    if (m->compute != NULL && m->buffers.values != NULL && buffers_are_remote(m))
+        m->compute->ops->release(m->compute, m->buffers.each[0].master);
     tensors_free(&m->params);
     tensors_free(&m->buffers);
     m->ops->free(m);
+}
+
+/* Padding stands at the end. */
+static size_t rows_that_count(const struct model_batch *batch)
+{
+    size_t rows = batch->rows;
+    while (rows > 0 && batch->weight[rows - 1] == 0)
+        rows--;
+    return rows;
 }
 
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
@@ -42,6 +93,7 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
 {
     const struct compute_ops *ops = m->compute->ops;
     ddp_status status = ops->begin(m->compute, batch, m->pixels, &m->batch, err);
+    m->batch.counted = rows_that_count(batch);
     if (status == DDP_OK)
         status = m->ops->forward(m, &m->batch, mode, loss, err);
     return status == DDP_OK ? ops->end(m->compute, err) : status;

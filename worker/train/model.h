@@ -49,7 +49,7 @@ struct model_spec {
     size_t channels, height, width; /* of a picture */
     size_t classes;                 /* of pictures; the vocabulary of tokens is the kind's */
     uint64_t seed;                  /* of the first parameters */
-    ddp_group *group;               /* for layers that meet those of other ranks; NULL = there are none */
+    ddp_ctx *ctx;                   /* for layers that meet those of other ranks; NULL = there are none */
 };
 
 /* Borrowed. Nothing is checked again: classes and tokens are below the model's `classes`. */
@@ -60,6 +60,7 @@ struct model_batch {
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class, or the token that follows */
     const float *weight;   /* of each row: the loss of every target in it counts so much */
+    size_t counted;        /* rows up to the last whose weight is not 0; model_forward sets it */
     bool still; /* leave buffers (running numbers) as they are: another part of this batch moves them */
 };
 
@@ -107,6 +108,10 @@ size_t model_correct(const struct model *m, const struct model_batch *batch);
 
 /* FNV-1a 64 over the bytes of all parameters in order. */
 uint64_t model_hash(const struct model *m);
+
+/* The buffers' values are those of the device, or become them; nothing happens where they are the same memory. */
+ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
+ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
 /* Where each tensor begins in another array of as many elements. `view` has t->n of them. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);

@@ -5,20 +5,14 @@
  *     head      mean of each channel -> linear -> logits
  *
  * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test
- * keeps nothing, so it goes through a large batch in pieces that lie in the same memory; memory that no training batch was
+ * keeps nothing, so on the CPU it goes through a large batch in pieces that lie in the same memory; memory that no training batch was
  * large enough to touch is never there (calloc). */
 #include "resnet.h"
 
 #include "compute.h"
 #include "ddp/random.h"
 #include "ddp/syncbn.h"
-#include "layers/activation.h"
-#include "layers/conv.h"
-#include "layers/cross_entropy.h"
-#include "layers/linear.h"
-#include "layers/pool.h"
-#include "layers/shortcut.h"
-#include "library.h"
+#include "normalise.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,27 +26,28 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    ddp_syncbn bn;
-    float *out; /* of the convolution */
+    double *saved; /* of the normalisation */
+    void *out;     /* of the convolution */
 };
 
 struct block {
     struct unit unit[2];
     struct shortcut shortcut;
-    float *mid, *y; /* behind the two ReLUs */
+    void *mid, *y; /* behind the two ReLUs */
 };
 
 struct resnet {
     struct model model;
-    ddp_group *group;
+    struct compute *on;
+    struct normalise normalise;
     size_t pixels, features, fc; /* of a picture; of the head; the parameter that is its weight */
     size_t blocks;
     struct unit stem;
-    float *stem_y;
+    void *stem_y;
     struct block *block;
-    float *temporary[TEMPORARIES]; /* gradients of what lies between layers */
-    float *columns, *pooled, *dpooled, *logits, *dlogits;
-    size_t rows; /* of the last forward pass for training */
+    void *temporary[TEMPORARIES]; /* gradients of what lies between layers */
+    float *columns;
+    void *pooled, *dpooled, *logits, *dlogits;
     size_t most; /* values that `columns` has to hold for a layer */
 };
 
@@ -63,46 +58,58 @@ static size_t unit_values(const struct unit *u)
     return u->conv.out * conv_side(&u->conv) * conv_side(&u->conv);
 }
 
-static const float *weight_of(const struct resnet *r, const struct unit *u)
+static const void *weight_of(const struct resnet *r, const struct unit *u)
 {
-    return r->model.params.each[u->param].value;
+    return r->model.params.each[u->param].at;
 }
 
-static ddp_status normalise(struct resnet *r, struct unit *u, const struct model_batch *batch,
-                            enum model_mode mode, float *y, struct ddp_err *err)
+/* The running numbers stay where another part of the batch moves them. */
+static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
+    static const ddp_syncbn usual = DDP_SYNCBN_INIT;
     const struct model_tensor *buffer = &r->model.buffers.each[u->param / PER_UNIT * 2];
-    const bool kept = mode == MODEL_TEST || !batch->still;
-    u->bn.weight = r->model.params.each[u->param + 1].value;
-    u->bn.bias = r->model.params.each[u->param + 2].value;
-    u->bn.running_mean = kept ? buffer[0].value : NULL;
-    u->bn.running_var = kept ? buffer[1].value : NULL;
-    if (mode == MODEL_TEST)
-        return library(ddp_syncbn_infer(&u->bn, u->out, batch->rows, y), err);
-    return library(ddp_syncbn_forward(r->group, &u->bn, u->out, batch->rows, y), err);
+    const size_t side = conv_side(&u->conv);
+    return (struct batch_norm){ .channels = u->conv.out,
+                                .spatial = side * side,
+                                .eps = usual.eps,
+                                .momentum = usual.momentum,
+                                .weight = r->model.params.each[u->param + 1].at,
+                                .bias = r->model.params.each[u->param + 2].at,
+                                .running_mean = keeps ? buffer[0].master : NULL,
+                                .running_var = keeps ? buffer[1].master : NULL,
+                                .saved = u->saved };
 }
 
 /* y is not yet behind its ReLU. */
-static ddp_status unit_forward(struct resnet *r, struct unit *u, const float *x,
-                               const struct model_batch *batch, enum model_mode mode, float *y,
+static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
+                               const struct model_batch *batch, enum model_mode mode, void *y,
                                struct ddp_err *err)
 {
-    conv_forward(&u->conv, u->out, x, weight_of(r, u), batch->rows, r->columns);
-    return normalise(r, u, batch, mode, y, err);
+    const struct batch_norm norm = norm_of(r, u, mode == MODEL_TEST || !batch->still);
+    r->on->ops->conv_forward(r->on, &u->conv, u->out, x, weight_of(r, u), batch->rows, r->columns);
+    if (mode == MODEL_TEST)
+        return normalise_infer(&r->normalise, &norm, y, u->out, batch->rows, err);
+    return normalise_forward(&r->normalise, &norm, y, u->out, batch->rows, err);
 }
 
-static ddp_status block_forward(struct resnet *r, struct block *b, const float *x,
+/* In place. */
+static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
+{
+    r->on->ops->activation_forward(r->on, &activation_relu, y, rows, unit_values(u));
+}
+
+static ddp_status block_forward(struct resnet *r, struct block *b, const void *x,
                                 const struct model_batch *batch, enum model_mode mode, struct ddp_err *err)
 {
     ddp_status status = unit_forward(r, &b->unit[0], x, batch, mode, b->mid, err);
     if (status != DDP_OK)
         return status;
-    activation_relu.forward(b->mid, batch->rows, unit_values(&b->unit[0]));
+    relu(r, b->mid, &b->unit[0], batch->rows);
     status = unit_forward(r, &b->unit[1], b->mid, batch, mode, b->y, err);
     if (status != DDP_OK)
         return status;
-    shortcut_forward(&b->shortcut, b->y, x, batch->rows);
-    activation_relu.forward(b->y, batch->rows, unit_values(&b->unit[1]));
+    r->on->ops->shortcut_forward(r->on, &b->shortcut, b->y, x, batch->rows);
+    relu(r, b->y, &b->unit[1], batch->rows);
     return DDP_OK;
 }
 
@@ -112,62 +119,67 @@ static size_t last_places(const struct resnet *r)
     return side * side;
 }
 
+static struct linear head_of(const struct resnet *r, size_t rows)
+{
+    return (struct linear){ rows, r->features, r->model.classes };
+}
+
 /* All layers but the loss; logits of the batch's rows into `logits`. */
-static ddp_status run(struct resnet *r, const struct model_batch *batch, enum model_mode mode, float *logits,
+static ddp_status run(struct resnet *r, const struct model_batch *batch, enum model_mode mode, void *logits,
                       struct ddp_err *err)
 {
+    const struct compute_ops *ops = r->on->ops;
     const struct model_tensor *fc = &r->model.params.each[r->fc];
     ddp_status status = unit_forward(r, &r->stem, batch->picture, batch, mode, r->stem_y, err);
-    const float *x = r->stem_y;
+    const void *x = r->stem_y;
     if (status == DDP_OK)
-        activation_relu.forward(r->stem_y, batch->rows, unit_values(&r->stem));
+        relu(r, r->stem_y, &r->stem, batch->rows);
     for (size_t i = 0; i < r->blocks && status == DDP_OK; i++) {
         status = block_forward(r, &r->block[i], x, batch, mode, err);
         x = r->block[i].y;
     }
     if (status != DDP_OK)
         return status;
-    pool_forward(r->pooled, x, batch->rows * r->features, last_places(r));
-    linear_forward(logits, r->pooled, fc[0].value, fc[1].value, batch->rows, r->features, r->model.classes);
+    ops->pool_forward(r->on, r->pooled, x, batch->rows * r->features, last_places(r));
+    ops->linear_forward(r->on, logits, NULL, r->pooled, fc[0].at, fc[1].at, head_of(r, batch->rows));
     return DDP_OK;
 }
 
 /* In pieces: nothing is kept, and a picture's result does not depend on its neighbours. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
+    const size_t most = r->on->remote ? batch->rows : TEST_ROWS;
     ddp_status status = DDP_OK;
-    for (size_t at = 0; at < batch->rows && status == DDP_OK; at += TEST_ROWS) {
+    for (size_t at = 0; at < batch->rows && status == DDP_OK; at += most) {
         struct model_batch piece = *batch;
-        piece.rows = batch->rows - at < TEST_ROWS ? batch->rows - at : TEST_ROWS;
+        piece.rows = batch->rows - at < most ? batch->rows - at : most;
         piece.picture += at * r->pixels;
-        status = run(r, &piece, MODEL_TEST, r->logits + at * r->model.classes, err);
+        status = run(r, &piece, MODEL_TEST, (float *)r->logits + at * r->model.classes, err);
     }
     return status;
 }
 
-/* Padding, which stands at the end. */
-static size_t rows_that_count(const struct model_batch *batch)
+/* Without the padding. */
+static struct model_batch counted(const struct model_batch *batch)
 {
-    size_t rows = batch->rows;
-    while (rows > 0 && batch->weight[rows - 1] == 0)
-        rows--;
-    return rows;
+    struct model_batch part = *batch;
+    part.rows = batch->counted;
+    return part;
 }
 
 static ddp_status forward(struct model *m, const struct model_batch *batch, enum model_mode mode,
                           double *loss, struct ddp_err *err)
 {
     struct resnet *r = (struct resnet *)m;
-    struct model_batch counted = *batch;
-    if (mode == MODEL_TRAIN)
-        r->rows = counted.rows = rows_that_count(batch);
+    const struct model_batch part = counted(batch);
     ddp_status status =
-        mode == MODEL_TRAIN ? run(r, &counted, mode, r->logits, err) : test_forward(r, batch, err);
+        mode == MODEL_TRAIN ? run(r, &part, mode, r->logits, err) : test_forward(r, batch, err);
     if (status != DDP_OK)
         return status;
-    m->logits = r->logits;
-    *loss = cross_entropy(mode == MODEL_TRAIN ? r->dlogits : NULL, r->logits, batch->target, batch->weight,
-                          counted.rows, 1, m->classes);
+    m->logits = r->on->remote ? NULL : r->logits;
+    *loss = mode == MODEL_TRAIN
+                ? r->on->ops->cross_entropy(r->on, r->dlogits, r->logits, &part, m->classes, false)
+                : r->on->ops->examine(r->on, r->logits, batch, m->classes, &m->correct);
     return DDP_OK;
 }
 
@@ -192,50 +204,57 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
 }
 
 /* From d, the gradient of what the normalisation gave: those of the parameters; d becomes that of the convolution's result. */
-static ddp_status unit_backward_params(const struct back *b, struct unit *u, const float *x, float *d)
+static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
+    struct resnet *r = b->r;
     float *const *grad = b->grad + u->param;
+    const struct batch_norm norm = norm_of(r, u, false);
     ddp_status status =
-        library(ddp_syncbn_backward(b->r->group, &u->bn, u->out, d, b->rows, d, grad[1], grad[2]), b->err);
+        normalise_backward(&r->normalise, &norm, d, grad[1], grad[2], d, u->out, b->rows, b->err);
     if (status != DDP_OK)
         return status;
-    conv_backward_weight(&u->conv, grad[0], d, x, b->rows, b->r->columns);
+    r->on->ops->conv_backward_params(r->on, &u->conv, grad[0], d, x, b->rows, r->columns);
     return are_ready(b, u->param, PER_UNIT);
 }
 
-static void unit_backward_input(const struct back *b, const struct unit *u, const float *d, float *dx,
-                                int add)
+static void unit_backward_input(const struct back *b, const struct unit *u, const void *d, void *dx, bool add)
 {
-    conv_backward_input(&u->conv, dx, d, weight_of(b->r, u), b->rows, add, b->r->columns);
+    struct resnet *r = b->r;
+    r->on->ops->conv_backward_input(r->on, &u->conv, dx, d, weight_of(r, u), b->rows, add, r->columns);
+}
+
+static void relu_backward(const struct back *b, void *d, const void *y, const struct unit *u)
+{
+    b->r->on->ops->activation_backward(b->r->on, &activation_relu, d, y, b->rows, unit_values(u));
 }
 
 /* d: gradient of y, overwritten; dx: that of x, to be written; `dmid` is free. */
-static ddp_status block_backward(const struct back *b, struct block *k, const float *x, float *d, float *dmid,
-                                 float *dx)
+static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
+                                 void *dx)
 {
-    const size_t mid = unit_values(&k->unit[0]);
-    activation_relu.backward(d, k->y, b->rows, unit_values(&k->unit[1]));
-    shortcut_backward(&k->shortcut, dx, d, b->rows);
+    struct compute *on = b->r->on;
+    relu_backward(b, d, k->y, &k->unit[1]);
+    on->ops->shortcut_backward(on, &k->shortcut, dx, d, b->rows);
     ddp_status status = unit_backward_params(b, &k->unit[1], k->mid, d);
     if (status != DDP_OK)
         return status;
-    unit_backward_input(b, &k->unit[1], d, dmid, 0);
-    activation_relu.backward(dmid, k->mid, b->rows, mid);
+    unit_backward_input(b, &k->unit[1], d, dmid, false);
+    relu_backward(b, dmid, k->mid, &k->unit[0]);
     status = unit_backward_params(b, &k->unit[0], x, dmid);
     if (status == DDP_OK)
-        unit_backward_input(b, &k->unit[0], dmid, dx, 1);
+        unit_backward_input(b, &k->unit[0], dmid, dx, true);
     return status;
 }
 
 /* Into d: the gradient of what the last block gave. */
-static ddp_status head_backward(const struct back *b, float *d)
+static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
-    const float *weight = r->model.params.each[r->fc].value;
-    linear_backward_params(b->grad[r->fc], b->grad[r->fc + 1], r->dlogits, r->pooled, b->rows, r->features,
-                           r->model.classes);
-    linear_backward_input(r->dpooled, r->dlogits, weight, b->rows, r->features, r->model.classes);
-    pool_backward(d, r->dpooled, b->rows * r->features, last_places(r));
+    const struct compute_ops *ops = r->on->ops;
+    const struct linear head = head_of(r, b->rows);
+    ops->linear_backward_params(r->on, b->grad[r->fc], b->grad[r->fc + 1], r->dlogits, r->pooled, head);
+    ops->linear_backward_input(r->on, r->dpooled, r->dlogits, r->model.params.each[r->fc].at, head);
+    ops->pool_backward(r->on, d, r->dpooled, b->rows * r->features, last_places(r));
     return are_ready(b, r->fc, 2);
 }
 
@@ -243,45 +262,58 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
                            const struct model_ready *ready, struct ddp_err *err)
 {
     struct resnet *r = (struct resnet *)m;
-    const struct back b = { r, r->rows, grad, ready, err };
-    float *d = r->temporary[0], *dmid = r->temporary[1], *dx = r->temporary[2];
+    const struct back b = { r, batch->counted, grad, ready, err };
+    void *d = r->temporary[0], *dmid = r->temporary[1], *dx = r->temporary[2];
     ddp_status status = head_backward(&b, d);
     for (size_t i = r->blocks; i-- > 0 && status == DDP_OK;) {
-        const float *x = i > 0 ? r->block[i - 1].y : r->stem_y;
+        const void *x = i > 0 ? r->block[i - 1].y : r->stem_y;
         status = block_backward(&b, &r->block[i], x, d, dmid, dx);
-        float *held = d;
+        void *held = d;
         d = dx;
         dx = held;
     }
     if (status != DDP_OK)
         return status;
-    activation_relu.backward(d, r->stem_y, b.rows, unit_values(&r->stem));
+    relu_backward(&b, d, r->stem_y, &r->stem);
     return unit_backward_params(&b, &r->stem, batch->picture, d);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
-static void unit_free(struct unit *u)
+/* `rows` times n values, or rows of a head's, which are padded. */
+static void *values(const struct resnet *r, size_t rows, size_t n)
 {
-    free(u->out);
-    free(u->bn.saved);
+    const size_t row = compute_stride(r->on, n) * r->on->value_bytes;
+    return rows > SIZE_MAX / row ? NULL : r->on->ops->alloc(r->on, rows * row);
+}
+
+static void release(const struct resnet *r, void *memory)
+{
+    r->on->ops->release(r->on, memory);
+}
+
+static void unit_free(const struct resnet *r, const struct unit *u)
+{
+    release(r, u->out);
+    release(r, u->saved);
 }
 
 static void resnet_free(struct model *m)
 {
     struct resnet *r = (struct resnet *)m;
-    float *const arrays[] = { r->stem_y, r->columns, r->pooled, r->dpooled, r->logits, r->dlogits };
+    void *const arrays[] = { r->stem_y, r->columns, r->pooled, r->dpooled, r->logits, r->dlogits };
     for (size_t i = 0; r->block != NULL && i < r->blocks; i++) {
-        unit_free(&r->block[i].unit[0]);
-        unit_free(&r->block[i].unit[1]);
-        free(r->block[i].mid);
-        free(r->block[i].y);
+        unit_free(r, &r->block[i].unit[0]);
+        unit_free(r, &r->block[i].unit[1]);
+        release(r, r->block[i].mid);
+        release(r, r->block[i].y);
     }
-    unit_free(&r->stem);
+    unit_free(r, &r->stem);
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
-        free(arrays[i]);
+        release(r, arrays[i]);
     for (int i = 0; i < TEMPORARIES; i++)
-        free(r->temporary[i]);
+        release(r, r->temporary[i]);
+    normalise_close(&r->normalise);
     free(r->block);
     free(r);
 }
@@ -304,15 +336,13 @@ static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, in
 static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, size_t rows, const char *prefix,
                       int number)
 {
-    *u = (struct unit){ .conv = conv, .bn = DDP_SYNCBN_INIT };
+    *u = (struct unit){ .conv = conv };
     add_tensors(r, u, prefix, number);
-    u->bn.channels = conv.out;
-    u->bn.spatial = conv_side(&conv) * conv_side(&conv);
-    u->out = calloc(rows * unit_values(u), sizeof(float));
-    u->bn.saved = calloc(2 * conv.out, sizeof(double));
+    u->out = values(r, rows, unit_values(u));
+    u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
     r->model.flops += 3 * conv_flops(&conv); /* forward, and two products as large in the backward pass */
-    return u->out != NULL && u->bn.saved != NULL;
+    return u->out != NULL && u->saved != NULL;
 }
 
 /* Block `i` of all; the first of a stage halves the picture and doubles the channels, but for that of the first stage. */
@@ -329,8 +359,8 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     complete =
         unit_init(r, &b->unit[1], (struct conv){ out, out, half, 3, 1, 1 }, rows, prefix, 2) && complete;
     b->shortcut = (struct shortcut){ in, out, side, stride };
-    b->mid = calloc(rows * unit_values(&b->unit[0]), sizeof(float));
-    b->y = calloc(rows * unit_values(&b->unit[1]), sizeof(float));
+    b->mid = values(r, rows, unit_values(&b->unit[0]));
+    b->y = values(r, rows, unit_values(&b->unit[1]));
     return complete && b->mid != NULL && b->y != NULL;
 }
 
@@ -343,13 +373,13 @@ static bool head_init(struct resnet *r, size_t rows, size_t classes)
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes, r->features), "fc.weight");
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes), "fc.bias");
     r->model.flops += 6 * (double)classes * (double)r->features;
-    r->columns = calloc(r->most, sizeof(float));
-    r->pooled = calloc(rows * r->features, sizeof(float));
-    r->dpooled = calloc(rows * r->features, sizeof(float));
-    r->logits = calloc(rows * classes, sizeof(float));
-    r->dlogits = calloc(rows * classes, sizeof(float));
+    r->columns = r->on->ops->alloc(r->on, r->most * sizeof(float));
+    r->pooled = values(r, rows, r->features);
+    r->dpooled = values(r, rows, r->features);
+    r->logits = values(r, rows, classes);
+    r->dlogits = values(r, rows, classes);
     for (int i = 0; i < TEMPORARIES; i++) {
-        r->temporary[i] = calloc(rows * unit_values(&r->stem), sizeof(float));
+        r->temporary[i] = values(r, rows, unit_values(&r->stem));
         complete = complete && r->temporary[i] != NULL;
     }
     return complete && r->columns != NULL && r->pooled != NULL && r->dpooled != NULL && r->logits != NULL &&
@@ -363,11 +393,12 @@ static bool allocate(struct resnet *r, const struct resnet_config *config, const
     if (r->block == NULL)
         return false;
     bool complete = unit_init(r, &r->stem, first, spec->rows, "", 1);
-    r->stem_y = calloc(spec->rows * unit_values(&r->stem), sizeof(float));
+    r->stem_y = values(r, spec->rows, unit_values(&r->stem));
     for (size_t i = 0; i < r->blocks; i++)
         complete =
             block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem, spec->rows) && complete;
     complete = head_init(r, spec->rows, spec->classes) && complete && r->stem_y != NULL;
+    complete = normalise_open(&r->normalise, r->on, spec->ctx, r->features) && complete;
     complete = model_tensors_place(&r->model.params) && complete;
     return model_tensors_place(&r->model.buffers) && complete;
 }
@@ -421,7 +452,7 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model");
     *r = (struct resnet){
         .model = { .ops = &ops, .classes = spec->classes },
-        .group = spec->group,
+        .on = compute_of(spec),
         .pixels = spec->channels * spec->height * spec->width,
         .blocks = RESNET_STAGES * config->blocks,
     };

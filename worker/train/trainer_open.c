@@ -114,7 +114,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
         .width = set->width,
         .classes = set->classes,
         .seed = t->options->seed,
-        .group = t->options->sync_bn ? ddp_world(t->ctx) : NULL,
+        .ctx = t->options->sync_bn ? t->ctx : NULL,
     };
     ddp_status status = model_create(&models[t->options->model], &spec, &t->model, err);
     if (status != DDP_OK)

@@ -109,12 +109,15 @@ static void one_block(void)
         run->warp[i].barrier = (struct barrier){ .left = LANES };
     for (unsigned i = 0; i < run->threads; i++)
         prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
-    while (run->barrier.left > 0) {
-        for (run->now = 0; run->now < run->threads; run->now++) {
-            if (run->fiber[run->now].done)
+    struct shim_run *of_thread = run; /* asking for what is a thread's own takes time */
+    struct shim_place *thread = &shim_thread;
+    while (of_thread->barrier.left > 0) {
+        for (unsigned i = 0; i < of_thread->threads; i++) {
+            if (of_thread->fiber[i].done)
                 continue;
-            shim_thread = (struct shim_place){ run->now, 0 };
-            shim_switch(&run->home, run->fiber[run->now].stack);
+            of_thread->now = i;
+            *thread = (struct shim_place){ i, 0 };
+            shim_switch(&of_thread->home, of_thread->fiber[i].stack);
         }
     }
 }
@@ -143,11 +146,13 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 /* Who has left the kernel is not waited for, as on a GPU. */
 static void wait_for_all(struct barrier *b)
 {
+    struct shim_run *of_thread = run;
+    struct fiber *me = &of_thread->fiber[of_thread->now];
     const unsigned number = b->number;
     b->come++;
     while (b->number == number) {
         if (b->come < b->left) {
-            take_turns();
+            shim_switch(&me->stack, of_thread->home);
             continue;
         }
         b->come = 0;

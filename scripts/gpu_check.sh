@@ -77,7 +77,7 @@ check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests
     "$BUILD/tests/socket/test_nccl" "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
 
 # --- train: kernels, models, losses, times -----------------------------------------------------------------------------
-gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_models_gpu")
+gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_kernels_pictures" "$BUILD/tests/socket/test_models_gpu")
 check 'kernels and models, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" \
     "$BUILD/tests/e2e/test_train_gpu_world" "$BUILD/tests/socket/test_shares"
 check 'kernels and models against the CPU, this GPU' env BUILD="$BUILD" DDP_TEST_GPU=1 scripts/run-tests.sh "${gpu_tests[@]}"
@@ -86,13 +86,14 @@ check 'kernels and models against the CPU, this GPU' env BUILD="$BUILD" DDP_TEST
 step_losses() {
     sed -n 's/.*"loss":\([-0-9.e]*\),.*/\1/p' "$1"
 }
+gpt2=(--data "$out/tokens" --model gpt2:tiny --optimizer adamw --lr 0.003 --clip 1 --global_batch 16)
+resnet=(--data "$out/colours" --model resnet20 --optimizer sgd --lr 0.001 --momentum 0.9 --global_batch 32 --sync_bn)
 # on_both NAME TOLERANCE OPTION... -- 20 steps on the CPU and on the GPU.
 on_both() {
     local name=$1 tolerance=$2 device
     shift 2
     for device in cpu cuda; do
-        check "$name, $device" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --optimizer adamw --lr 0.003 --clip 1 \
-            --global_batch 16 --limit_steps 20 --metrics "$out/$device.jsonl" --device "$device" "$@" || return
+        check "$name, $device" "$BUILD/train" "$@" --limit_steps 20 --metrics "$out/$device.jsonl" --device "$device" || return
     done
     if ! paste <(step_losses "$out/cpu.jsonl") <(step_losses "$out/cuda.jsonl") |
         awk -v t="$tolerance" '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > most) most = off }
@@ -104,6 +105,17 @@ on_both() {
 }
 hash_of() {
     sed -n 's/^parameters \([0-9a-f]*\).*/\1/p' "$1"
+}
+# again NAME OPTION... -- 30 steps, twice: the same bits.
+again() {
+    local name=$1 first
+    shift
+    check "$name, once" "$BUILD/train" "$@" --limit_steps 30 --device cuda || return
+    first=$(hash_of "$out/${name//[^a-z0-9]/_}__once.log")
+    check "$name, the same bits again" "$BUILD/train" "$@" --limit_steps 30 --device cuda || return
+    if [ -z "$first" ] || [ "$(hash_of "$out/${name//[^a-z0-9]/_}__the_same_bits_again.log")" != "$first" ]; then
+        bad=$((bad + 1)) rows[-1]="| $name, the same bits again | FAILED: other parameters |"
+    fi
 }
 # train knows the peak of many GPUs (worker/train/peaks.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
 # of fp32.
@@ -124,17 +136,13 @@ print("%.0f tokens/s, MFU %s, loss %.3f" % (middle("tokens_s"), mfu, rows[-1]["l
 PYTHON
     ) |"
 }
+share=()
+[ "$count" -gt 1 ] || share=(--share_gpu)
 if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format tokens --samples 4000000 --test_samples 3000; then
-    on_both 'gpt2:tiny, losses of 20 steps, fp32' 1e-4
-    on_both 'gpt2:tiny, losses of 20 steps, bf16' 1e-2 --precision bf16
-    on_both 'gpt2:tiny, losses of 20 steps, fp16' 1e-2 --precision fp16
-    again=(--data "$out/tokens" --model gpt2:10M --batch 16 --limit_steps 30 --precision bf16 --device cuda)
-    if check 'gpt2:10M, once' "$BUILD/train" "${again[@]}" && check 'gpt2:10M, the same bits again' "$BUILD/train" "${again[@]}" &&
-        [ "$(hash_of "$out/gpt2_10___once.log")" != "$(hash_of "$out/gpt2_10___the_same_bits_again.log")" ]; then
-        bad=$((bad + 1)) rows[-1]='| gpt2:10M, the same bits again | FAILED: other parameters |'
-    fi
-    share=()
-    [ "$count" -gt 1 ] || share=(--share_gpu)
+    on_both 'gpt2:tiny, losses of 20 steps, fp32' 1e-4 "${gpt2[@]}"
+    on_both 'gpt2:tiny, losses of 20 steps, bf16' 1e-2 "${gpt2[@]}" --precision bf16
+    on_both 'gpt2:tiny, losses of 20 steps, fp16' 1e-2 "${gpt2[@]}" --precision fp16
+    again 'gpt2:10M' --data "$out/tokens" --model gpt2:10M --batch 16 --precision bf16
     check 'gpt2:tiny, 2 workers through NCCL' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
         --limit_steps 20 --device cuda
     # same_bits NAME RANKS OPTION... -- 20 steps of so many workers; their parameters are those of the first run of that precision.
@@ -174,6 +182,19 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
     else
         row 'the same in PyTorch' 'skipped, because python3 has no torch with CUDA'
     fi
+fi
+if check 'pictures to train with' "$BUILD/make-data" --out "$out/colours" --format cifar10 --samples 20000 --test_samples 1000; then
+    on_both 'resnet20, losses of 20 steps, fp32' 5e-3 "${resnet[@]}"
+    on_both 'resnet20, losses of 20 steps, bf16' 2e-2 "${resnet[@]}" --precision bf16
+    on_both 'resnet20, losses of 20 steps, fp16' 2e-2 "${resnet[@]}" --precision fp16
+    again 'resnet20, bf16' --data "$out/colours" --model resnet20 --optimizer sgd --batch 128 --precision bf16
+    check 'resnet20, 2 workers through NCCL, --sync_bn' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
+        "$BUILD/train" "${resnet[@]}" --limit_steps 20 --device cuda
+    for precision in fp32 bf16; do
+        name="resnet20, $precision, batch 512"
+        check "$name" "$BUILD/train" --data "$out/colours" --model resnet20 --optimizer sgd --batch 512 --epochs 2 --device cuda \
+            --precision $precision && rows[-1]="| $name | $(grep -o 'loss .*' "$out/${name//[^a-z0-9]/_}.log" | tail -n 1) |"
+    done
 fi
 
 bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50

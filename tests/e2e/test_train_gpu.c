@@ -19,6 +19,10 @@ enum { MOST = 16 };
 #define MLP                                                                                                \
     "--model mlp --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.05 --global_batch 12 --epochs 1 " \
     "--metrics @/metrics --summary @/summary.json --quiet "
+#define RESNET                                                                                          \
+    "--model resnet20 --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.001 --sync_bn --metrics " \
+    "@/metrics --summary @/summary.json "
+#define RESNET_IN_BF16 RESNET "--global_batch 2 --precision bf16 --accumulate 2 "
 
 static void make_tokens(void)
 {
@@ -144,6 +148,40 @@ Test(train_gpu, a_known_device_has_its_mfu)
     const double known = peak_of(GPT2 "--device cuda --limit_steps 1");
     const double said = peak_of(GPT2 "--device cuda --limit_steps 1 --peak_tflops 6.69");
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
+}
+
+/* The second step has one picture, so the second worker has none; a picture takes fibers a while. */
+Test(train_gpu, resnet20_is_normalised_over_all_workers)
+{
+    make_data("pictures", "5", "--test_samples=2");
+    compare(2, RESNET "--global_batch 4 --epochs 1 --quiet", 1e-4);
+}
+
+static double test_loss(const char *line)
+{
+    double loss = NAN;
+    struct run_result r = run_line(1, line);
+    const char *words = strstr(r.out, "test loss ");
+    cr_assert_eq(r.exit_code, 0, "%s%s", r.out, r.err);
+    cr_assert_not_null(words, "%s", r.out);
+    sscanf(words, "test loss %lf", &loss);
+    run_free(&r);
+    return loss;
+}
+
+/* With the running numbers, which are on the device. */
+Test(train_gpu, resnet20_goes_on_from_a_checkpoint_and_is_tested)
+{
+    make_data("pictures", "4", "--test_samples=2");
+    pretend_gpu();
+    train(1, RESNET_IN_BF16 "--epochs 1 --device cuda");
+    struct summary whole = summary();
+    train(1, RESNET_IN_BF16 "--epochs 1 --device cuda --limit_steps 1 --checkpoint @/saved");
+    const double gpu = test_loss(RESNET_IN_BF16 "--eval --checkpoint @/saved --device cuda");
+    const double cpu = test_loss(RESNET_IN_BF16 "--eval --checkpoint @/saved --device cpu");
+    cr_expect_float_eq(gpu, cpu, 1e-2 * cpu, "%g, cpu %g", gpu, cpu);
+    train(1, RESNET_IN_BF16 "--epochs 1 --device cuda --checkpoint @/saved --resume");
+    cr_expect_str_eq(summary().hash, whole.hash);
 }
 
 Test(train_gpu, what_is_missing_is_said)

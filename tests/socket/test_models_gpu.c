@@ -49,21 +49,23 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* One pass, in which an error of a layer goes through all before it: hence more is allowed than for one layer. */
-static void compare(const char *name, int precision, double tolerance)
+/* One pass, in which an error of a layer goes through all before it: hence more is allowed than for one layer, of the loss and of
+ * gradients. */
+static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    batch.rows = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers take their time */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers take their time */
+    batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
-    d.tolerance = tolerance;
+    d.tolerance = of_gradients;
     float **cpu = calloc(2 * on_cpu->params.n, sizeof(*cpu)), **gpu = cpu + on_cpu->params.n;
     gradients(cpu, gpu);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TRAIN, &loss, &err), DDP_OK);
     cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TRAIN, &nothing, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(nothing, 0);
-    cr_expect_float_eq(loss_of_gpu() / loss, 1, tolerance);
+    cr_expect_float_eq(loss_of_gpu() / loss, 1, of_loss);
     cr_assert_eq(model_backward(on_cpu, &batch, cpu, NULL, &err), DDP_OK);
     cr_assert_eq(model_backward(on_gpu, &batch, gpu, NULL, &err), DDP_OK, "%s", err.msg);
     expect_gradients(cpu, gpu);
@@ -73,35 +75,48 @@ static void compare(const char *name, int precision, double tolerance)
 
 Test(models_gpu, gpt2_in_fp32, .timeout = 120)
 {
-    compare("gpt2:tiny", PRECISION_FP32, 2e-5);
+    compare("gpt2:tiny", PRECISION_FP32, 2e-5, 2e-5);
 }
 
 Test(models_gpu, gpt2_in_bf16, .timeout = 120)
 {
-    compare("gpt2:tiny", PRECISION_BF16, 3e-2);
+    compare("gpt2:tiny", PRECISION_BF16, 3e-2, 3e-2);
 }
 
 Test(models_gpu, mlp_in_fp32, .timeout = 120)
 {
-    compare("mlp", PRECISION_FP32, 2e-5);
+    compare("mlp", PRECISION_FP32, 2e-5, 2e-5);
 }
 
+/* Small gradients have few digits when the loss is not scaled. */
 Test(models_gpu, mlp_in_fp16, .timeout = 120)
 {
-    compare("mlp", PRECISION_FP16, 6e-2); /* small gradients have few digits when the loss is not scaled */
+    compare("mlp", PRECISION_FP16, 6e-2, 6e-2);
 }
 
 Test(models_gpu, seqnet_in_fp32, .timeout = 120)
 {
-    compare("seqnet", PRECISION_FP32, 2e-5);
+    compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-Test(models_gpu, a_test_finds_the_same, .timeout = 120)
+/* Twenty layers, behind each of which a value that is nearly 0 may come to lie on the other side of it: one that does is a hundredth of
+ * a gradient. Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
+Test(models_gpu, resnet20_in_fp32, .timeout = 120)
+{
+    compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
+}
+
+Test(models_gpu, resnet20_in_fp16, .timeout = 120)
+{
+    compare("resnet20", PRECISION_FP16, 5e-3, 0.4);
+}
+
+static void expect_the_same_test(const char *name)
 {
     double of_cpu, of_gpu;
-    struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 3);
+    struct model_batch batch = known_batch(known_kind(name), 3);
     batch.rows = 1;
-    open_both("gpt2:tiny", PRECISION_FP32);
+    open_both(name, PRECISION_FP32);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);
     cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TEST, &of_gpu, &err), DDP_OK, "%s", err.msg);
     cr_expect_float_eq(of_gpu / of_cpu, 1, 1e-5);
@@ -110,15 +125,12 @@ Test(models_gpu, a_test_finds_the_same, .timeout = 120)
     close_both();
 }
 
-/* It would be more than wrong: layers would read the device's memory. */
-Test(models_gpu, a_model_without_kernels_is_refused, .timeout = 120)
+Test(models_gpu, a_test_finds_the_same, .timeout = 120)
 {
-    struct model *m;
-    d = devices_open(PRECISION_FP32);
-    const struct model_spec spec = {
-        .compute = d.gpu, .rows = 1, .channels = 3, .height = 32, .width = 32, .classes = 10
-    };
-    cr_expect_eq(model_create(known_kind("resnet20"), &spec, &m, &err), DDP_ERR_UNSUPPORTED);
-    cr_expect_str_eq(err.msg, "--model resnet20: has no kernels for a GPU yet; --device cpu computes it");
-    devices_close(&d);
+    expect_the_same_test("gpt2:tiny");
+}
+
+Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
+{
+    expect_the_same_test("resnet20");
 }

@@ -241,18 +241,15 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* Only the reducer knows buffers. */
+/* Only the reducer knows buffers. They are one piece of memory, also on a device. */
 static ddp_status send_buffers(struct optimizer *o)
 {
     const struct model_tensors *buffers = &o->model->buffers;
-    ddp_status status = DDP_OK;
-    if (o->device == NULL && buffers->count > 0)
-        return ddp_broadcast(ddp_world(o->ctx), buffers->values, buffers->count, DDP_F32, 0, NULL, NULL);
     void *stream = o->device != NULL ? o->device->ops->stream(o->device) : NULL;
-    for (size_t i = 0; i < buffers->n && status == DDP_OK; i++)
-        status = ddp_broadcast(ddp_world(o->ctx), buffers->each[i].master, buffers->each[i].count, DDP_F32, 0,
-                               stream, NULL);
-    return status;
+    if (buffers->count == 0)
+        return DDP_OK;
+    return ddp_broadcast(ddp_world(o->ctx), buffers->each[0].master, buffers->count, DDP_F32, 0, stream,
+                         NULL);
 }
 
 static float *grad_of(const struct optimizer *o, size_t i)

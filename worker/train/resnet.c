@@ -442,8 +442,6 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 {
     const struct resnet_config *config = kind->config;
     *out = NULL;
-    if (spec->compute != NULL && spec->compute->remote)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "has no kernels for a GPU yet; --device cpu computes it");
     if (spec->height != spec->width || spec->height == 0 || spec->height % 4 != 0)
         return ddp_fail(err, DDP_ERR_ARG, "pictures of %zux%zu, expected squares whose side four divides",
                         spec->height, spec->width);

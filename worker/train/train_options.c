@@ -6,7 +6,6 @@
 
 #include "llmc.h"
 #include "models.h"
-#include "resnet.h"
 
 #include <string.h>
 
@@ -197,8 +196,6 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
 /* What there is on the CPU alone; NULL: nothing of it is wanted. */
 static const char *only_on_cpu(const struct train_options *o)
 {
-    if (models[o->model].create == resnet_create)
-        return "--model resnet20";
     return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
 }
 

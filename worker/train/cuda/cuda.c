@@ -117,6 +117,7 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
                                 .stream = cuda_stream,
                                 .close = cuda_close };
     cuda_set_layers(&ops);
+    cuda_set_pictures(&ops);
     cuda_set_parameters(&ops);
     c->base = (struct compute){ .ops = &ops,
                                 .value_bytes = precision == PRECISION_FP32 ? sizeof(float) : 2,

@@ -98,13 +98,16 @@ void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *a
 /* At least `bytes`, as they were or not; NULL has failed. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
+/* layers.c: `parts` rows of `stride` numbers into n sums. */
+void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
+
 /* gemm.c: d = a b (+ before) (+ bias), column-major as BLAS has it. */
 void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const void *b, const void *before,
                const void *bias, void *d);
 bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
-/* device.c, batch.c, layers.c, parameters.c: members of compute_ops. */
+/* device.c, batch.c, layers.c, pictures.c, parameters.c: members of compute_ops. */
 void *cuda_alloc(struct compute *base, size_t bytes);
 void cuda_release(struct compute *base, void *memory);
 void cuda_zero(struct compute *base, void *at, size_t bytes);
@@ -112,6 +115,7 @@ ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size
                       struct model_batch *on, struct ddp_err *err);
 ddp_status cuda_end(struct compute *base, struct ddp_err *err);
 void cuda_set_layers(struct compute_ops *ops);
+void cuda_set_pictures(struct compute_ops *ops);
 void cuda_set_parameters(struct compute_ops *ops);
 
 static inline struct cuda *cuda_of(struct compute *base)

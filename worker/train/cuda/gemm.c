@@ -145,7 +145,8 @@ void cuda_gemm(struct cuda *c, const struct gemm *g, const void *a, const void *
                const void *bias, void *d)
 {
     const float one = 1, beta = before != NULL;
-    struct plan *p = c->failed.code == DDP_OK ? plan_for(c, g, bias) : NULL;
+    const bool is_empty = g->m == 0 || g->n == 0;
+    struct plan *p = c->failed.code == DDP_OK && !is_empty ? plan_for(c, g, bias) : NULL;
     if (p == NULL)
         return;
     lt_status status = g->bias ? c->lt.desc_set(p->desc, LT_DESC_BIAS, &bias, sizeof(bias)) : LT_SUCCESS;

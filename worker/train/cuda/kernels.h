@@ -39,6 +39,18 @@
     X(attention_backward_query_tiles, 128) \
     X(attention_backward_key_tiles, 128)   \
     X(sum_rows, 256)                       \
+    X(convolve, 256)                       \
+    X(conv_weight_sums, 256)               \
+    X(norm_measure, 256)                   \
+    X(norm_join, 256)                      \
+    X(norm_apply, 256)                     \
+    X(norm_sums, 256)                      \
+    X(norm_join_sums, 256)                 \
+    X(norm_gradient, 256)                  \
+    X(shortcut_forward, 256)               \
+    X(shortcut_backward, 256)              \
+    X(pool_forward, 256)                   \
+    X(pool_backward, 256)                  \
     X(squares, 256)                        \
     X(join_squares, 256)                   \
     X(update_adam, 256)                    \
@@ -57,6 +69,9 @@ enum {
     KERNEL_COLUMNS = 32,    /* that a block sums up */
     KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
     KERNEL_HEAD = 128,      /* widest head of attention without tiles */
+    KERNEL_OUTS = 16,       /* channels that a thread of a convolution sums up */
+    KERNEL_TAPS = 64,       /* of a convolution's weights, that a block has at a time */
+    KERNEL_PLACES = 32,     /* of pictures, that a block of conv_weight_sums has at a time */
     KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
     KERNEL_ROWS = 8,        /* that sum_rows adds up, at most */
 };
@@ -201,6 +216,99 @@ struct sum_rows_args {
     size_t n, stride;
     int many;
 };
+
+/* A convolution, or the gradient of its input, which is one of dy: place (line, column) of `to` is the sum over channels and taps
+ * (k, l) of what `from` has at (line * step - before + k) / apart, and the same across, where that is a whole number and inside.
+ * blockIdx.y has channels KERNEL_OUTS * blockIdx.y ... of `to`. */
+struct convolve_args {
+    void *to;
+    const void *from, *weight;
+    size_t rows;
+    int from_channels, from_side, to_channels, to_side, kernel;
+    int step, before, apart;
+    int weight_to, weight_from; /* from one channel of `to` (or `from`) to the next, in weight */
+    int turned;                 /* the kernel's last tap comes first */
+    int add;                    /* to += */
+};
+/* The gradient of the weight in parts: blockIdx.y sums up `strip` places of all pictures into row blockIdx.y of `part`; blockIdx.x goes
+ * through KERNEL_TAPS of in x taps, then through KERNEL_OUTS of out. */
+struct conv_weight_sums_args {
+    float *part;
+    const void *dy, *x;
+    size_t rows, strip;
+    int in, side, out, out_side, kernel, stride, padding;
+};
+
+/* Values of rows x channels x spatial. A record is mean[channels], squares[channels] (of distances from it), count. blockIdx.x is
+ * the channel, blockIdx.y has `strip` rows and writes the record of that number. */
+struct norm_measure_args {
+    double *record;
+    const void *x;
+    size_t rows, strip;
+    int channels, spatial;
+};
+/* A thread for each channel. `parts` records become one, in `to`, or what `saved` and the running numbers learn; NULL: not wanted.
+ * saved is mean, 1 / deviation, count. */
+struct norm_join_args {
+    double *to;
+    const double *record;
+    double *saved;
+    float *running_mean, *running_var;
+    size_t parts;
+    int channels;
+    double eps, momentum;
+};
+/* y = (x - mean) / deviation * weight + bias: with the running numbers where saved is NULL */
+struct norm_apply_args {
+    void *y;
+    const void *x, *weight, *bias;
+    const double *saved;
+    const float *running_mean, *running_var;
+    size_t n;
+    int channels, spatial;
+    float eps;
+};
+/* As norm_measure: sums of dy, and of dy (x - mean), 2 channels a row. */
+struct norm_sums_args {
+    double *part;
+    const void *dy, *x;
+    const double *saved;
+    size_t rows, strip;
+    int channels, spatial;
+};
+/* A thread for each channel. */
+struct norm_join_sums_args {
+    double *sums;
+    float *dweight, *dbias;
+    const double *part, *saved;
+    size_t parts;
+    int channels;
+};
+struct norm_gradient_args {
+    void *dx;
+    const void *dy, *x, *weight;
+    const double *saved, *sums;
+    size_t n;
+    int channels, spatial;
+};
+
+/* As layers/shortcut.h; n values of y, or of dx. */
+struct shortcut_args {
+    void *to;
+    const void *from;
+    size_t n;
+    int in, out, side, out_side, stride;
+};
+#define shortcut_forward_args  shortcut_args
+#define shortcut_backward_args shortcut_args
+/* planes of n values; y or dy has one for each */
+struct pool_args {
+    void *to;
+    const void *from;
+    size_t planes, n;
+};
+#define pool_forward_args  pool_args
+#define pool_backward_args pool_args
 
 /* part[block] = the sum of the squares of KERNEL_SQUARES elements of x */
 struct squares_args {

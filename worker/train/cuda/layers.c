@@ -41,8 +41,7 @@ static void embedding_backward(struct compute *base, float *dtokens, float *dpla
 
 /* --- sums over rows --------------------------------------------------------------------------------------------------------- */
 
-/* `parts` rows of `stride` numbers into n sums. */
-static void join(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride)
+void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride)
 {
     struct join_sums_args args = { to, part, n, parts, stride };
     cuda_launch(c, KERNEL_join_sums, by_elements(n), 1, &args);
@@ -55,7 +54,7 @@ static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, 
     struct column_sums_args args = { cuda_room(c, &c->part, strips * stride * sizeof(float)), dy, rows,
                                      stride, strip };
     cuda_launch(c, KERNEL_column_sums, cuda_blocks(stride, KERNEL_COLUMNS), strips, &args);
-    join(c, to, args.part, n, strips, stride);
+    cuda_join_sums(c, to, args.part, n, strips, stride);
 }
 
 /* --- layer norm ------------------------------------------------------------------------------------------------------------ */
@@ -78,8 +77,8 @@ static void layer_norm_backward(struct compute *base, void *dx, float *dweight, 
         cuda_room(c, &c->part, 2 * strips * n * sizeof(float)), dy, x, mean, scale, rows, n, strip
     };
     cuda_launch(c, KERNEL_layer_norm_sums, cuda_blocks(n, KERNEL_COLUMNS), strips, &sums);
-    join(c, dweight, sums.part, n, strips, 2 * n);
-    join(c, dbias, sums.part + n, n, strips, 2 * n);
+    cuda_join_sums(c, dweight, sums.part, n, strips, 2 * n);
+    cuda_join_sums(c, dbias, sums.part + n, n, strips, 2 * n);
     cuda_launch(c, KERNEL_layer_norm_backward, by_rows(rows), 1, &input);
 }
 
@@ -111,6 +110,12 @@ static void linear_backward_params(struct compute *base, float *dweight, float *
                             .ldd = (int64_t)l.in,
                             .transpose_b = true,
                             .to_float = true };
+    if (l.rows == 0) { /* of a batch that is padding alone */
+        base->ops->zero(base, dweight, l.in * l.out * sizeof(float));
+        if (dbias != NULL)
+            base->ops->zero(base, dbias, l.out * sizeof(float));
+        return;
+    }
     cuda_gemm(cuda_of(base), &g, x, dy, NULL, NULL, dweight);
     if (dbias != NULL)
         column_sums(cuda_of(base), dbias, dy, l.rows, stride, l.out);

@@ -57,6 +57,29 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
+/* The same where an array may end before the pack does: zeros, and nothing, behind n. */
+__device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
+{
+    struct pack p;
+    if (n - at >= PACK)
+        return pack_at(x + at);
+    for (int k = 0; k < PACK; k++)
+        p.each[k] = at + (size_t)k < n ? x[at + (size_t)k] : put(0);
+    return p;
+}
+
+__device__ inline void pack_to_within(value *x, size_t at, size_t n, struct pack p)
+{
+    if (n - at >= PACK) {
+        pack_to(x + at, p);
+        return;
+    }
+    for (int k = 0; k < PACK; k++) {
+        if (at + (size_t)k < n)
+            x[at + (size_t)k] = p.each[k];
+    }
+}
+
 __device__ inline size_t thread_number(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int lane_number(void) { return (int)(threadIdx.x % WARP); }
 __device__ inline int warp_number(void) { return (int)(threadIdx.x / WARP); }
@@ -87,11 +110,17 @@ __device__ inline double block_sum(double x)
     __syncthreads();
     part[threadIdx.x] = x;
     __syncthreads();
-    for (unsigned half = 128; half > 0; half /= 2) {
-        if (threadIdx.x < half)
-            part[threadIdx.x] += part[threadIdx.x + half];
-        __syncthreads();
+    if (warp_number() == 0) {
+        for (unsigned i = threadIdx.x + WARP; i < 256; i += WARP)
+            part[threadIdx.x] += part[i];
+        __syncwarp();
+        for (unsigned half = WARP / 2; half > 0; half /= 2) {
+            if (threadIdx.x < half)
+                part[threadIdx.x] += part[threadIdx.x + half];
+            __syncwarp();
+        }
     }
+    __syncthreads();
     return part[0];
 }
 

@@ -1,0 +1,285 @@
+/* As test_kernels.c, for the layers of pictures: convolutions, batch normalisation, shortcuts, means. */
+#include "devices.h"
+#include "train/normalise.h"
+#include "train/train_options.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct devices d;
+static struct ddp_err err;
+
+static void in(int precision, void (*check)(void))
+{
+    d = devices_open(precision);
+    check();
+    cr_expect_eq(d.gpu->ops->end(d.gpu, &err), DDP_OK, "%s", err.msg);
+    devices_close(&d);
+}
+
+/* A test for each precision. */
+#define EACH_PRECISION(name)                               \
+    static void name(void);                                \
+    Test(kernels_pictures, name##_in_fp32, .timeout = 120) \
+    {                                                      \
+        in(PRECISION_FP32, name);                          \
+    }                                                      \
+    Test(kernels_pictures, name##_in_bf16, .timeout = 120) \
+    {                                                      \
+        in(PRECISION_BF16, name);                          \
+    }                                                      \
+    Test(kernels_pictures, name##_in_fp16, .timeout = 120) \
+    {                                                      \
+        in(PRECISION_FP16, name);                          \
+    }                                                      \
+    static void name(void)
+
+/* The same call on both: `on` is where, `to` the member of struct both. */
+#define BOTH(CALL)                         \
+    do {                                   \
+        struct compute *on = &compute_cpu; \
+        CALL(cpu);                         \
+        on = d.gpu;                        \
+        CALL(gpu);                         \
+    } while (0)
+
+/* --- convolution ------------------------------------------------------------------------------------------------------------- */
+
+static void convolution(struct conv conv, size_t rows)
+{
+    const size_t side = conv_side(&conv), n = rows * conv.out * side * side;
+    const size_t pixels = rows * conv.in * conv.side * conv.side;
+    const size_t weights = conv.out * conv.in * conv.kernel * conv.kernel;
+    float *const scratch = calloc(conv_columns(&conv), sizeof(float));
+    struct both x = devices_values(&d, pixels, 1), w = devices_values(&d, weights, 0.3);
+    struct both y = devices_values(&d, n, 1), dy = devices_values(&d, n, 1),
+                dx = devices_values(&d, pixels, 1);
+    struct both dw = devices_floats(&d, weights, 1);
+    char name[120];
+    snprintf(name, sizeof(name),
+             "convolution of %zu x %zu to %zu, side %zu, kernel %zu, stride %zu, padding %zu", rows, conv.in,
+             conv.out, conv.side, conv.kernel, conv.stride, conv.padding);
+#define FORWARD(to) on->ops->conv_forward(on, &conv, y.to, x.to, w.to, rows, scratch)
+#define PARAMS(to)  on->ops->conv_backward_params(on, &conv, dw.to, dy.to, x.to, rows, scratch)
+#define INPUT(to)   on->ops->conv_backward_input(on, &conv, dx.to, dy.to, w.to, rows, false, scratch)
+#define ADD(to)     on->ops->conv_backward_input(on, &conv, dx.to, dy.to, w.to, rows, true, scratch)
+    BOTH(FORWARD);
+    devices_expect_same(&d, name, y);
+    BOTH(PARAMS);
+    devices_expect_same(&d, name, dw);
+    BOTH(INPUT);
+    devices_expect_same(&d, name, dx);
+    BOTH(ADD);
+    devices_expect_same(&d, name, dx);
+#undef FORWARD
+#undef PARAMS
+#undef INPUT
+#undef ADD
+    free(scratch);
+}
+
+/* in, out, side, kernel, stride, padding: resnet20's kinds, and shapes in which something does not come out even. */
+EACH_PRECISION(convolutions)
+{
+    const size_t rows = 1 + devices_random(4);
+    convolution((struct conv){ 3, 16, 8, 3, 1, 1 }, rows);
+    convolution((struct conv){ 16, 32, 8, 3, 2, 1 }, rows);
+    convolution(
+        (struct conv){ 1 + devices_random(20), 1 + devices_random(36), 3 + devices_random(9), 3, 1, 1 },
+        rows);
+    convolution((struct conv){ 2, 3, 5 + devices_random(4), 3, 2, 1 }, rows);
+    convolution((struct conv){ 2, 2, 5, 1, 2, 0 }, rows);
+    convolution((struct conv){ 1, 2, 5, 5, 1, 2 }, rows);
+    convolution((struct conv){ 1, 1, 2, 5, 2, 3 }, rows);
+    convolution((struct conv){ 1, 2, 7, 3, 3, 0 }, rows);
+}
+
+/* More places than a block of the weight's gradient goes through; the CPU adds them up one after the other, in float. */
+EACH_PRECISION(convolutions_of_many_places)
+{
+    if (d.precision == PRECISION_FP32)
+        d.tolerance = 1e-5;
+    convolution((struct conv){ 2, 17, 24, 3, 1, 1 }, 30);
+}
+
+EACH_PRECISION(no_rows_have_no_gradient)
+{
+    const struct conv conv = { 2, 3, 4, 3, 1, 1 };
+    const struct linear l = { 0, 16, 8 };
+    struct both dw = devices_floats(&d, 3 * 2 * 9, 1), of_linear = devices_floats(&d, 16 * 8, 1);
+    struct both db = devices_floats(&d, 8, 1), some = devices_values(&d, 128, 1);
+    memset(dw.cpu, 0, dw.n * sizeof(float));
+    memset(of_linear.cpu, 0, of_linear.n * sizeof(float));
+    memset(db.cpu, 0, db.n * sizeof(float));
+    d.gpu->ops->conv_backward_params(d.gpu, &conv, dw.gpu, some.gpu, some.gpu, 0, NULL);
+    d.gpu->ops->linear_backward_params(d.gpu, of_linear.gpu, db.gpu, some.gpu, some.gpu, l);
+    d.gpu->ops->linear_forward(d.gpu, some.gpu, NULL, some.gpu, some.gpu, NULL, l);
+    d.gpu->ops->linear_backward_input(d.gpu, some.gpu, some.gpu, some.gpu, l);
+    devices_expect_same(&d, "of a convolution", dw);
+    devices_expect_same(&d, "of a linear layer", of_linear);
+    devices_expect_same(&d, "of its bias", db);
+    devices_expect_same(&d, "all else", some);
+}
+
+/* --- batch normalisation ------------------------------------------------------------------------------------------------------ */
+
+struct layer {
+    size_t rows, channels, spatial;
+    struct both x, y, dy, weight, bias, mean, var, dweight, dbias;
+    double *saved_cpu, *saved_gpu;
+};
+
+static struct layer layer_of(size_t rows, size_t channels, size_t spatial)
+{
+    const size_t n = rows * channels * spatial, numbers = batch_norm_numbers(channels) * sizeof(double);
+    struct layer l = { rows, channels, spatial, .x = devices_values(&d, n, 2) };
+    l.y = devices_values(&d, n, 1);
+    l.dy = devices_values(&d, n, 1);
+    l.weight = devices_values(&d, channels, 1);
+    l.bias = devices_values(&d, channels, 1);
+    l.mean = devices_floats(&d, channels, 1);
+    l.var = devices_floats(&d, channels, 0);
+    l.dweight = devices_floats(&d, channels, 1);
+    l.dbias = devices_floats(&d, channels, 1);
+    l.saved_cpu = compute_cpu.ops->alloc(&compute_cpu, numbers);
+    l.saved_gpu = d.gpu->ops->alloc(d.gpu, numbers);
+    return l;
+}
+
+static void layer_free(struct layer *l)
+{
+    compute_cpu.ops->release(&compute_cpu, l->saved_cpu);
+    d.gpu->ops->release(d.gpu, l->saved_gpu);
+}
+
+static struct batch_norm norm_of(const struct layer *l, bool on_cpu, bool keeps)
+{
+    struct batch_norm b = { l->channels, l->spatial, 1e-5, 0.1,
+                            .weight = on_cpu ? l->weight.cpu : l->weight.gpu };
+    b.bias = on_cpu ? (const void *)l->bias.cpu : l->bias.gpu;
+    b.running_mean = !keeps ? NULL : on_cpu ? l->mean.cpu : l->mean.gpu;
+    b.running_var = !keeps ? NULL : on_cpu ? l->var.cpu : l->var.gpu;
+    b.saved = on_cpu ? l->saved_cpu : l->saved_gpu;
+    return b;
+}
+
+static void normalise_on(struct compute *on, struct layer *l)
+{
+    const bool cpu = on == &compute_cpu;
+    const struct batch_norm b = norm_of(l, cpu, true), still = norm_of(l, cpu, false);
+    void *x = cpu ? (void *)l->x.cpu : l->x.gpu, *y = cpu ? (void *)l->y.cpu : l->y.gpu;
+    void *dy = cpu ? (void *)l->dy.cpu : l->dy.gpu;
+    struct normalise n;
+    cr_assert(normalise_open(&n, on, NULL, l->channels));
+    cr_expect_eq(normalise_forward(&n, &still, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalise_forward(&n, &b, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalise_backward(&n, &b, dy, cpu ? l->dweight.cpu : l->dweight.gpu,
+                                    cpu ? l->dbias.cpu : l->dbias.gpu, dy, x, l->rows, &err),
+                 DDP_OK, "%s", err.msg);
+    normalise_close(&n);
+}
+
+static void infer_on(struct compute *on, struct layer *l)
+{
+    const bool cpu = on == &compute_cpu;
+    const struct batch_norm b = norm_of(l, cpu, true);
+    struct normalise n;
+    cr_assert(normalise_open(&n, on, NULL, l->channels));
+    cr_expect_eq(normalise_infer(&n, &b, cpu ? (void *)l->y.cpu : l->y.gpu, cpu ? (void *)l->x.cpu : l->x.gpu,
+                                 l->rows, &err),
+                 DDP_OK, "%s", err.msg);
+    normalise_close(&n);
+}
+
+static void normalisation(size_t rows, size_t channels, size_t spatial)
+{
+    struct layer l = layer_of(rows, channels, spatial);
+    char name[80];
+    snprintf(name, sizeof(name), "batch norm of %zu x %zu x %zu", rows, channels, spatial);
+    normalise_on(&compute_cpu, &l);
+    normalise_on(d.gpu, &l);
+    devices_expect_same(&d, name, l.y);
+    devices_expect_same(&d, "running mean", l.mean);
+    devices_expect_same(&d, "running variance", l.var);
+    devices_expect_same(&d, "dx", l.dy);
+    devices_expect_same(&d, "dweight", l.dweight);
+    devices_expect_same(&d, "dbias", l.dbias);
+    infer_on(&compute_cpu, &l);
+    infer_on(d.gpu, &l);
+    devices_expect_same(&d, "with the running numbers", l.y);
+    layer_free(&l);
+}
+
+EACH_PRECISION(normalisations)
+{
+    normalisation(2 + devices_random(4), 16, 64);
+    normalisation(2 + devices_random(90), 1 + devices_random(20), 1 + devices_random(40));
+    normalisation(70, 3, 50);
+    normalisation(5, 3, 1000);
+    normalisation(1, 2, 700);
+    normalisation(3, 300, 2);
+}
+
+/* One value has no variance, and no value nothing to learn from. */
+EACH_PRECISION(batches_that_are_too_small)
+{
+    struct layer l = layer_of(2, 3, 1);
+    const struct batch_norm b = norm_of(&l, false, true);
+    struct normalise n;
+    cr_assert(normalise_open(&n, d.gpu, NULL, 3));
+    cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 1, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "one value per channel over all ranks has no variance; use a larger batch"),
+              "%s", err.msg);
+    cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 0, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalise_backward(&n, &b, l.dy.gpu, l.dweight.gpu, l.dbias.gpu, l.dy.gpu, l.x.gpu, 0, &err),
+                 DDP_OK, "%s", err.msg);
+    memset(l.dweight.cpu, 0, 3 * sizeof(float));
+    memset(l.dbias.cpu, 0, 3 * sizeof(float));
+    devices_expect_same(&d, "y", l.y);
+    devices_expect_same(&d, "running mean", l.mean);
+    devices_expect_same(&d, "running variance", l.var);
+    devices_expect_same(&d, "dweight", l.dweight);
+    devices_expect_same(&d, "dbias", l.dbias);
+    normalise_close(&n);
+    layer_free(&l);
+}
+
+/* --- shortcuts and means -------------------------------------------------------------------------------------------------------- */
+
+static void shortcut(struct shortcut s, size_t rows)
+{
+    const size_t side = (s.side + s.stride - 1) / s.stride;
+    struct both x = devices_values(&d, rows * s.in * s.side * s.side, 1);
+    struct both y = devices_values(&d, rows * s.out * side * side, 1);
+#define FORWARD(to)  on->ops->shortcut_forward(on, &s, y.to, x.to, rows)
+#define BACKWARD(to) on->ops->shortcut_backward(on, &s, x.to, y.to, rows)
+    BOTH(FORWARD);
+    devices_expect_same(&d, "shortcut", y);
+    BOTH(BACKWARD);
+    devices_expect_same(&d, "its gradient", x);
+#undef FORWARD
+#undef BACKWARD
+}
+
+EACH_PRECISION(shortcuts)
+{
+    shortcut((struct shortcut){ 4, 4, 3 + devices_random(8), 1 }, 3);
+    shortcut((struct shortcut){ 16, 32, 8, 2 }, 2);
+    shortcut((struct shortcut){ 3, 5 + devices_random(5), 3 + devices_random(6), 2 }, 3);
+    shortcut((struct shortcut){ 2, 5, 4, 1 }, 1);
+}
+
+EACH_PRECISION(means_of_planes)
+{
+    const size_t planes = 1 + devices_random(50), n = 1 + devices_random(80);
+    struct both x = devices_values(&d, planes * n, 1), y = devices_values(&d, planes, 1);
+#define FORWARD(to)  on->ops->pool_forward(on, y.to, x.to, planes, n)
+#define BACKWARD(to) on->ops->pool_backward(on, x.to, y.to, planes, n)
+    BOTH(FORWARD);
+    devices_expect_same(&d, "means", y);
+    BOTH(BACKWARD);
+    devices_expect_same(&d, "their gradient", x);
+#undef FORWARD
+#undef BACKWARD
+}

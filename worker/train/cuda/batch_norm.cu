@@ -1,0 +1,238 @@
+/* batch_norm.cu -- worker/batchnorm.c for values of rows x channels x spatial. A block sums up a channel over a strip of rows, a second
+ * kernel joins the strips of each channel in their order: means first, then squares of distances from the mean of all, as two large
+ * sums of squares less each other would be all rounding. Threads add floats, what is joined is double. */
+
+/* How a thread goes through a strip of a channel: the elements threadIdx.x, threadIdx.x + 256 ... of all rows'. */
+struct walk {
+    size_t row;
+    int at, rows_more, more; /* a step of 256 elements is so many rows and so many elements */
+};
+
+__device__ inline struct walk walk_of(int spatial)
+{
+    struct walk w;
+    w.row = threadIdx.x / (unsigned)spatial;
+    w.at = (int)(threadIdx.x % (unsigned)spatial);
+    w.rows_more = (int)(blockDim.x / (unsigned)spatial);
+    w.more = (int)(blockDim.x % (unsigned)spatial);
+    return w;
+}
+
+__device__ inline void walk_on(struct walk *w, int spatial)
+{
+    w->row += (size_t)w->rows_more;
+    w->at += w->more;
+    if (w->at >= spatial) {
+        w->at -= spatial;
+        w->row++;
+    }
+}
+
+/* The rows of this block's strip; row 0 of channel blockIdx.x begins at `first` elements, the next rows are `apart`. */
+struct strip {
+    size_t rows, first, apart;
+};
+
+__device__ inline struct strip strip_of(size_t rows, size_t strip, int channels, int spatial)
+{
+    struct strip s;
+    const size_t begin = blockIdx.y * strip;
+    s.rows = rows - begin < strip ? rows - begin : strip;
+    s.apart = (size_t)channels * (size_t)spatial;
+    s.first = begin * s.apart + blockIdx.x * (size_t)spatial;
+    return s;
+}
+
+KERNEL(norm_measure)
+{
+    const struct strip s = strip_of(a.rows, a.strip, a.channels, a.spatial);
+    const value *x = (const value *)a.x + s.first;
+    const double count = (double)s.rows * (double)a.spatial;
+    double *record = a.record + blockIdx.y * (2 * (size_t)a.channels + 1);
+    float sum = 0, squares = 0;
+    for (struct walk w = walk_of(a.spatial); w.row < s.rows; walk_on(&w, a.spatial))
+        sum += get(x[w.row * s.apart + (size_t)w.at]);
+    const double mean = block_sum((double)sum) / count;
+    for (struct walk w = walk_of(a.spatial); w.row < s.rows; walk_on(&w, a.spatial)) {
+        const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
+        squares += off * off;
+    }
+    /* The mean as a float is a little beside: what that adds to the squares goes off again. */
+    const double beside = mean - (double)(float)mean;
+    const double all = block_sum((double)squares) - count * beside * beside;
+    if (threadIdx.x == 0) {
+        record[blockIdx.x] = mean;
+        record[(size_t)a.channels + blockIdx.x] = all > 0 ? all : 0;
+    }
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        record[2 * (size_t)a.channels] = count;
+}
+
+/* torch's way round: momentum is the share of what is new. */
+__device__ inline float moved(float running, double now, double momentum)
+{
+    return (float)((1 - momentum) * (double)running + momentum * now);
+}
+
+__device__ inline void learn(const struct norm_join_args *a, size_t c, double mean, double squares, double count)
+{
+    const size_t channels = (size_t)a->channels;
+    a->saved[c] = count > 0 ? mean : 0;
+    a->saved[channels + c] = count > 0 ? 1 / sqrt(squares / count + a->eps) : 0;
+    if (c == 0)
+        a->saved[2 * channels] = count;
+    if (a->running_mean != NULL && count > 0) {
+        a->running_mean[c] = moved(a->running_mean[c], mean, a->momentum);
+        a->running_var[c] = moved(a->running_var[c], squares / (count - 1), a->momentum);
+    }
+}
+
+/* Records of nothing have weight 0 in all sums. */
+KERNEL(norm_join)
+{
+    const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
+    double count = 0, mean = 0, squares = 0;
+    if (c >= channels)
+        return;
+    for (size_t i = 0; i < a.parts; i++) {
+        count += a.record[i * words + 2 * channels];
+        mean += a.record[i * words + 2 * channels] * a.record[i * words + c];
+    }
+    mean = count > 0 ? mean / count : 0;
+    for (size_t i = 0; i < a.parts; i++) {
+        const double apart = a.record[i * words + c] - mean;
+        squares += a.record[i * words + channels + c] + a.record[i * words + 2 * channels] * apart * apart;
+    }
+    if (a.to != NULL) {
+        a.to[c] = mean;
+        a.to[channels + c] = squares;
+        if (c == 0)
+            a.to[2 * channels] = count;
+    }
+    if (a.saved != NULL)
+        learn(&a, c, mean, squares, count);
+}
+
+/* --- value by value: a thread takes a pack, in which a channel may end ----------------------------------------------------------- */
+
+struct in_channel {
+    int channel, at;
+};
+
+__device__ inline struct in_channel channel_of(size_t i, int channels, int spatial)
+{
+    struct in_channel p;
+    p.channel = (int)(i / (size_t)spatial % (size_t)channels);
+    p.at = (int)(i % (size_t)spatial);
+    return p;
+}
+
+/* True where the next value is of another channel. */
+__device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
+{
+    if (++p->at < spatial)
+        return false;
+    p->at = 0;
+    p->channel = p->channel + 1 < channels ? p->channel + 1 : 0;
+    return true;
+}
+
+struct scaling {
+    float mean, factor, shift;
+};
+
+__device__ inline struct scaling scaling_of(const struct norm_apply_args *a, int c)
+{
+    struct scaling s;
+    const float weight = get(((const value *)a->weight)[c]);
+    s.mean = a->saved != NULL ? (float)a->saved[c] : a->running_mean[c];
+    s.factor = weight * (a->saved != NULL ? (float)a->saved[a->channels + c] : 1 / sqrtf(a->running_var[c] + a->eps));
+    s.shift = get(((const value *)a->bias)[c]);
+    return s;
+}
+
+KERNEL(norm_apply)
+{
+    const size_t at = thread_number() * PACK;
+    if (at >= a.n)
+        return;
+    struct in_channel p = channel_of(at, a.channels, a.spatial);
+    struct scaling s = scaling_of(&a, p.channel);
+    struct pack x = pack_within((const value *)a.x, at, a.n);
+    for (int k = 0; k < PACK; k++) {
+        x.each[k] = put((get(x.each[k]) - s.mean) * s.factor + s.shift);
+        if (channel_ends(&p, a.channels, a.spatial))
+            s = scaling_of(&a, p.channel);
+    }
+    pack_to_within((value *)a.y, at, a.n, x);
+}
+
+/* --- backward ----------------------------------------------------------------------------------------------------------------------- */
+
+KERNEL(norm_sums)
+{
+    const struct strip s = strip_of(a.rows, a.strip, a.channels, a.spatial);
+    const value *x = (const value *)a.x + s.first, *dy = (const value *)a.dy + s.first;
+    const float mean = (float)a.saved[blockIdx.x];
+    double *part = a.part + blockIdx.y * 2 * (size_t)a.channels;
+    float sum = 0, products = 0;
+    for (struct walk w = walk_of(a.spatial); w.row < s.rows; walk_on(&w, a.spatial)) {
+        const size_t i = w.row * s.apart + (size_t)w.at;
+        sum += get(dy[i]);
+        products += get(dy[i]) * (get(x[i]) - mean);
+    }
+    const double of_dy = block_sum((double)sum), of_products = block_sum((double)products);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = of_dy;
+        part[(size_t)a.channels + blockIdx.x] = of_products;
+    }
+}
+
+KERNEL(norm_join_sums)
+{
+    const size_t c = thread_number(), channels = (size_t)a.channels;
+    double sum = 0, products = 0;
+    if (c >= channels)
+        return;
+    for (size_t i = 0; i < a.parts; i++) {
+        sum += a.part[i * 2 * channels + c];
+        products += a.part[i * 2 * channels + channels + c];
+    }
+    a.sums[c] = sum;
+    a.sums[channels + c] = products;
+    a.dbias[c] = (float)sum;
+    a.dweight[c] = (float)(products * a.saved[channels + c]);
+}
+
+/* The derivative of (x - mean) / deviation, where both are functions of all x. */
+struct slope {
+    float mean, mean_dy, slope, factor;
+};
+
+__device__ inline struct slope slope_of(const struct norm_gradient_args *a, int c)
+{
+    struct slope s;
+    const float count = (float)a->saved[2 * a->channels], scale = (float)a->saved[a->channels + c];
+    s.mean = (float)a->saved[c];
+    s.mean_dy = (float)a->sums[c] / count;
+    s.slope = (float)a->sums[a->channels + c] / count * scale * scale;
+    s.factor = scale * get(((const value *)a->weight)[c]);
+    return s;
+}
+
+KERNEL(norm_gradient)
+{
+    const size_t at = thread_number() * PACK;
+    if (at >= a.n)
+        return;
+    struct in_channel p = channel_of(at, a.channels, a.spatial);
+    struct slope s = slope_of(&a, p.channel);
+    struct pack dy = pack_within((const value *)a.dy, at, a.n);
+    const struct pack x = pack_within((const value *)a.x, at, a.n);
+    for (int k = 0; k < PACK; k++) {
+        dy.each[k] = put((get(dy.each[k]) - s.mean_dy - (get(x.each[k]) - s.mean) * s.slope) * s.factor);
+        if (channel_ends(&p, a.channels, a.spatial))
+            s = slope_of(&a, p.channel);
+    }
+    pack_to_within((value *)a.dx, at, a.n, dy);
+}

@@ -1,7 +1,7 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send; on_end ->
- * hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> (replies.h) -> clients_flush -> conn_send;
+ * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
  *
  * It can go wrong when
  *   - the peer speaks nonsense: the hub calls clients_close; the client flushes and lingers until the peer has closed
@@ -67,7 +67,7 @@ static void log_peer(struct client *c, const char *what)
         log_info("store client %s: %s", endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer), what);
 }
 
-/* --- a client's end ------------------------------------------------------------------------------------ */
+/* --- lists ---------------------------------------------------------------------------------------------- */
 
 static void move_to(struct client *c, enum place place)
 {
@@ -78,6 +78,43 @@ static void move_to(struct client *c, enum place place)
     if (place != SERVED)
         TAILQ_INSERT_TAIL(list[place], c, link);
 }
+
+/* --- replies ------------------------------------------------------------------------------------------- */
+
+/* NULL when there is no such client, or when it is on its way out. */
+static struct client *listening(const struct clients *clients, conn_id id)
+{
+    struct client *c = idmap_get(&clients->map, id);
+    return c != NULL && c->place == SERVED ? c : NULL;
+}
+
+static void send_now(void *user, conn_id id, struct slice bytes)
+{
+    struct client *c = listening(user, id);
+    if (c == NULL)
+        return;
+    c->trouble = (uint8_t)conn_send(&c->conn, bytes);
+    if (c->trouble != CONN_SENT)
+        move_to(c, DOOMED);
+}
+
+bool clients_flush(struct clients *clients)
+{
+    replies_flush(&clients->replies, send_now, clients);
+    return !TAILQ_EMPTY(&clients->doomed);
+}
+
+/* What is too big to be kept goes out from where it lies, behind all that is kept. */
+void clients_send(struct clients *clients, conn_id id, struct slice bytes)
+{
+    if (replies_put(&clients->replies, id, bytes))
+        return;
+    clients_flush(clients);
+    if (!replies_put(&clients->replies, id, bytes))
+        send_now(clients, id, bytes);
+}
+
+/* --- a client's end ------------------------------------------------------------------------------------ */
 
 /* All get the same time, so the list stays sorted by itself. */
 static void start_ending(struct client *c)
@@ -103,6 +140,7 @@ static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
     log_peer(c, why);
+    clients_flush(c->clients);
     start_ending(c);
     hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
     c->clients->stepped(c->clients->user);
@@ -161,6 +199,7 @@ void clients_tick(struct clients *clients, uint64_t now)
 void clients_end_all(struct clients *clients)
 {
     struct client *c;
+    clients_flush(clients);
     for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
         start_ending(c);
         conn_finish(&c->conn, false);
@@ -177,28 +216,12 @@ void clients_abort_all(struct clients *clients)
 
 /* --- what the hub wishes ------------------------------------------------------------------------------- */
 
-/* NULL when there is no such client, or when it is on its way out. */
-static struct client *listening(const struct clients *clients, conn_id id)
-{
-    struct client *c = idmap_get(&clients->map, id);
-    return c != NULL && c->place == SERVED ? c : NULL;
-}
-
-void clients_send(struct clients *clients, conn_id id, struct slice bytes)
-{
-    struct client *c = listening(clients, id);
-    if (c == NULL)
-        return;
-    c->trouble = (uint8_t)conn_send(&c->conn, bytes);
-    if (c->trouble != CONN_SENT)
-        move_to(c, DOOMED);
-}
-
 void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news)
 {
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
+    clients_flush(clients); /* it has been answered for what it asked before */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     start_ending(c);
@@ -217,7 +240,7 @@ void clients_here(const struct clients *clients, conn_id id, char text[static EN
 
 /* --- clients come and speak ---------------------------------------------------------------------------- */
 
-/* The hot path: one read, this call, one write. */
+/* The hot path: one read, this call, and one write when the turn is over. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;

@@ -1,7 +1,7 @@
 /* store_server.c -- see store_server.h.
  *
- * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer and one
- * wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could not be done while
+ * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer, one call before it sleeps
+ * (replies go out) and one wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could not be done while
  * the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one timer, not one for
  * each feature.
  *
@@ -44,6 +44,7 @@ struct store_server {
     uv_loop_t loop;
     uv_async_t stop_request; /* the one thing another thread may touch */
     uv_timer_t timer;
+    uv_prepare_t before_sleep;
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
     bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
     bool stopping;
@@ -206,11 +207,21 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
                  why, a->open, waiting);
 }
 
-/* The timer is the last handle: without it the loop ends. */
+/* The last of all in a turn of the loop. */
+static void on_before_sleep(uv_prepare_t *prepare)
+{
+    struct store_server *s = prepare->data;
+    if (clients_flush(&s->clients))
+        step(s);
+}
+
+/* These two are the last handles: without them the loop ends. */
 static void end_if_empty(struct store_server *s)
 {
-    if (s->stopping && s->clients.map.count == 0)
-        uv_close((uv_handle_t *)&s->timer, NULL);
+    if (!s->stopping || s->clients.map.count > 0)
+        return;
+    uv_close((uv_handle_t *)&s->timer, NULL);
+    uv_close((uv_handle_t *)&s->before_sleep, NULL);
 }
 
 static void on_freed(void *user)
@@ -285,8 +296,10 @@ static int serve(struct store_server *s)
     if (rc != 0)
         return rc;
     uv_timer_init(&s->loop, &s->timer);
+    uv_prepare_init(&s->loop, &s->before_sleep);
+    uv_prepare_start(&s->before_sleep, on_before_sleep);
     rc = uv_async_init(&s->loop, &s->stop_request, on_stop);
-    s->timer.data = s->stop_request.data = s;
+    s->timer.data = s->before_sleep.data = s->stop_request.data = s;
     if (rc == 0)
         rc = acceptor_open(&s->acceptor, &s->loop, s->listener.fd);
     if (rc == 0)

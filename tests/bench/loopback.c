@@ -78,6 +78,8 @@ int bench_connect_store(int port)
 
 /* --- the bare echo -------------------------------------------------------------------------------------- */
 
+enum { ECHO_BYTES = 64 * 1024, ECHO_TURN = 64 };
+
 struct echo_client {
     int fd;
     uint32_t size[2]; /* of a request and of a reply */
@@ -88,15 +90,21 @@ struct echo_client {
 /* Take `n` bytes in; false ends the connection. */
 static bool echo_take(struct echo_client *c, const char *bytes, size_t n)
 {
-    static const char reply[64 * 1024];
     if (!c->sized) {
         if (n != sizeof(c->size))
             return false;
         memcpy(c->size, bytes, n);
-        c->sized = c->size[0] > 0 && c->size[1] <= sizeof(reply);
+        c->sized = c->size[0] > 0 && c->size[1] <= ECHO_BYTES;
         return c->sized;
     }
-    for (c->have += n; c->have >= c->size[0]; c->have -= c->size[0])
+    c->have += n;
+    return true;
+}
+
+static bool echo_reply(struct echo_client *c)
+{
+    static const char reply[ECHO_BYTES];
+    for (; c->sized && c->have >= c->size[0]; c->have -= c->size[0])
         if (write(c->fd, reply, c->size[1]) != (ssize_t)c->size[1])
             return false;
     return true;
@@ -113,30 +121,45 @@ static void echo_accept(int epoll, int listener)
     epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &(struct epoll_event){ .events = EPOLLIN, .data.ptr = c });
 }
 
-static void echo_read(struct echo_client *c)
+static bool echo_read(struct echo_client *c)
 {
-    static char bytes[64 * 1024];
+    static char bytes[ECHO_BYTES];
     ssize_t n = read(c->fd, bytes, sizeof(bytes));
-    if (n > 0 && echo_take(c, bytes, (size_t)n))
-        return;
+    return n > 0 && echo_take(c, bytes, (size_t)n);
+}
+
+static void echo_end(struct echo_client *c)
+{
     close(c->fd);
     free(c);
+}
+
+/* Replies go out when all of this turn have been read, as those of the store do. */
+static void echo_turn(int epoll, int listener)
+{
+    struct epoll_event events[ECHO_TURN];
+    struct echo_client *heard[ECHO_TURN];
+    int n_heard = 0, n = epoll_wait(epoll, events, ECHO_TURN, -1);
+    for (int i = 0; i < n; i++) {
+        struct echo_client *c = events[i].data.ptr;
+        if (c == NULL)
+            echo_accept(epoll, listener);
+        else if (echo_read(c))
+            heard[n_heard++] = c;
+        else
+            echo_end(c);
+    }
+    for (int i = 0; i < n_heard; i++)
+        if (!echo_reply(heard[i]))
+            echo_end(heard[i]);
 }
 
 _Noreturn static void echo_main(int listener)
 {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &(struct epoll_event){ .events = EPOLLIN });
-    for (;;) {
-        struct epoll_event events[64];
-        int n = epoll_wait(epoll, events, 64, -1);
-        for (int i = 0; i < n; i++) {
-            if (events[i].data.ptr == NULL)
-                echo_accept(epoll, listener);
-            else
-                echo_read(events[i].data.ptr);
-        }
-    }
+    for (;;)
+        echo_turn(epoll, listener);
 }
 
 bool bench_start_echo(struct bench_server *out)

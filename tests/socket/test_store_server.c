@@ -117,6 +117,26 @@ Test(store_server, one_set_wakes_everybody)
     close(fd);
 }
 
+/* The small ones are kept back until the end of the turn, the big one is not. */
+Test(store_server, small_and_big_replies_keep_their_order)
+{
+    enum { BIG = 200 << 10, REPLY = 9 + 8 + BIG + 9 };
+    char *value = malloc(BIG), *reply = malloc(REPLY);
+    memset(value, 'b', BIG);
+    int fd = peer_connect_c(served_port());
+    peer_set(fd, "/1", slice_str("1"));
+    peer_set(fd, "/2", slice_of(value, BIG));
+    peer_set(fd, "/3", slice_str("3"));
+    peer_send_hex(fd, "03 0200000000000000 2f31   03 0200000000000000 2f32   03 0200000000000000 2f33");
+    cr_assert_eq(recv(fd, reply, REPLY, MSG_WAITALL), REPLY);
+    cr_assert_eq(reply[8], '1');
+    cr_assert_arr_eq(reply + 9 + 8, value, BIG);
+    cr_assert_eq(reply[REPLY - 1], '3');
+    free(value);
+    free(reply);
+    close(fd);
+}
+
 /* --- waiting ------------------------------------------------------------------------------------------- */
 
 Test(store_server, every_way_to_write_a_key_wakes_its_waiter)
@@ -228,6 +248,14 @@ Test(store_server, half_a_command_and_then_the_end_is_no_trouble)
     shutdown(fd, SHUT_WR);
     peer_expect_end(fd);
     peer_expect_service(served_port());
+}
+
+Test(store_server, what_came_before_nonsense_is_answered)
+{
+    int fd = peer_connect_c(served_port());
+    peer_send_hex(fd, "04 0200000000000000 2f6e 0100000000000000   fe fe fe");
+    peer_expect(fd, "0100000000000000");
+    peer_expect_end(fd);
 }
 
 /* A reset would abort a whole torch 1.13 process. */

@@ -1,13 +1,24 @@
 /* slot.c -- see slot.h.
  *
  * The budget is asked before malloc, and gets back exactly what it gave: what a slot has taken can always
- * be computed from the slot itself (key length, capacity, items), so no second account can drift away
+ * be computed from the slot itself (key length, room, capacity, items), so no second account can drift away
  * from the first. */
 #include "core/slot.h"
 
 #include <stdlib.h>
 
-enum { VALUE_MIN = 24 }; /* holds any counter, so ADD never allocates after the first time */
+enum {
+    VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
+    ROOM_MAX =
+        512, /* a longer value has a block of its own: what a slot has room for is never given back before the slot is */
+};
+
+static uint32_t room_for(size_t value_len)
+{
+    if (value_len > ROOM_MAX)
+        return 0;
+    return value_len < VALUE_MIN ? VALUE_MIN : (uint32_t)value_len;
+}
 
 /* The key may live without a value: a slot is also where people wait, and where a queue is. See slot_is_there. */
 struct slot *slot_find(const struct slots *slots, struct slice key)
@@ -30,20 +41,23 @@ void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n)
 }
 
 /* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
-struct slot *slot_make(struct slots *slots, struct slice key)
+struct slot *slot_make(struct slots *slots, struct slice key, size_t value_len)
 {
-    uint32_t hash = table_hash(key);
+    const uint32_t hash = table_hash(key), room = room_for(value_len);
     struct table_node *node = table_find(&slots->table, key, hash);
     if (node != NULL)
         return TABLE_ENTRY(node, struct slot, node);
-    if (!quota_take(slots->quota, slot_cost(key.len)))
+    if (!quota_take(slots->quota, slot_cost(key.len) + room))
         return NULL;
-    struct slot *slot = malloc(sizeof(*slot) + key.len);
+    struct slot *slot = malloc(sizeof(*slot) + key.len + room);
     if (slot == NULL) {
-        quota_give(slots->quota, slot_cost(key.len));
+        quota_give(slots->quota, slot_cost(key.len) + room);
         return NULL;
     }
-    *slot = (struct slot){ .node = { .key = slot->key, .key_len = (uint32_t)key.len, .hash = hash } };
+    *slot = (struct slot){
+        .node = { .key = slot->key, .key_len = (uint32_t)key.len, .hash = hash },
+        .room = room,
+    };
     if (key.len > 0)
         memcpy(slot->key, key.data, key.len);
     table_put(&slots->table, &slot->node);
@@ -57,23 +71,42 @@ void slot_settle(struct slots *slots, struct slot *slot)
     if (slot_is_there(slot) || slot->first != NULL || slot->woken > 0)
         return;
     table_remove(&slots->table, &slot->node);
-    quota_give(slots->quota, slot_cost(slot->node.key_len));
+    quota_give(slots->quota, slot_cost(slot->node.key_len) + slot->room);
     free(slot);
 }
 
-/* Room for exactly `cap` bytes, what is there stays. */
+static uint8_t *room_of(struct slot *slot)
+{
+    return (uint8_t *)slot->key + slot->node.key_len;
+}
+
+/* The value's own block; not the slot's room, which is paid for with the slot. */
+static uint8_t *block_of(struct slot *slot)
+{
+    return slot->value != room_of(slot) ? slot->value : NULL;
+}
+
+static uint32_t block_cost(struct slot *slot)
+{
+    return block_of(slot) != NULL ? slot->cap : 0;
+}
+
+/* A block of exactly `cap` bytes, what is there stays. */
 static bool resize(struct slots *slots, struct slot *slot, uint32_t cap)
 {
-    if (cap > slot->cap && !quota_take(slots->quota, cap - slot->cap))
+    const uint32_t old = block_cost(slot);
+    if (cap > old && !quota_take(slots->quota, cap - old))
         return false;
-    uint8_t *value = realloc(slot->value, cap);
+    uint8_t *value = realloc(block_of(slot), cap);
     if (value == NULL) {
-        if (cap > slot->cap)
-            quota_give(slots->quota, cap - slot->cap);
+        if (cap > old)
+            quota_give(slots->quota, cap - old);
         return false;
     }
-    if (cap < slot->cap)
-        quota_give(slots->quota, slot->cap - cap);
+    if (cap < old)
+        quota_give(slots->quota, old - cap);
+    if (old == 0 && slot->len > 0)
+        memcpy(value, slot->value, slot->len);
     slot->value = value;
     slot->cap = cap;
     return true;
@@ -89,12 +122,19 @@ static void mark_existing(struct slots *slots, struct slot *slot)
 
 /* The old buffer is used again when it fits and is not absurdly big for what comes: a counter or a
  * heartbeat key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
+static bool make_room(struct slots *slots, struct slot *slot, uint32_t cap)
+{
+    if (slot->value == NULL && cap <= slot->room) {
+        slot->value = room_of(slot);
+        slot->cap = slot->room;
+    }
+    const bool too_small = cap > slot->cap, wasteful = cap < block_cost(slot) / 4;
+    return (!too_small && !wasteful) || resize(slots, slot, cap);
+}
+
 bool slot_set(struct slots *slots, struct slot *slot, struct slice value)
 {
-    uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
-    bool too_small = cap > slot->cap;
-    bool wasteful = cap < slot->cap / 4;
-    if ((too_small || wasteful) && !resize(slots, slot, cap))
+    if (!make_room(slots, slot, value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len))
         return false;
     if (value.len > 0)
         memcpy(slot->value, value.data, value.len);
@@ -122,8 +162,8 @@ bool slot_append(struct slots *slots, struct slot *slot, struct slice value)
 void slot_unset(struct slots *slots, struct slot *slot)
 {
     slots->existing -= slot->exists;
-    quota_give(slots->quota, slot->cap);
-    free(slot->value);
+    quota_give(slots->quota, block_cost(slot));
+    free(block_of(slot));
     slot->value = NULL;
     slot->len = slot->cap = 0;
     slot->exists = false;

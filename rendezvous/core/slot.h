@@ -6,7 +6,10 @@
  *
  * The three live in one object because every write asks for all of them: whether the key is there, and whom
  * its arrival wakes. A slot exists as long as one of them does, or as long as a connection that was woken
- * for its queue has not acted; slot_settle is the one place that frees it. */
+ * for its queue has not acted; slot_settle is the one place that frees it.
+ *
+ * A short value lies in the slot's own memory, behind its key, when it came first: one block less, and near when the key was
+ * looked for. What is asked for with each request stands first in the struct. */
 #ifndef RENDEZVOUS_SLOT_H
 #define RENDEZVOUS_SLOT_H
 
@@ -25,13 +28,14 @@ struct queue_item {
 
 struct slot {
     struct table_node node;
-    uint8_t *value; /* owned, `cap` bytes */
+    uint8_t *value; /* NULL, in `key` behind the key, or a block of its own */
     uint32_t len, cap;
+    uint32_t room;  /* bytes for a value behind the key */
     bool exists;    /* the key has a value (which may be empty) */
     uint32_t woken; /* connections that were told of the queue and have not acted yet */
     uint32_t queue_len;
-    struct queue_item *pop_end, *push_end; /* owned */
     struct wait_link *first, *last;        /* borrowed: who waits here, in order of arrival (waits.h) */
+    struct queue_item *pop_end, *push_end; /* owned */
     char key[];
 };
 
@@ -69,9 +73,9 @@ struct slot *slot_find(const struct slots *slots, struct slice key);
 /* Slots with these hashes will be asked for, and their values read or written: see table_expect. */
 void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n);
 
-/* The slot of this key, an empty new one if need be; NULL when memory or budget is short. An empty slot
- * that is not used after all must go to slot_settle. */
-struct slot *slot_make(struct slots *slots, struct slice key);
+/* The slot of this key, an empty new one if need be, with room for a value so long; NULL when memory or budget is short. An empty
+ * slot that is not used after all must go to slot_settle. */
+struct slot *slot_make(struct slots *slots, struct slice key, size_t value_len);
 
 /* Free the slot if nothing is in it and nobody waits. */
 void slot_settle(struct slots *slots, struct slot *slot);

@@ -94,7 +94,7 @@ static enum store_status written(struct store *s, struct slot *slot, bool done)
 /* The hot path: one look-up, one copy, and no allocation when the key is there and the value fits. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, key);
+    struct slot *slot = slot_make(&s->slots, key, value.len);
     return slot ? written(s, slot, slot_set(&s->slots, slot, value)) : STORE_FULL;
 }
 
@@ -140,7 +140,7 @@ static enum store_status add_to_slot(struct store *s, struct slot *slot, int64_t
  * to settle. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
-    struct slot *slot = slot_make(&s->slots, key);
+    struct slot *slot = slot_make(&s->slots, key, DECIMAL_MAX);
     if (slot == NULL)
         return STORE_FULL;
     enum store_status status = add_to_slot(s, slot, delta, sum);
@@ -152,7 +152,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
 /* No value grows past what a single SET could have sent, or nobody could set it back with COMPARE_SET. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, key);
+    struct slot *slot = slot_make(&s->slots, key, value.len);
     if (slot == NULL)
         return STORE_FULL;
     bool fits = slot->len + value.len <= WIRE_MAX_VALUE;
@@ -230,7 +230,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     if (wait == NULL)
         return STORE_FULL;
     for (struct slice key; wire_next(&keys, &key);) {
-        struct slot *slot = slot_make(&s->slots, key);
+        struct slot *slot = slot_make(&s->slots, key, 0);
         if (slot == NULL) {
             wait_free(&s->slots, wait);
             return STORE_FULL;
@@ -246,7 +246,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
-    struct slot *slot = slot_make(&s->slots, key);
+    struct slot *slot = slot_make(&s->slots, key, DECIMAL_MAX);
     struct wait *wait = slot ? wait_new(&s->slots, w, 1) : NULL;
     int64_t arrived = 0;
     enum store_status status = wait ? add_to_slot(s, slot, 1, &arrived) : STORE_FULL;
@@ -326,7 +326,7 @@ void store_acted(struct store *s, struct store_waiter *w)
 
 enum store_status store_push(struct store *s, struct slice queue, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, queue);
+    struct slot *slot = slot_make(&s->slots, queue, 0);
     if (slot == NULL)
         return STORE_FULL;
     bool pushed = slot_push(&s->slots, slot, value);

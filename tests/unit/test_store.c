@@ -156,6 +156,44 @@ Test(store, a_value_never_outgrows_its_limit)
     cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
 }
 
+/* A short first value lies behind its key, a later one may not fit there; what is in the store must not depend on it. */
+Test(store, a_value_of_any_length_may_follow_one_of_any_length)
+{
+    static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };
+    enum { N = sizeof(lengths) / sizeof(*lengths) };
+    static char bytes[200001];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (char)('a' + i % 26);
+    for (int first = 0; first < N; first++) {
+        for (int then = 0; then < N; then++) {
+            store_set(store, K("a"), slice_of(bytes, lengths[first]));
+            store_append(store, K("a"), slice_of(bytes + lengths[first], lengths[then]));
+            cr_assert(slice_equal(store_get(store, K("a")), slice_of(bytes, lengths[first] + lengths[then])));
+            store_set(store, K("a"), slice_of(bytes + 1, lengths[then]));
+            cr_assert(slice_equal(store_get(store, K("a")), slice_of(bytes + 1, lengths[then])));
+            store_delete(store, K("a"));
+            cr_assert_eq(quota.used, 0, "%zu after %zu", lengths[then], lengths[first]);
+        }
+    }
+}
+
+/* The slot outlives its value while somebody waits for a queue of the same name, or for nothing but the value. */
+Test(store, a_slot_that_was_made_for_a_wait_takes_any_value)
+{
+    static char bytes[1000];
+    for (size_t len = 0; len <= sizeof(bytes); len += 125) {
+        wait_for(0, "a b");
+        store_set(store, K("a"), slice_of(bytes, len));
+        store_delete(store, K("a"));
+        store_set(store, K("a"), slice_of(bytes, len));
+        cr_assert(slice_equal(store_get(store, K("a")), slice_of(bytes, len)));
+        store_set(store, K("b"), K("1"));
+        store_delete(store, K("a"));
+        store_delete(store, K("b"));
+        cr_assert_eq(quota.used, 0, "%zu bytes", len);
+    }
+}
+
 /* --- waits --------------------------------------------------------------------------------------------------- */
 
 Test(store, nothing_to_wait_for_is_no_wait)

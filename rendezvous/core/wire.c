@@ -196,32 +196,41 @@ static void rewind_scan(struct wire *w)
 
 /* --- in one go ------------------------------------------------------------------------------------------ */
 
-/* NULL when so many bytes are not there. */
-static const uint8_t *take(struct slice *in, uint64_t bytes)
+struct cursor {
+    const uint8_t *at;
+    size_t left;
+};
+
+static void advance(struct cursor *in, size_t bytes)
 {
-    const uint8_t *at = in->data;
-    if (bytes > in->len)
-        return NULL;
-    *in = slice_of(at + bytes, in->len - (size_t)bytes);
-    return at;
+    in->at += bytes;
+    in->left -= bytes;
 }
 
-static bool take_blob(const struct field *f, struct slice *in, uint64_t n, struct slice *blob)
+/* The 8 bytes of its length are there. */
+static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
 {
-    const uint8_t *at = n <= f->limit ? take(in, n) : NULL;
-    *blob = slice_of(at, (size_t)n);
-    return at != NULL;
+    const uint64_t n = get_u64(in->at);
+    advance(in, 8);
+    if (n > f->limit || n > in->left)
+        return false;
+    *blob = slice_of(in->at, (size_t)n);
+    advance(in, (size_t)n);
+    return true;
 }
 
 /* False: it is cut, too long, or a list. */
-static bool take_field(const struct field *f, struct slice *in, struct slice *blob, int64_t *number)
+static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
-    const uint8_t *at = take(in, f->shape == SHAPE_U32 ? 4 : 8);
-    if (at == NULL || f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
+    const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
+    if (in->left < fixed)
         return false;
     if (f->shape == SHAPE_BLOB)
-        return take_blob(f, in, get_u64(at), blob);
-    *number = f->shape == SHAPE_U32 ? get_u32(at) : (int64_t)get_u64(at);
+        return take_blob(f, in, blob);
+    if (f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
+        return false;
+    *number = f->shape == SHAPE_U32 ? get_u32(in->at) : (int64_t)get_u64(in->at);
+    advance(in, fixed);
     return true;
 }
 
@@ -229,19 +238,18 @@ static bool take_field(const struct field *f, struct slice *in, struct slice *bl
  * first of its connection, an old dialect, nonsense) is left to the scan, which knows what to say: 0. Else the bytes used. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
-    struct slice rest = slice_of(in.data, in.len < max_bytes ? in.len : (size_t)max_bytes);
-    const size_t len = rest.len;
-    const uint8_t *code = take(&rest, 1);
-    if (code == NULL || w->op != NULL || !w->greeted || w->dialect != DIALECT_C)
+    const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
+    if (len == 0 || w->op != NULL || !w->greeted || w->dialect != DIALECT_C)
         return 0;
-    struct request whole = { .op = op_by_code(DIALECT_C, *code) };
-    if (whole.op == NULL || whole.op->id == OP_VALIDATE)
+    const struct op *op = op_by_code(DIALECT_C, *byte_at(in, 0));
+    if (op == NULL || op->id == OP_VALIDATE)
         return 0;
-    for (int i = 0; i < OP_FIELDS && whole.op->field[i] != FIELD_NIL; i++)
-        if (!take_field(&field_table[whole.op->field[i]], &rest, &whole.blob[i], &whole.number))
+    struct cursor rest = { byte_at(in, 1), len - 1 };
+    *req = (struct request){ .op = op };
+    for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++)
+        if (!take_field(&field_table[op->field[i]], &rest, &req->blob[i], &req->number))
             return 0;
-    *req = whole;
-    return len - rest.len;
+    return len - rest.left;
 }
 
 /* --- either way ----------------------------------------------------------------------------------------- */

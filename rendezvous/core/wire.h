@@ -49,7 +49,7 @@ void wire_init(struct wire *w, bool dialect_b);
 /* Decode the request at the front of `in`, which is all that has come of it, and perhaps more.
  *
  * WIRE_OK:   *req is filled with views into `in`, *used bytes belong to it, the scan stands before the next.
- * WIRE_MORE: *req is untouched; come again with the same bytes and more.
+ * WIRE_MORE: *req means nothing; come again with the same bytes and more.
  * WIRE_BAD:  err says why; the stream has lost its meaning and the connection must be closed.
  *
  * A request longer than `max_bytes` (what is left of the quota) is bad. */

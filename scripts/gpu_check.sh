@@ -117,6 +117,29 @@ again() {
         bad=$((bad + 1)) rows[-1]="| $name, the same bits again | FAILED: other parameters |"
     fi
 }
+# same_bits NAME RANKS OPTION... -- 20 steps of so many workers; their parameters are those of the first run, whose hash is in `first`.
+same_bits() {
+    local name=$1 ranks=$2 log=$out/${1//[^a-z0-9]/_}.log share=()
+    shift 2
+    [ "$ranks" -le "$count" ] || share=(--share_gpu)
+    check "$name" "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node="$ranks" "${share[@]}" "$BUILD/train" "$@" \
+        --limit_steps 20 --determinism world --check_every 5 --device cuda || return
+    first=${first:-$(hash_of "$log")}
+    if [ -z "$first" ] || [ "$(hash_of "$log")" != "$first" ]; then
+        bad=$((bad + 1)) rows[-1]="| $name | FAILED: parameters $(hash_of "$log"), of the first run ${first:-none} |"
+    fi
+}
+# same_for_all NAME OPTION... -- the same bits for 1, 2, 4 and 8 workers, and with --zero1.
+same_for_all() {
+    local name=$1 first='' ranks
+    shift
+    for ranks in 1 2 4 8; do
+        same_bits "$name, --determinism world, $ranks workers" "$ranks" "$@"
+    done
+    for ranks in 2 4; do
+        same_bits "$name, --determinism world --zero1, $ranks workers" "$ranks" "$@" --zero1
+    done
+}
 # train knows the peak of many GPUs (worker/train/peaks.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
 # of fp32.
 peak=${PEAK_TFLOPS:-}
@@ -145,26 +168,8 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
     again 'gpt2:10M' --data "$out/tokens" --model gpt2:10M --batch 16 --precision bf16
     check 'gpt2:tiny, 2 workers through NCCL' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
         --limit_steps 20 --device cuda
-    # same_bits NAME RANKS OPTION... -- 20 steps of so many workers; their parameters are those of the first run of that precision.
-    same_bits() {
-        local name=$1 ranks=$2 log=$out/${1//[^a-z0-9]/_}.log shared=()
-        shift 2
-        [ "$ranks" -le "$count" ] || shared=(--share_gpu)
-        check "$name" "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node="$ranks" "${shared[@]}" "$BUILD/train" \
-            --data "$out/tokens" --model gpt2:tiny --global_batch 16 --optimizer adamw --lr 0.003 --clip 1 --limit_steps 20 \
-            --determinism world --check_every 5 --device cuda "$@" || return
-        first=${first:-$(hash_of "$log")}
-        if [ -z "$first" ] || [ "$(hash_of "$log")" != "$first" ]; then
-            bad=$((bad + 1)) rows[-1]="| $name | FAILED: parameters $(hash_of "$log"), of the first run ${first:-none} |"
-        fi
-    }
     for precision in fp32 bf16; do
-        first=
-        for ranks in 1 2 4 8; do
-            same_bits "--determinism world, $precision, $ranks workers" "$ranks" --precision "$precision"
-        done
-        same_bits "--determinism world --zero1, $precision, 2 workers" 2 --precision "$precision" --zero1
-        same_bits "--determinism world --zero1, $precision, 4 workers" 4 --precision "$precision" --zero1
+        same_for_all "gpt2:tiny, $precision" "${gpt2[@]}" --precision "$precision"
     done
     check '--zero1, averages by NCCL, 2 workers' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
         "$BUILD/train" --data "$out/tokens" --model gpt2:10M --batch 4 --limit_steps 10 --precision bf16 --zero1 --check_every 2 \
@@ -188,6 +193,7 @@ if check 'pictures to train with' "$BUILD/make-data" --out "$out/colours" --form
     on_both 'resnet20, losses of 20 steps, bf16' 2e-2 "${resnet[@]}" --precision bf16
     on_both 'resnet20, losses of 20 steps, fp16' 2e-2 "${resnet[@]}" --precision fp16
     again 'resnet20, bf16' --data "$out/colours" --model resnet20 --optimizer sgd --batch 128 --precision bf16
+    same_for_all 'resnet20, fp32' --data "$out/colours" --model resnet20 --augment --global_batch 64 --optimizer sgd --lr 0.01
     check 'resnet20, 2 workers through NCCL, --sync_bn' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
         "$BUILD/train" "${resnet[@]}" --limit_steps 20 --device cuda
     for precision in fp32 bf16; do

@@ -222,16 +222,25 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     return DDP_OK;
 }
 
-/* One "KEY=VALUE" of `len` bytes; blanks around it are left out, as torchrun does. */
+/* The `len` bytes without the blanks around them, as a text; false when it has no room. */
+static bool trim(const char *from, size_t len, char *to, size_t size)
+{
+    for (; len > 0 && *from == ' '; len--)
+        from++;
+    while (len > 0 && from[len - 1] == ' ')
+        len--;
+    return len < size && snprintf(to, size, "%.*s", (int)len, from) >= 0;
+}
+
+/* One "KEY=VALUE" of `len` bytes; blanks around each of the two are left out, as torchrun does. */
 static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t len, struct ddp_err *err)
 {
     char key[CONF_KEY_MAX], value[CONF_VALUE_MAX];
     const char *equals = memchr(item, '=', len);
-    const size_t key_len = equals != NULL ? (size_t)(equals - item) : len;
-    if (equals == NULL || key_len == 0 || key_len >= sizeof(key) || len - key_len - 1 >= sizeof(value))
+    const size_t key_len = equals != NULL ? (size_t)(equals - item) : 0;
+    if (equals == NULL || !trim(item, key_len, key, sizeof(key)) || key[0] == '\0' ||
+        !trim(equals + 1, len - key_len - 1, value, sizeof(value)))
         return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... as in join_timeout=600,last_call_timeout=30");
-    snprintf(key, sizeof(key), "%.*s", (int)key_len, item);
-    snprintf(value, sizeof(value), "%.*s", (int)(len - key_len - 1), equals + 1);
     return set_key(conf, key, value, err);
 }
 
@@ -240,12 +249,8 @@ ddp_status cli_value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
     struct cli_rdzv_conf *field = to, conf = { 0 };
     ddp_status status = DDP_OK;
     while (*text != '\0' && status == DDP_OK) {
-        text += strspn(text, " ");
         const size_t len = strcspn(text, ",");
-        size_t used = len;
-        while (used > 0 && text[used - 1] == ' ')
-            used--;
-        status = read_item(&conf, text, used, err);
+        status = read_item(&conf, text, len, err);
         text += len + (text[len] == ',');
     }
     if (status == DDP_OK)

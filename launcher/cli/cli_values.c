@@ -1,5 +1,5 @@
 /* cli_values.c -- see cli_table.h. Numbers are read with strtol and must end where the text ends: "4x" is an
- * error, not 4.
+ * error, not 4. Blanks around one are no part of it, as for Python: scripts put them into variables.
  *
  * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
  * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
@@ -18,7 +18,9 @@ bool cli_whole_number(const char *text, long low, long high, int *to)
 {
     char *end;
     errno = 0;
+    text += strspn(text, " \t\n");
     long value = strtol(text, &end, 10);
+    end += strspn(end, " \t\n");
     bool digits = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
     if (!digits || *end != '\0' || errno != 0 || value < low || value > high)
         return false;

@@ -30,14 +30,13 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* A rank that does not exist is a typing error, and its log would be missed too late. */
-static ddp_status check_ranks(const struct plan *plan, const char *option, int highest, struct ddp_err *err)
+/* A rank that does not exist is a typing error, and what is typed would be lost. */
+static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
-    if (highest < plan->nproc)
-        return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG, "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option,
-        highest, plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+    char why[PLAN_RANKS_WORDS];
+    return plan_lacks_rank(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), why)
+               ? ddp_fail(err, DDP_ERR_ARG, "%s", why)
+               : DDP_OK;
 }
 
 /* Other tasks of the scheduler's write to the same console, or file. */
@@ -185,14 +184,8 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "tee", std_map_highest(&plan->cli->tee), err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "redirects", std_map_highest(&plan->cli->redirects), err);
-    if (status == DDP_OK)
-        status = check_ranks(plan, "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks), err);
     if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
-        status = check_ranks(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), err);
+        status = check_input(plan, err);
     if (status == DDP_OK)
         status = check_visible(plan, err);
     if (status == DDP_OK)

@@ -2,6 +2,7 @@
  * from what was not said. None of them stops the job. */
 #include "plan/plan_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define FILTERS_NEED "it is about lines that --tee writes to files"
@@ -24,6 +25,31 @@ static void note_files(struct plan *plan)
     }
     if (plan->cli->log_file == NULL)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
+}
+
+bool plan_lacks_rank(const struct plan *plan, const char *option, int highest, char words[PLAN_RANKS_WORDS])
+{
+    if (highest < plan->nproc)
+        return false;
+    snprintf(words, PLAN_RANKS_WORDS,
+             "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option, highest,
+             plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+    return true;
+}
+
+/* No error: torchrun takes it, and one command line may serve nodes of different sizes. */
+static void note_ranks(struct plan *plan)
+{
+    const struct {
+        const char *option;
+        int highest;
+    } named[] = { { "tee", std_map_highest(&plan->cli->tee) },
+                  { "redirects", std_map_highest(&plan->cli->redirects) },
+                  { "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks) } };
+    char words[PLAN_RANKS_WORDS];
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+        if (plan_lacks_rank(plan, named[i].option, named[i].highest, words))
+            plan_note(plan, "%s", words);
 }
 
 static void note_nodes(struct plan *plan)
@@ -92,6 +118,7 @@ static void note_task_gpu(struct plan *plan)
 void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
+    note_ranks(plan);
     note_nodes(plan);
     note_idle_default(plan);
     note_scheduler(plan);

@@ -18,6 +18,10 @@
 /* Sentences about options that do nothing here. */
 void plan_note_idle(struct plan *plan);
 
+enum { PLAN_RANKS_WORDS = 160 };
+/* "--tee names local rank 5, but there are 2 workers on this node (0 to 1)"; false, and no words: all of them are there. */
+bool plan_lacks_rank(const struct plan *plan, const char *option, int highest, char words[PLAN_RANKS_WORDS]);
+
 /* --- plan_meeting.c --- */
 
 /* Where the nodes meet, what the job is called, and a guess at the first round. False when memory is short. */

@@ -72,6 +72,14 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cli_free(&cli);
 }
 
+/* Python's int() takes them, and scripts make them. */
+Test(cli, blanks_around_a_number_are_no_part_of_it)
+{
+    PARSE("--max_restarts= 3 ", "--nnodes=1 : 2", "--nproc_per_node= 4\n", "prog");
+    cr_expect(cli.max_restarts == 3 && cli.nnodes.min == 1 && cli.nnodes.max == 2 && cli.nproc.count == 4);
+    cli_free(&cli);
+}
+
 Test(cli, the_last_value_counts_and_env_adds_up)
 {
     PARSE("--grace=1", "--env", "A=1", "--grace", "2m", "--env=B=x=y", "prog");

@@ -71,6 +71,10 @@ Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)
     cr_assert_eq(cli.rdzv_conf.keep_alive_ms, 2000);
     cr_assert_eq(cli.rdzv_conf.keep_alive_attempts, 4);
     cli_free(&cli);
+    PARSE("--rdzv_conf= timeout = 12 , keep_alive_interval= 2");
+    cr_assert_eq(cli.rdzv_conf.join_ms, 12000);
+    cr_assert_eq(cli.rdzv_conf.keep_alive_ms, 2000);
+    cli_free(&cli);
     PARSE("--rdzv_conf=is_host=0,close_timeout=9");
     cr_assert_eq(cli.rdzv_conf.is_host, HOST_STORE_NO);
     cr_assert_str_eq(cli.rdzv_conf.idle, "close_timeout");

@@ -24,7 +24,7 @@ struct fiber {
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    unsigned a[2][LANES][4], b[2][LANES][2];
+    float a[2][LANES][8], b[2][LANES][4]; /* of a product, two of a word side by side */
 };
 
 struct shim_run {
@@ -185,20 +185,22 @@ float shim_exchange(float x, int mask)
     return my_warp()->given[place][lane ^ (unsigned)mask];
 }
 
-static float half_of(unsigned word, int which, float (*get)(uint16_t x))
+static void widen(float *to, const unsigned *words, int n, float (*get)(uint16_t x))
 {
-    return get((uint16_t)(which == 0 ? word : word >> 16));
+    for (int i = 0; i < n; i++) {
+        to[2 * i] = get((uint16_t)words[i]);
+        to[2 * i + 1] = get((uint16_t)(words[i] >> 16));
+    }
 }
 
 /* Row `row` of a, column `column` of b, as the lanes have them: PTX, "Matrix Fragments for mma.m16n8k16". */
-static float row_by_column(const struct warp *w, unsigned place, int row, int column,
-                           float (*get)(uint16_t x))
+static float row_by_column(const struct warp *w, unsigned place, int row, int column)
 {
     float sum = 0;
     for (int k = 0; k < 16; k++) {
         const int lane_a = row % 8 * 4 + k % 8 / 2, lane_b = column * 4 + k % 8 / 2;
-        sum += half_of(w->a[place][lane_a][row / 8 + k / 8 * 2], k % 2, get) *
-               half_of(w->b[place][lane_b][k / 8], k % 2, get);
+        sum +=
+            w->a[place][lane_a][(row / 8 + k / 8 * 2) * 2 + k % 2] * w->b[place][lane_b][k / 8 * 2 + k % 2];
     }
     return sum;
 }
@@ -207,9 +209,9 @@ void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)
 {
     struct warp *w = my_warp();
     const unsigned lane = run->now % LANES, place = run->fiber[run->now].exchanges++ % 2;
-    memcpy(w->a[place][lane], a, sizeof(w->a[place][lane]));
-    memcpy(w->b[place][lane], b, sizeof(w->b[place][lane]));
+    widen(w->a[place][lane], a, 4, get);
+    widen(w->b[place][lane], b, 2, get);
     shim_warp_barrier();
     for (int e = 0; e < 4; e++)
-        d[e] += row_by_column(w, place, (int)lane / 4 + e / 2 * 8, (int)lane % 4 * 2 + e % 2, get);
+        d[e] += row_by_column(w, place, (int)lane / 4 + e / 2 * 8, (int)lane % 4 * 2 + e % 2);
 }

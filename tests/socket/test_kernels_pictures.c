@@ -88,6 +88,7 @@ EACH_PRECISION(convolutions)
     convolution(
         (struct conv){ 1 + devices_random(20), 1 + devices_random(36), 3 + devices_random(9), 3, 1, 1 },
         rows);
+    convolution((struct conv){ 2, 65 + devices_random(20), 4, 3, 1, 1 }, rows);
     convolution((struct conv){ 2, 3, 5 + devices_random(4), 3, 2, 1 }, rows);
     convolution((struct conv){ 2, 2, 5, 1, 2, 0 }, rows);
     convolution((struct conv){ 1, 2, 5, 5, 1, 2 }, rows);

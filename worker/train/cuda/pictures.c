@@ -28,11 +28,25 @@ static bool fits(struct cuda *c, size_t channels, size_t side)
 
 /* --- convolution ------------------------------------------------------------------------------------------------------------ */
 
+/* Tensor cores want 16 bits. */
+static bool in_tiles(const struct cuda *c)
+{
+    return c->base.value_bytes == 2;
+}
+
+static size_t outs_of_block(const struct cuda *c)
+{
+    return in_tiles(c) ? KERNEL_TILE : KERNEL_OUTS;
+}
+
 static void convolve(struct cuda *c, struct convolve_args *args)
 {
-    const size_t places = (size_t)args->to_side * (size_t)args->to_side;
-    cuda_launch(c, KERNEL_convolve, cuda_blocks(args->rows * places, THREADS),
-                cuda_blocks((size_t)args->to_channels, KERNEL_OUTS), args);
+    const size_t places = args->rows * (size_t)args->to_side * (size_t)args->to_side;
+    const size_t groups = cuda_blocks((size_t)args->to_channels, outs_of_block(c));
+    if (in_tiles(c))
+        cuda_launch(c, KERNEL_convolve_tiles, cuda_blocks(places, KERNEL_TILE), groups, args);
+    else
+        cuda_launch(c, KERNEL_convolve, cuda_blocks(places, THREADS), groups, args);
 }
 
 static void conv_there(struct compute *base, const struct conv *conv, void *y, const void *x,
@@ -99,7 +113,7 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
 {
     struct cuda *c = cuda_of(base);
     const size_t side = conv_side(conv), all = conv->in * conv->kernel * conv->kernel, n = conv->out * all;
-    const size_t groups = cuda_blocks(all, KERNEL_TAPS) * cuda_blocks(conv->out, KERNEL_OUTS);
+    const size_t groups = cuda_blocks(all, KERNEL_TAPS) * cuda_blocks(conv->out, outs_of_block(c));
     const size_t strip = strip_of(rows * side * side, groups);
     const size_t strips = cuda_blocks(rows * side * side, strip);
     (void)scratch;
@@ -121,7 +135,7 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
                                           .kernel = (int)conv->kernel,
                                           .stride = (int)conv->stride,
                                           .padding = (int)conv->padding };
-    cuda_launch(c, KERNEL_conv_weight_sums, groups, strips, &args);
+    cuda_launch(c, in_tiles(c) ? KERNEL_conv_weight_tiles : KERNEL_conv_weight_sums, groups, strips, &args);
     cuda_join_sums(c, dweight, args.part, n, strips, n);
 }
 

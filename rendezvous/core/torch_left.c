@@ -33,18 +33,34 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* "rank 1: never connected; its process was started (n1, pid 77)" */
-static void put_why(struct job *job, const struct torch_key *key, struct buf *out)
+/* A barrier counts those that come, and does not know who they are. */
+static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
-    const uint32_t world_size = job->members.world_size;
+    const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
+    const struct torch_meet *meet = is_barrier ? torch_meets_of_id(&s->job->meets, s->torch->meet) : NULL;
+    const uint32_t ranks = s->job->members.world_size;
+    const char *plural = ranks == 1 ? "" : "s";
+    if (meet == NULL)
+        buf_printf(out, "it is not known who is missing");
+    else if (meet->count <= ranks)
+        buf_printf(out, "%lld of the %u rank%s of this job have come", (long long)meet->count, ranks, plural);
+    else
+        buf_printf(out, "%lld have been counted there, and this job has %u rank%s", (long long)meet->count,
+                   ranks, plural);
+}
+
+/* "rank 1: never connected; its process was started (n1, pid 77)" */
+static void put_why(const struct session *s, const struct torch_key *key, struct buf *out)
+{
+    const uint32_t world_size = s->job->members.world_size;
     struct rank_facts facts;
     struct finding f;
     if (key->rank < 0) {
-        buf_printf(out, "not all ranks have come");
+        put_count(s, key, out);
     } else if (key->rank >= world_size) {
         buf_printf(out, "the last rank of this job is %u", world_size - 1);
     } else {
-        facts_of_rank(job, (uint32_t)key->rank, &facts);
+        facts_of_rank(s->job, (uint32_t)key->rank, &facts);
         diagnose_rank(&facts, &f);
         buf_printf(out, "%s", f.sentence);
     }
@@ -67,7 +83,7 @@ static void tell(struct session *s, const struct torch_key *key, uint64_t waited
         buf_printf(&who, " (%.100s, pid %d)", own.host, own.pid);
     torch_key_put_setup(key, &setup);
     torch_key_put(key, &what);
-    put_why(job, key, &why);
+    put_why(s, key, &why);
     finding_make(&job->given_up, FINDING_SETUP_GIVEN_UP, text_of(&who), "setup", text_of(&setup), "time",
                  duration(time, waited_ms), "what", text_of(&what), "why", text_of(&why), NULL);
     buf_free(&who);

@@ -312,16 +312,47 @@ Test(torch_watch, who_gave_up_may_still_be_connected)
     expect_given_up("\"exit_code\":1", true);
 }
 
+static void four_count(void)
+{
+    client(RANK0, 0, 100);
+    client(RANK1, 1, 101);
+    client(OTHER0, -1, 0);
+    client(OTHER1, -1, 0);
+    add(RANK0, BARRIER, 1);
+    add(OTHER0, BARRIER, 1);
+    add(OTHER1, BARRIER, 1);
+    add(RANK1, BARRIER, 1);
+    add(RANK0, BARRIER, 0);
+}
+
+static void expect_barrier(const char *words)
+{
+    sim_at(&sim, 9000);
+    (void)told();
+    sim_disconnect(&sim, RANK0);
+    rank_0_fails("\"exit_code\":1");
+    const char *text = told();
+    cr_expect(
+        strstr(text,
+               "gave up init_process_group after 9.0 s of waiting for the other ranks in the barrier of "
+               "init_process_group; ") != NULL &&
+            strstr(text, words) != NULL,
+        "'%s' is not in: %s", words, text);
+}
+
 Test(torch_watch, the_barrier_of_torch_1_is_given_up_as_well)
 {
     client(RANK0, 0, 100);
     add(RANK0, BARRIER, 1);
     add(RANK0, BARRIER, 0);
-    sim_at(&sim, 9000);
-    sim_disconnect(&sim, RANK0);
-    rank_0_fails("\"exit_code\":1");
-    expect_told("gave up init_process_group after 9.0 s of waiting for the other ranks in the barrier of "
-                "init_process_group; not all ranks have come");
+    expect_barrier("1 of the 2 ranks of this job have come");
+}
+
+/* Nobody is missing where two launches have counted. */
+Test(torch_watch, who_gave_up_a_barrier_of_too_many_is_told_how_many)
+{
+    four_count();
+    expect_barrier("4 have been counted there, and this job has 2 ranks");
 }
 
 Test(torch_watch, who_is_killed_has_not_given_up)
@@ -362,19 +393,6 @@ Test(torch_watch, who_went_on_for_long_without_the_others_has_not_given_up)
 }
 
 /* --- more than belong there ----------------------------------------------------------------------------- */
-
-static void four_count(void)
-{
-    client(RANK0, 0, 100);
-    client(RANK1, 1, 101);
-    client(OTHER0, -1, 0);
-    client(OTHER1, -1, 0);
-    add(RANK0, BARRIER, 1);
-    add(OTHER0, BARRIER, 1);
-    add(OTHER1, BARRIER, 1);
-    add(RANK1, BARRIER, 1);
-    add(RANK0, BARRIER, 0);
-}
 
 Test(torch_watch, of_too_many_the_agents_are_asked_who_they_are)
 {

@@ -326,7 +326,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     report.look = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
-           "  try      chmod +x ./train\n"
+           "  try      chmod +x ./train; a Python script runs without that as python3 -u ./train\n"
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    tried 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"

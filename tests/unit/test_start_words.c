@@ -41,7 +41,10 @@ TestSuite(start_words, .fini = forget);
 Test(start_words, of_a_name_that_no_directory_has)
 {
     cr_expect_str_eq(say(start_cause, ENOENT, "train"), "train: not found in PATH (/usr/bin:/bin)");
-    cr_expect_str_eq(say(start_remedy, ENOENT, "train"), "a program in this directory is written ./train");
+    cr_expect_str_eq(
+        say(start_remedy, ENOENT, "train"),
+        "a program in this directory is written ./train; a Python script without .py at its end runs "
+        "as python3 -u train");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
                      "chmod +x the one that is meant, or name it with its directory");
 }
@@ -52,9 +55,11 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
     expect(ENOENT, "./train: no such file",
            "check the path, and that the file system with it is mounted here");
     set((struct program_look){ .kind = PATH_DIRECTORY });
-    expect(EACCES, "./train is a directory, not a program", "");
+    expect(EACCES, "./train is a directory, not a program",
+           "a package of Python's runs as python3 -u ./train");
     set((struct program_look){ .kind = PATH_NO_X });
-    expect(EACCES, "./train is not executable", "chmod +x ./train");
+    expect(EACCES, "./train is not executable",
+           "chmod +x ./train; a Python script runs without that as python3 -u ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
            "copy it elsewhere, or mount -o remount,exec that file system");
@@ -98,7 +103,7 @@ Test(start_words, of_a_program_for_another_machine)
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE });
     expect(ENOEXEC, "./train is nothing that this machine can execute: neither a program nor a script",
-           "a script needs a first line like #!/bin/sh");
+           "a script needs a first line like #!/bin/sh; one of Python's runs without as python3 -u ./train");
 }
 
 Test(start_words, of_a_system_without_room)

@@ -134,3 +134,36 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
 {
     expect_the_same_test("resnet20");
 }
+
+/* More pictures than there is memory for between layers; their values are of two bytes. */
+Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
+{
+    enum { ROWS = 21, PIXELS = 3 * 8 * 8 };
+    static float picture[ROWS * PIXELS], weight[ROWS];
+    static int32_t target[ROWS];
+    double of_cpu, of_gpu;
+    struct model_spec spec = {
+        .rows = ROWS, .train_rows = 2, .channels = 3, .height = 8, .width = 8, .classes = 10
+    };
+    struct model_batch batch = {
+        .rows = ROWS, .length = 1, .picture = picture, .target = target, .weight = weight
+    };
+    d = devices_open(PRECISION_BF16);
+    for (size_t i = 0; i < ROWS * PIXELS; i++)
+        picture[i] = (float)devices_random(512) / 256 - 1;
+    for (size_t i = 0; i < ROWS; i++) {
+        target[i] = (int32_t)devices_random(10);
+        weight[i] = 1;
+    }
+    cr_assert_eq(model_create(known_kind("resnet20"), &spec, &on_cpu, &err), DDP_OK, "%s", err.msg);
+    spec.compute = d.gpu;
+    cr_assert_eq(model_create(known_kind("resnet20"), &spec, &on_gpu, &err), DDP_OK, "%s", err.msg);
+    const struct model_tensor *last = &on_cpu->params.each[on_cpu->params.n - 2];
+    for (size_t i = 0; i < last->count; i++) /* else all logits are nearly 0 */
+        on_gpu->params.each[on_gpu->params.n - 2].value[i] = last->value[i] *= 1000;
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, true, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);
+    cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TEST, &of_gpu, &err), DDP_OK, "%s", err.msg);
+    cr_expect_float_eq(of_gpu / of_cpu, 1, 0.03, "%g, cpu %g", of_gpu, of_cpu);
+    close_both();
+}

@@ -45,6 +45,7 @@ struct compute;
 struct model_spec {
     struct compute *compute; /* compute.h, borrowed; NULL = the CPU */
     size_t rows;             /* pictures or sequences; no batch has more */
+    size_t train_rows;       /* no batch for training has more; 0 = rows */
     size_t length;           /* tokens of a sequence; no batch has longer ones. 0 = the kind's longest */
     size_t channels, height, width; /* of a picture */
     size_t classes;                 /* of pictures; the vocabulary of tokens is the kind's */

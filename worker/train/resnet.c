@@ -4,9 +4,8 @@
  *     block     x -> convolution -> normalise -> ReLU -> mid -> convolution -> normalise -> + shortcut of x -> ReLU -> y
  *     head      mean of each channel -> linear -> logits
  *
- * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test
- * keeps nothing, so on the CPU it goes through a large batch in pieces that lie in the same memory; memory that no training batch was
- * large enough to touch is never there (calloc). */
+ * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test keeps
+ * nothing, so it goes through a large batch in pieces that lie in the same memory. */
 #include "resnet.h"
 
 #include "compute.h"
@@ -49,6 +48,7 @@ struct resnet {
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
     size_t most; /* values that `columns` has to hold for a layer */
+    size_t room; /* rows that there is memory for between layers */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -148,13 +148,14 @@ static ddp_status run(struct resnet *r, const struct model_batch *batch, enum mo
 /* In pieces: nothing is kept, and a picture's result does not depend on its neighbours. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
-    const size_t most = r->on->remote ? batch->rows : TEST_ROWS;
+    const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
+    const size_t pixels = r->pixels * bytes, logits = compute_stride(r->on, r->model.classes) * bytes;
     ddp_status status = DDP_OK;
     for (size_t at = 0; at < batch->rows && status == DDP_OK; at += most) {
         struct model_batch piece = *batch;
         piece.rows = batch->rows - at < most ? batch->rows - at : most;
-        piece.picture += at * r->pixels;
-        status = run(r, &piece, MODEL_TEST, (float *)r->logits + at * r->model.classes, err);
+        piece.picture = (const void *)((const char *)batch->picture + at * pixels);
+        status = run(r, &piece, MODEL_TEST, (char *)r->logits + at * logits, err);
     }
     return status;
 }
@@ -280,7 +281,7 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
-/* `rows` times n values, or rows of a head's, which are padded. */
+/* Rows of n values, which may be padded. */
 static void *values(const struct resnet *r, size_t rows, size_t n)
 {
     const size_t row = compute_stride(r->on, n) * r->on->value_bytes;
@@ -333,12 +334,11 @@ static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, in
     model_tensors_add(b, MODEL_SHAPE(u->conv.out), "%sbn%d.running_var", prefix, number);
 }
 
-static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, size_t rows, const char *prefix,
-                      int number)
+static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const char *prefix, int number)
 {
     *u = (struct unit){ .conv = conv };
     add_tensors(r, u, prefix, number);
-    u->out = values(r, rows, unit_values(u));
+    u->out = values(r, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
     r->model.flops += 3 * conv_flops(&conv); /* forward, and two products as large in the backward pass */
@@ -346,21 +346,19 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, size_t
 }
 
 /* Block `i` of all; the first of a stage halves the picture and doubles the channels, but for that of the first stage. */
-static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before,
-                       size_t rows)
+static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
     const size_t stage = i / config->blocks, out = (size_t)RESNET_WIDTH << stage;
     const size_t in = before->conv.out, side = conv_side(&before->conv), stride = in == out ? 1 : 2;
     char prefix[64];
     snprintf(prefix, sizeof(prefix), "layer%zu.%zu.", stage + 1, i % config->blocks);
-    bool complete = unit_init(r, &b->unit[0], (struct conv){ in, out, side, 3, stride, 1 }, rows, prefix, 1);
+    bool complete = unit_init(r, &b->unit[0], (struct conv){ in, out, side, 3, stride, 1 }, prefix, 1);
     const size_t half = conv_side(&b->unit[0].conv);
-    complete =
-        unit_init(r, &b->unit[1], (struct conv){ out, out, half, 3, 1, 1 }, rows, prefix, 2) && complete;
+    complete = unit_init(r, &b->unit[1], (struct conv){ out, out, half, 3, 1, 1 }, prefix, 2) && complete;
     b->shortcut = (struct shortcut){ in, out, side, stride };
-    b->mid = values(r, rows, unit_values(&b->unit[0]));
-    b->y = values(r, rows, unit_values(&b->unit[1]));
+    b->mid = values(r, r->room, unit_values(&b->unit[0]));
+    b->y = values(r, r->room, unit_values(&b->unit[1]));
     return complete && b->mid != NULL && b->y != NULL;
 }
 
@@ -374,16 +372,28 @@ static bool head_init(struct resnet *r, size_t rows, size_t classes)
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes), "fc.bias");
     r->model.flops += 6 * (double)classes * (double)r->features;
     r->columns = r->on->ops->alloc(r->on, r->most * sizeof(float));
-    r->pooled = values(r, rows, r->features);
-    r->dpooled = values(r, rows, r->features);
+    r->pooled = values(r, r->room, r->features);
+    r->dpooled = values(r, r->room, r->features);
     r->logits = values(r, rows, classes);
-    r->dlogits = values(r, rows, classes);
+    r->dlogits = values(r, r->room, classes);
     for (int i = 0; i < TEMPORARIES; i++) {
-        r->temporary[i] = values(r, rows, unit_values(&r->stem));
+        r->temporary[i] = values(r, r->room, unit_values(&r->stem));
         complete = complete && r->temporary[i] != NULL;
     }
     return complete && r->columns != NULL && r->pooled != NULL && r->dpooled != NULL && r->logits != NULL &&
            r->dlogits != NULL;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of a batch for training, or a piece of one for a test. */
+static size_t room_of(const struct model_spec *spec)
+{
+    return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
+                  spec->rows < TEST_ROWS ? spec->rows : TEST_ROWS);
 }
 
 static bool allocate(struct resnet *r, const struct resnet_config *config, const struct model_spec *spec)
@@ -392,11 +402,10 @@ static bool allocate(struct resnet *r, const struct resnet_config *config, const
     r->block = calloc(r->blocks, sizeof(*r->block));
     if (r->block == NULL)
         return false;
-    bool complete = unit_init(r, &r->stem, first, spec->rows, "", 1);
-    r->stem_y = values(r, spec->rows, unit_values(&r->stem));
+    bool complete = unit_init(r, &r->stem, first, "", 1);
+    r->stem_y = values(r, r->room, unit_values(&r->stem));
     for (size_t i = 0; i < r->blocks; i++)
-        complete =
-            block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem, spec->rows) && complete;
+        complete = block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem) && complete;
     complete = head_init(r, spec->rows, spec->classes) && complete && r->stem_y != NULL;
     complete = normalise_open(&r->normalise, r->on, spec->ctx, r->features) && complete;
     complete = model_tensors_place(&r->model.params) && complete;
@@ -451,6 +460,7 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
     *r = (struct resnet){
         .model = { .ops = &ops, .classes = spec->classes },
         .on = compute_of(spec),
+        .room = room_of(spec),
         .pixels = spec->channels * spec->height * spec->width,
         .blocks = RESNET_STAGES * config->blocks,
     };

@@ -108,6 +108,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     const struct model_spec spec = {
         .compute = t->device,
         .rows = rows > evaluate_rows(set) ? rows : evaluate_rows(set),
+        .train_rows = rows,
         .length = models[t->options->model].input == MODEL_TOKENS ? set->length : 0,
         .channels = set->channels,
         .height = set->height,

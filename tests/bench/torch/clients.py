@@ -27,6 +27,7 @@ class Clients:
         self.number, self.count, self.ports, self.stores = number, count, ports, [[], []]
 
     def connect(self, who):
+        self.stores[who] = None  # those of the turn before
         self.stores[who] = [TCPStore("127.0.0.1", self.ports[who], None, False, LONG) for _ in range(self.count)]
 
     def trips(self, who, operation):
@@ -86,7 +87,7 @@ def measure(table, ports, n):
     label = f"{n} client{'s' if n > 1 else ''}"
     # One more than the clients: it sets what others wait for.
     with Crew(processes + 1, lambda number: Clients(number, n // processes if number < processes else 1, ports)) as crew:
-        took = [[connect(crew, who)] for who in (0, 1)]
+        took = in_turn(ROUNDS, lambda who, turn: connect(crew, who))
         crew.all("trips", 0, "set"), crew.all("trips", 1, "set")
         if n == SIZES[-1]:
             table.row(f"{label} connect, {processes} at a time", n, took, "ms")

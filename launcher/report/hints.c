@@ -56,7 +56,7 @@ static const struct {
     { "Connection reset by peer", LOST_RANK },
     { "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
     { "terminate called without an active exception",
-      "the process ended while a C++ thread of it still ran; PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before its end" },
+      "a C++ thread still ran when the process ended (PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before); why it ended is the error above 'terminate called', if there is one" },
     { "Stale file handle", "a file server has lost the file: mount the file system again" },
     { "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
 };

@@ -12,11 +12,11 @@ static size_t by_packs(const struct cuda *c, size_t n)
     return cuda_blocks(n, THREADS * (16 / c->base.value_bytes));
 }
 
-/* Kernels count inside a picture with int. */
+/* Kernels count inside a picture, and inside a weight, with int. */
 static bool fits(struct cuda *c, size_t channels, size_t side)
 {
     struct ddp_err err = { 0 };
-    if (channels <= UINT16_MAX && side <= UINT16_MAX && channels * side * side <= INT32_MAX)
+    if (channels <= INT32_MAX && side <= UINT16_MAX && channels * side * side <= INT32_MAX)
         return true;
     cuda_failed(c,
                 ddp_fail(&err, DDP_ERR_UNSUPPORTED,
@@ -24,6 +24,12 @@ static bool fits(struct cuda *c, size_t channels, size_t side)
                          channels, side, side),
                 &err);
     return false;
+}
+
+static bool conv_fits(struct cuda *c, const struct conv *conv)
+{
+    return fits(c, conv->in, conv->side) && fits(c, conv->out, conv_side(conv)) &&
+           fits(c, conv->in * conv->out, conv->kernel);
 }
 
 /* --- convolution ------------------------------------------------------------------------------------------------------------ */
@@ -69,7 +75,7 @@ static void conv_there(struct compute *base, const struct conv *conv, void *y, c
                                   .weight_to = (int)conv->in * taps,
                                   .weight_from = taps };
     (void)scratch;
-    if (fits(c, conv->in, conv->side) && fits(c, conv->out, conv_side(conv)))
+    if (conv_fits(c, conv))
         convolve(c, &args);
 }
 
@@ -96,7 +102,7 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
                                   .turned = true,
                                   .add = add };
     (void)scratch;
-    if (fits(c, conv->in, conv->side) && fits(c, conv->out, conv_side(conv)))
+    if (conv_fits(c, conv))
         convolve(c, &args);
 }
 
@@ -117,7 +123,7 @@ static void conv_back_params(struct compute *base, const struct conv *conv, floa
     const size_t strip = strip_of(rows * side * side, groups);
     const size_t strips = cuda_blocks(rows * side * side, strip);
     (void)scratch;
-    if (!fits(c, conv->in, conv->side) || !fits(c, conv->out, side))
+    if (!conv_fits(c, conv))
         return;
     if (strips == 0) {
         base->ops->zero(base, dweight, n * sizeof(float));

@@ -2,16 +2,23 @@
 # gpu_check.sh -- on a machine with an NVIDIA GPU: builds, tests what CI cannot, times it, and prints one table. Elsewhere it
 # says why nothing is done, and succeeds.
 #
-#     scripts/gpu_check.sh            all of it, some minutes
+#     scripts/gpu_check.sh            all of it, ten minutes at most
 #     NO_BUILD=1 scripts/gpu_check.sh     with what is in BUILD= already, also that of another machine
 #
-# Every line of the table is one check with its result; details are in build/gpu-check/. OUT=DIR puts them there. Needs the
-# packages of a build (scripts/packages.sh), the driver, libcudart and libnccl.so.2; what is missing is a line that says so.
+# Every line of the table is one check with its result, printed when it is known; details are in build/gpu-check/. OUT=DIR puts them
+# there. What a check needs and this machine lacks is a line that says so.
+#
+#     WITHIN=SECONDS    all of it (570); what would come later is skipped, the most telling checks come first
+#     LIMIT=SECONDS     one check (120; some have 300)
+#     BATCHES="32"      of GPT-2 124M (16 32 64)
+#     WORKERS="1 2 4"   whose bits are compared (1 2 4 8)
+#     LIBRARIES=DIR     where libraries lie that the programs were linked with on another machine (libopenblas.so.0 ...)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build}
 out=${OUT:-$BUILD/gpu-check}
-limit=${LIMIT:-120}
+limit=${LIMIT:-120} within=${WITHIN:-570}
+[ -z "${LIBRARIES:-}" ] || export LD_LIBRARY_PATH=$LIBRARIES${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 skipped() {
     echo "skipped, because $1"
@@ -23,23 +30,49 @@ fi
 [ -n "$gpus" ] || skipped "no GPU is on this machine (nvidia-smi shows none)"
 count=$(wc -l <<<"$gpus")
 mkdir -p "$out"
-rows=() bad=0
+rows=() shown=0 bad=0
+
+# Rows up to the last, which may still be changed; `show all` prints that, too.
+show() {
+    local till=$((${#rows[@]} - 1))
+    [ "${1:-}" != all ] || till=${#rows[@]}
+    for (( ; shown < till; shown++)); do
+        printf '%s\n' "${rows[shown]}" | tee -a "$out/table.md"
+    done
+}
 
 # row NAME RESULT -- one line of the table.
 row() {
     rows+=("| $1 | $2 |")
+    show
+}
+
+finish() {
+    show all
+    [ "$bad" -eq 0 ]
+    exit
+}
+
+# left NAME -- is there time for one more? Else its row says so.
+left() {
+    [ $((within - SECONDS)) -lt 10 ] || return 0
+    row "$1" "skipped, because the $within s of WITHIN= are over"
+    return 1
 }
 
 # check NAME COMMAND... -- runs it with a limit, its output goes to a file; `result` is what stands in the table.
 check() {
-    local name=$1 rc=0 log
+    local name=$1 rc=0 log most=$limit
+    left "$name" || return
     shift
+    [ "$most" -le $((within - SECONDS)) ] || most=$((within - SECONDS))
     log=$out/${name//[^a-z0-9]/_}.log
-    timeout -k 10 "$limit" "$@" >"$log" 2>&1 || rc=$?
+    timeout -k 5 "$most" "$@" >"$log" 2>&1 </dev/null || rc=$?
     if [ "$rc" -eq 0 ]; then
         result=ok
     else
-        result="FAILED ($rc): $(grep -v '^ *$' "$log" | grep -m 1 -E 'DDP_ERR|ddp-bench:|FAIL|rror' || tail -n 1 "$log")"
+        result="FAILED ($rc$([ "$rc" -ne 124 ] || echo ", not done after $most s")): $(grep -v '^ *$' "$log" |
+            grep -m 1 -E 'DDP_ERR|ddp-bench:|FAIL|rror' || tail -n 1 "$log")"
         bad=$((bad + 1))
     fi
     row "$name" "$result"
@@ -69,18 +102,99 @@ bench() {
     fi
 }
 
+# --- what there is -----------------------------------------------------------------------------------------------------
+{
+    echo "$(date -u +%F), $(git describe --always --dirty 2>/dev/null), $(head -n 1 <<<"$gpus") x $count, $(nproc) cores:"
+    echo
+    echo '| check | result |'
+    echo '|---|---|'
+} | tee "$out/table.md"
+programs=("$BUILD/ddprun" "$BUILD/ddp-rendezvous" "$BUILD/ddp-bench" "$BUILD/train" "$BUILD/make-data")
 if [ -z "${NO_BUILD:-}" ]; then
-    limit=900 check 'build' make -j"$(nproc)" all test-programs || { printf '%s\n' "${rows[@]}"; exit 1; }
+    limit=400 check 'build' make -j"$(nproc)" all || {
+        row 'all else' 'skipped, because nothing is built; scripts/check-deps.sh build says what is missing, NO_BUILD=1 takes BUILD= of another machine'
+        finish
+    }
+    limit=400 check 'build of the tests' make -j"$(nproc)" test-programs
 fi
+for file in "${programs[@]}" "$BUILD"/train_kernels.{f32,bf16,f16}.fatbin; do
+    [ -e "$file" ] || { row "$file" 'FAILED: it is not there; make builds it (kernels with nvcc)' && bad=$((bad + 1)); }
+done
+if missing=$(ldd "${programs[@]}" 2>/dev/null | awk '/not found/ { print $1 }' | sort -u | xargs) && [ -n "$missing" ]; then
+    row 'libraries of the programs' "FAILED: $missing are not on this machine; install them, or name their directory in LIBRARIES="
+    bad=$((bad + 1))
+    finish
+fi
+
+# Directories in which an installation of CUDA may have its libraries: beside nvcc, in the usual places, and in pip's packages, where
+# CUDA 13 has one for all (nvidia/cu13/lib), CUDA 12 and NCCL one for each (nvidia/nccl/lib).
+cuda_directories() {
+    local nvcc
+    nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc") && printf '%s\n' "${nvcc%/bin/*}"/lib{64,}
+    [ -z "${CUDA_HOME:-}" ] || printf '%s\n' "$CUDA_HOME"/lib{64,}
+    printf '%s\n' /usr/local/cuda/lib{64,} /usr/local/cuda-*/lib{64,} /usr/local/nvidia/lib{64,} \
+        /usr/local/lib /usr/lib/x86_64-linux-gnu
+    python3 -c 'import glob, sys
+for path in sys.path:
+    print(*glob.glob(path + "/nvidia/*/lib"), sep="\n")' 2>/dev/null
+}
+directories=$(cuda_directories)
+
+# place_of NAME -- in the first directory that has it.
+place_of() {
+    local directory
+    while IFS= read -r directory; do
+        [ -z "$directory" ] || [ ! -e "$directory/$1" ] || { echo "$directory/$1"; return; }
+    done <<<"$directories"
+}
+
+# Does the loader find it by its name?
+loads() {
+    local IFS=: directory
+    for directory in ${LD_LIBRARY_PATH:-}; do
+        [ ! -e "$directory/$1" ] || return 0
+    done
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*${1//./\\.} "
+}
+
+# find_library VARIABLE NAME... -- names a library that the loader would not find, and says where each is.
+find_library() {
+    local variable=$1 name found
+    shift
+    if [ -n "${!variable:-}" ]; then
+        row "$variable" "${!variable}, as given"
+        return
+    fi
+    for name in "$@"; do
+        loads "$name" && row "$variable" "$name, which the loader finds" && return
+        found=$(place_of "$name")
+        [ -z "$found" ] || { export "$variable=$found" && row "$variable" "$found" && return; }
+    done
+    row "$variable" "FAILED: neither the loader nor CUDA's and pip's directories have $*; name the file in $variable="
+    bad=$((bad + 1))
+}
+# The runtime looks for the driver by its name alone.
+if ! loads libcuda.so.1 && driver=$(place_of libcuda.so.1) && [ -n "$driver" ]; then
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${driver%/*}
+fi
+find_library DDP_CUDA_DRIVER_LIBRARY libcuda.so.1
+find_library DDP_CUDART_LIBRARY libcudart.so.13 libcudart.so.12
+find_library DDP_CUBLASLT_LIBRARY libcublasLt.so.13 libcublasLt.so.12
+find_library DDP_NCCL_LIBRARY libnccl.so.2
 check 'our declarations and the headers' bash tests/shell/test_abi.sh
-check 'tests of the NCCL backend, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "$BUILD/tests/unit/test_nccl_core" \
-    "$BUILD/tests/socket/test_nccl" "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
 
 # --- train: kernels, models, losses, times -----------------------------------------------------------------------------
 gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_kernels_pictures" "$BUILD/tests/socket/test_models_gpu")
-check 'kernels and models, fake GPU' env BUILD="$BUILD" scripts/run-tests.sh "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" \
-    "$BUILD/tests/e2e/test_train_gpu_world" "$BUILD/tests/socket/test_shares"
-check 'kernels and models against the CPU, this GPU' env BUILD="$BUILD" DDP_TEST_GPU=1 scripts/run-tests.sh "${gpu_tests[@]}"
+# suites NAME SUITE... -- tests, as far as they are built.
+suites() {
+    local name=$1 suite
+    shift
+    for suite in "$@"; do
+        [ -x "$suite" ] || { row "$name" "skipped, because $suite is not built (scripts/check-deps.sh test says what it needs)"; return; }
+    done
+    check "$name" env BUILD="$BUILD" scripts/run-tests.sh "$@"
+}
+DDP_TEST_GPU=1 TEST_JOBS=8 JOBS=1 suites 'kernels and models against the CPU, this GPU' "${gpu_tests[@]}"
 
 # step_losses FILE -- what a file of metrics says of each step's loss, one a line.
 step_losses() {
@@ -129,11 +243,11 @@ same_bits() {
         bad=$((bad + 1)) rows[-1]="| $name | FAILED: parameters $(hash_of "$log"), of the first run ${first:-none} |"
     fi
 }
-# same_for_all NAME OPTION... -- the same bits for 1, 2, 4 and 8 workers, and with --zero1.
+# same_for_all NAME OPTION... -- the same bits for all numbers of workers, and with --zero1.
 same_for_all() {
     local name=$1 first='' ranks
     shift
-    for ranks in 1 2 4 8; do
+    for ranks in ${WORKERS:-1 2 4 8}; do
         same_bits "$name, --determinism world, $ranks workers" "$ranks" "$@"
     done
     for ranks in 2 4; do
@@ -161,23 +275,33 @@ PYTHON
 }
 share=()
 [ "$count" -gt 1 ] || share=(--share_gpu)
-if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format tokens --samples 4000000 --test_samples 3000; then
+two=("$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train")
+tokens='' pictures=''
+check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format tokens --samples 4000000 --test_samples 3000 && tokens=yes
+check 'pictures to train with' "$BUILD/make-data" --out "$out/colours" --format cifar10 --samples 20000 --test_samples 1000 &&
+    pictures=yes
+
+if [ -n "$tokens" ]; then
     on_both 'gpt2:tiny, losses of 20 steps, fp32' 1e-4 "${gpt2[@]}"
     on_both 'gpt2:tiny, losses of 20 steps, bf16' 1e-2 "${gpt2[@]}" --precision bf16
     on_both 'gpt2:tiny, losses of 20 steps, fp16' 1e-2 "${gpt2[@]}" --precision fp16
     again 'gpt2:10M' --data "$out/tokens" --model gpt2:10M --batch 16 --precision bf16
-    check 'gpt2:tiny, 2 workers through NCCL' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
-        --limit_steps 20 --device cuda
+fi
+if [ -n "$pictures" ]; then
+    on_both 'resnet20, losses of 20 steps, fp32' 5e-3 "${resnet[@]}"
+    on_both 'resnet20, losses of 20 steps, bf16' 2e-2 "${resnet[@]}" --precision bf16
+    on_both 'resnet20, losses of 20 steps, fp16' 2e-2 "${resnet[@]}" --precision fp16
+    again 'resnet20, bf16' --data "$out/colours" --model resnet20 --optimizer sgd --batch 128 --precision bf16
     for precision in fp32 bf16; do
-        same_for_all "gpt2:tiny, $precision" "${gpt2[@]}" --precision "$precision"
+        name="resnet20, $precision, batch 512"
+        check "$name" "$BUILD/train" --data "$out/colours" --model resnet20 --optimizer sgd --batch 512 --epochs 2 --device cuda \
+            --precision $precision && rows[-1]="| $name | $(grep -o 'loss .*' "$out/${name//[^a-z0-9]/_}.log" | tail -n 1) |"
     done
-    check '--zero1, averages by NCCL, 2 workers' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
-        "$BUILD/train" --data "$out/tokens" --model gpt2:10M --batch 4 --limit_steps 10 --precision bf16 --zero1 --check_every 2 \
-        --device cuda
+fi
+if [ -n "$tokens" ]; then
     for batch in ${BATCHES:-16 32 64}; do
         speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
     done
-    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
     if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
         for batch in ${BATCHES:-16 32 64}; do
             name="the same in PyTorch (compiled, DDP), batch $batch"
@@ -188,20 +312,16 @@ if check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format 
         row 'the same in PyTorch' 'skipped, because python3 has no torch with CUDA'
     fi
 fi
-if check 'pictures to train with' "$BUILD/make-data" --out "$out/colours" --format cifar10 --samples 20000 --test_samples 1000; then
-    on_both 'resnet20, losses of 20 steps, fp32' 5e-3 "${resnet[@]}"
-    on_both 'resnet20, losses of 20 steps, bf16' 2e-2 "${resnet[@]}" --precision bf16
-    on_both 'resnet20, losses of 20 steps, fp16' 2e-2 "${resnet[@]}" --precision fp16
-    again 'resnet20, bf16' --data "$out/colours" --model resnet20 --optimizer sgd --batch 128 --precision bf16
-    same_for_all 'resnet20, fp32' --data "$out/colours" --model resnet20 --augment --global_batch 64 --optimizer sgd --lr 0.01
-    check 'resnet20, 2 workers through NCCL, --sync_bn' "$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" \
-        "$BUILD/train" "${resnet[@]}" --limit_steps 20 --device cuda
-    for precision in fp32 bf16; do
-        name="resnet20, $precision, batch 512"
-        check "$name" "$BUILD/train" --data "$out/colours" --model resnet20 --optimizer sgd --batch 512 --epochs 2 --device cuda \
-            --precision $precision && rows[-1]="| $name | $(grep -o 'loss .*' "$out/${name//[^a-z0-9]/_}.log" | tail -n 1) |"
-    done
-fi
+
+# --- several workers -----------------------------------------------------------------------------------------------------
+[ -z "$tokens" ] || check 'gpt2:tiny, 2 workers through NCCL' "${two[@]}" --data "$out/tokens" --model gpt2:tiny --global_batch 16 \
+    --limit_steps 20 --device cuda
+[ -z "$pictures" ] || check 'resnet20, 2 workers through NCCL, --sync_bn' "${two[@]}" "${resnet[@]}" --limit_steps 20 --device cuda
+[ -z "$tokens" ] || check '--zero1, averages by NCCL, 2 workers' "${two[@]}" --data "$out/tokens" --model gpt2:10M --batch 4 \
+    --limit_steps 10 --precision bf16 --zero1 --check_every 2 --device cuda
+[ -z "$tokens" ] || same_for_all "gpt2:tiny, bf16" "${gpt2[@]}" --precision bf16
+[ -z "$pictures" ] || same_for_all 'resnet20, fp32' --data "$out/colours" --model resnet20 --augment --global_batch 64 --optimizer sgd \
+    --lr 0.01
 
 bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50
 bench 'all collectives, cpu backend with device buffers, 2 ranks' 2 --backend cpu --memory gpu --collective all -e 16M
@@ -231,24 +351,29 @@ kill_one() {
     local survivor=$!
     worker 1 "$port" &
     local victim=$!
+    { sleep 45 && kill -9 $survivor $victim; } & # a survivor that hangs is to be no more than a failed check
+    local dog=$!
     sleep 15 # in the middle of a million calls
     start=$SECONDS
     kill -0 $victim && kill -9 $victim && wait $survivor
     [ $((SECONDS - start)) -gt 10 ] || ! grep 'rank 1 (pid .*has ended' "$out/kill_0.log" || rc=0
-    kill $store
-    wait
+    kill $store $dog $survivor
+    wait $store $victim
     return $rc
 }
-if kill_one >/dev/null 2>&1; then row 'a rank is killed in a call of NCCL' ok; else
+if ! left 'a rank is killed in a call of NCCL'; then :; elif kill_one >/dev/null 2>&1; then row 'a rank is killed in a call of NCCL' ok; else
     row 'a rank is killed in a call of NCCL' "FAILED, see $out/kill_0.log"
     bad=$((bad + 1))
 fi
 
-{
-    echo "$(date -u +%F), $(git describe --always --dirty 2>/dev/null), $(head -n 1 <<<"$gpus") x $count, $(nproc) cores:"
-    echo
-    echo '| check | result |'
-    echo '|---|---|'
-    printf '%s\n' "${rows[@]}"
-} | tee "$out/table.md"
-[ "$bad" -eq 0 ]
+# --- what takes long, and what CI has seen ---------------------------------------------------------------------------------
+if [ -n "$tokens" ]; then
+    same_for_all "gpt2:tiny, fp32" "${gpt2[@]}" --precision fp32
+    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
+fi
+unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
+suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/e2e/test_train_gpu_world" \
+    "$BUILD/tests/socket/test_shares"
+suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/test_nccl_core" "$BUILD/tests/socket/test_nccl" \
+    "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
+finish

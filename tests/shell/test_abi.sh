@@ -10,8 +10,8 @@ places() {
     printf '%s\n' /usr/include /usr/local/cuda/include
     python3 -c 'import site, sys; print("\n".join(site.getsitepackages() + [site.getusersitepackages()]))' 2>/dev/null |
         while IFS= read -r packages; do
-            printf '%s\n' "$packages/nvidia/nccl/include" "$packages/nvidia/cuda_runtime/include" \
-                "$packages/nvidia/cublas/include"
+            printf '%s\n' "$packages/nvidia/nccl/include" "$packages/nvidia/cu13/include" \
+                "$packages/nvidia/cuda_runtime/include" "$packages/nvidia/cublas/include"
         done
 }
 

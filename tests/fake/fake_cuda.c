@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -399,7 +400,10 @@ cuda_error cudaMemcpyAsync(void *to, const void *from, size_t bytes, cuda_copy k
 cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                              size_t rows, cuda_copy kind, struct CUstream_st *stream)
 {
+    const size_t most = (size_t)fake_number("FAKE_CUDA_PITCH", INT32_MAX);
     (void)kind;
+    if (to_pitch > most || from_pitch > most)
+        return 12; /* cudaErrorInvalidPitchValue */
     return width <= to_pitch && width <= from_pitch
                ? copy((struct copy){ to, from, to_pitch, from_pitch, width, rows }, stream)
                : 1;

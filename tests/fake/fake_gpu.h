@@ -6,6 +6,7 @@
  *     FAKE_CUDA_DEVICES=N             there are N devices (8)
  *     FAKE_CUDA_NAME=TEXT             what the driver calls them (a fake GPU)
  *     FAKE_CUDA_DRIVER=0              there is no driver
+ *     FAKE_CUDA_PITCH=N               rows of a copy may lie N bytes apart (2147483647, as in CUDA)
  *     FAKE_NCCL_VERSION=N             ncclGetVersion says N (22809)
  *     FAKE_NCCL_INIT=hang             the ranks never come together; `die`: this one dies on the way
  *     FAKE_NCCL_HANG=RANK:CALL        that call of that rank, counted from 1, never ends

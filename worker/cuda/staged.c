@@ -138,22 +138,33 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
+/* CUDA takes no rows that lie farther apart than PITCH_MOST; those of large buffers go one by one. */
+static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
+                            size_t from_pitch, size_t width, size_t rows)
+{
+    enum { PITCH_MOST = INT32_MAX };
+    cuda_error error = CUDA_SUCCESS_;
+    if (rows > 1 && to_pitch <= PITCH_MOST && from_pitch <= PITCH_MOST)
+        return s->gpu.call.copy_rows(to, to_pitch, from, from_pitch, width, rows, CUDA_COPY_DEFAULT,
+                                     s->stream);
+    for (size_t i = 0; i < rows && error == CUDA_SUCCESS_; i++)
+        error = s->gpu.call.copy_async(to + i * to_pitch, from + i * from_pitch, width, CUDA_COPY_DEFAULT,
+                                       s->stream);
+    return error;
+}
+
 /* Rows of the caller's buffer are the ranks' parts of it; in a slot they follow each other closely. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;
     if (c->in_rows > 0)
-        error = s->gpu.call.copy_rows(slot_in(s, c->k), c->width, c->in, c->pitch, c->width, c->in_rows,
-                                      CUDA_COPY_DEFAULT, s->stream);
+        error = copy_rows(s, slot_in(s, c->k), c->width, c->in, c->pitch, c->width, c->in_rows);
     return error == CUDA_SUCCESS_ ? s->gpu.call.event_record(s->ready[c->k % SLOTS], s->stream) : error;
 }
 
 static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c)
 {
-    if (c->out_rows == 0)
-        return CUDA_SUCCESS_;
-    return s->gpu.call.copy_rows(c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows,
-                                 CUDA_COPY_DEFAULT, s->stream);
+    return copy_rows(s, c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows);
 }
 
 /* How long a call may take, and when that is over. */

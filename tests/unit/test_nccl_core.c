@@ -153,6 +153,7 @@ Test(nccl_settings, ranks_on_one_gpu_look_like_hosts_of_their_own)
     cr_assert_str_eq(setting(s, n, "NCCL_SOCKET_IFNAME"), "=lo");
     cr_assert_str_eq(setting(s, n, "NCCL_MAX_CTAS"), "1");
     cr_assert_str_eq(setting(s, n, "NCCL_NVLS_ENABLE"), "0");
+    cr_assert_str_eq(setting(s, n, "NCCL_MNNVL_ENABLE"), "0");
 }
 
 Test(nccl_settings, one_rank_in_128_makes_an_id_where_nccl_takes_several)

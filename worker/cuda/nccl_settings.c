@@ -14,7 +14,7 @@
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
-    { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" },
+    { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
 /* The job is part of it: ranks of two jobs on one GPU must not look like one host either. */

@@ -98,7 +98,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
 /* The heuristic wants to know whether there is a bias, not where. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
-    lt_choice choice;
+    lt_choice choice = { .state = LT_NOT_SUPPORTED };
     int found = 0;
     *p = (struct plan){ .gemm = *g };
     lt_status status = describe(c, p);
@@ -108,8 +108,8 @@ static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, st
         status = lay_out(c, p);
     if (status == LT_SUCCESS)
         status = c->lt.choose(c->handle, p->desc, p->a, p->b, p->d, p->d, c->wish, 1, &choice, &found);
-    if (status == LT_SUCCESS && found == 0)
-        status = LT_NOT_SUPPORTED;
+    if (status == LT_SUCCESS)
+        status = found > 0 ? choice.state : LT_NOT_SUPPORTED;
     if (!check(c, status, "choosing an algorithm", g)) {
         plan_free(c, p);
         return false;

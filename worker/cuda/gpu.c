@@ -18,8 +18,9 @@ static const char *const places[] = { "libcudart.so.13",
 
 static const struct lib_kind kind = {
     "the CUDA runtime (libcudart)", "DDP_CUDART_LIBRARY", places,
-    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime-cu12`, whose file is "
-    "site-packages/nvidia/cuda_runtime/lib/libcudart.so.12"
+    "Install the CUDA toolkit, or `pip install nvidia-cuda-runtime`, whose file is "
+    "site-packages/nvidia/cu13/lib/libcudart.so.13 (of CUDA 12: nvidia-cuda-runtime-cu12, "
+    "cuda_runtime/lib/libcudart.so.12)"
 };
 
 static const struct lib_symbol symbols[] = {

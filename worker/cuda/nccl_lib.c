@@ -11,7 +11,7 @@ static const char *const places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/lib
 
 static const struct lib_kind kind = {
     "NCCL", "DDP_NCCL_LIBRARY", places,
-    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu12`, whose file is "
+    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12), whose file is "
     "site-packages/nvidia/nccl/lib/libnccl.so.2"
 };
 

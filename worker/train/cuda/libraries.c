@@ -21,8 +21,11 @@ static const struct lib_symbol driver_symbols[] = {
 
 static const char *const lt_places[] = { "libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
                                          "/usr/local/cuda/lib64/libcublasLt.so", NULL };
-static const struct lib_kind lt_kind = { "cuBLASLt (libcublasLt)", "DDP_CUBLASLT_LIBRARY", lt_places,
-                                         "Install the CUDA toolkit, or `pip install nvidia-cublas-cu12`" };
+static const struct lib_kind lt_kind = {
+    "cuBLASLt (libcublasLt)", "DDP_CUBLASLT_LIBRARY", lt_places,
+    "Install the CUDA toolkit, or `pip install nvidia-cublas`, whose file is "
+    "site-packages/nvidia/cu13/lib/libcublasLt.so.13"
+};
 static const struct lib_symbol lt_symbols[] = {
 #define X(member, symbol, result, parameters) { #symbol, true, offsetof(struct cublaslt, member) },
     CUBLASLT_FUNCTION_LIST(X)

@@ -19,6 +19,7 @@ CUDART_FUNCTION_LIST(X)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static _Thread_local int current;
+static _Thread_local cuda_error last;
 
 int fake_number(const char *name, int missing)
 {
@@ -70,9 +71,12 @@ const char *cudaGetErrorString(cuda_error error)
     return error == CUDA_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake runtime";
 }
 
+/* Questions whose answer is "not yet" leave one; others do not here. */
 cuda_error cudaGetLastError(void)
 {
-    return CUDA_SUCCESS_;
+    cuda_error error = last;
+    last = CUDA_SUCCESS_;
+    return error;
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -324,6 +328,8 @@ cuda_error cudaEventQuery(struct CUevent_st *event)
     pthread_mutex_lock(&lock);
     bool come = event->come == event->recorded;
     pthread_mutex_unlock(&lock);
+    if (!come)
+        last = CUDA_NOT_READY;
     return come ? CUDA_SUCCESS_ : CUDA_NOT_READY;
 }
 

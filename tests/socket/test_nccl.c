@@ -4,6 +4,7 @@
 #include "trials.h"
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,16 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
+/* What a program that asks CUDA after a kernel of its own would be told. */
+static unsigned error_of_cuda(void)
+{
+    void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+    unsigned (*ask)(void) = NULL;
+    void *found = cuda != NULL ? dlsym(cuda, "cudaGetLastError") : NULL;
+    memcpy(&ask, &found, sizeof(ask));
+    return ask != NULL ? ask() : 999;
+}
+
 /* A call that takes its time is on its way when it returns: the host is free. */
 static void do_not_wait(struct rank *me)
 {
@@ -95,6 +106,7 @@ static void do_not_wait(struct rank *me)
     rank_expect_ok(me, sum(ctx, x, 1, &work));
     rank_expect(me, !ddp_work_done(work), "done before it can have begun");
     rank_expect(me, ddp_work_sync(work, 1) == DDP_IN_PROGRESS, "not under way");
+    rank_expect(me, error_of_cuda() == 0, "CUDA is left with an error");
     rank_expect_ok(me, ddp_work_wait(work));
     setenv("FAKE_NCCL_SHUT", "0", 1);
     rank_expect_ok(me, ddp_work_sync(work, 0));

@@ -116,6 +116,14 @@ ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
                      "asking for the GPU's place", err);
 }
 
+cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
+{
+    cuda_error error = gpu->call.event_query(event);
+    if (error == CUDA_NOT_READY)
+        gpu->call.last_error();
+    return error;
+}
+
 /* Old runtimes call memory that they do not know an error, which would then be the program's next one. */
 bool gpu_owns(const struct gpu *gpu, const void *at)
 {

@@ -36,6 +36,9 @@ ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, 
 /* DDP_OK, or as gpu_fail. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
+/* Has the event come? CUDA_NOT_READY is left nowhere else: CUDA would tell it the program as its next error. */
+cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
+
 /* Does `at` lie in the memory of a device? False of NULL, and of memory that CUDA does not know. */
 bool gpu_owns(const struct gpu *gpu, const void *at);
 

@@ -53,7 +53,7 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
     uint64_t before = n->done;
     cuda_error error = CUDA_SUCCESS_;
     while (n->done < n->begun && flight_of(n, n->done + 1)->queued) {
-        error = n->gpu.call.event_query(flight_of(n, n->done + 1)->after);
+        error = gpu_query(&n->gpu, flight_of(n, n->done + 1)->after);
         if (error != CUDA_SUCCESS_)
             break;
         retire_one(n);

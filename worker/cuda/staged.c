@@ -178,7 +178,7 @@ static ddp_status wait_for(struct staged *s, struct CUevent_st *event, const str
                            struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
-    cuda_error error = s->gpu.call.event_query(event);
+    cuda_error error = gpu_query(&s->gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {
         if (looks > BUSY_LOOKS)
             nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
@@ -191,7 +191,7 @@ static ddp_status wait_for(struct staged *s, struct CUevent_st *event, const str
             s->cpu->ops->give_up(s->cpu, err);
             return err->code;
         }
-        error = s->gpu.call.event_query(event);
+        error = gpu_query(&s->gpu, event);
     }
     return gpu_check(&s->gpu, error, "copying between GPU and host", err);
 }

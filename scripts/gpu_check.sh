@@ -53,9 +53,9 @@ finish() {
     exit
 }
 
-# left NAME -- is there time for one more? Else its row says so.
+# left NAME [SECONDS] -- is there so much time for one more (10)? Else its row says so.
 left() {
-    [ $((within - SECONDS)) -lt 10 ] || return 0
+    [ $((within - SECONDS)) -lt "${2:-10}" ] || return 0
     row "$1" "skipped, because the $within s of WITHIN= are over"
     return 1
 }
@@ -302,7 +302,9 @@ if [ -n "$tokens" ]; then
     for batch in ${BATCHES:-16 32 64}; do
         speed "gpt2:124M, bf16, batch $batch x 1024" --batch "$batch" --precision bf16
     done
-    if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    if ! left 'the same in PyTorch' 90; then
+        :
+    elif timeout 60 python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
         for batch in ${BATCHES:-16 32 64}; do
             name="the same in PyTorch (compiled, DDP), batch $batch"
             limit=300 check "$name" python3 tests/bench/torch/gpt2_gpu.py "$batch" &&
@@ -361,7 +363,7 @@ kill_one() {
     wait $store $victim
     return $rc
 }
-if ! left 'a rank is killed in a call of NCCL'; then :; elif kill_one >/dev/null 2>&1; then row 'a rank is killed in a call of NCCL' ok; else
+if ! left 'a rank is killed in a call of NCCL' 60; then :; elif kill_one >/dev/null 2>&1; then row 'a rank is killed in a call of NCCL' ok; else
     row 'a rank is killed in a call of NCCL' "FAILED, see $out/kill_0.log"
     bad=$((bad + 1))
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh where there is no GPU: it says so and succeeds. What it does with one, it says itself.
+# scripts/gpu_check.sh where there is no GPU: it says so and succeeds. What it does with one, it says itself; here no more than that
+# it comes to its end where nothing is built and the time is over.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -14,4 +15,21 @@ says_skipped() {
 }
 
 check "without a GPU it says that it is skipped, and succeeds" says_skipped
+
+mkdir -p "$tmp/with"
+printf '#!/bin/sh\necho "NVIDIA H200, 580.159.03"\n' >"$tmp/with/nvidia-smi"
+chmod +x "$tmp/with/nvidia-smi"
+
+# Each check has its row, and the table is also a file.
+says_what_is_missing() {
+    fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
+    cat "$tmp/said"
+    grep -q "^| $tmp/none/train | FAILED: it is not there" "$tmp/said" &&
+        grep -q '^| kernels and models against the CPU, this GPU | skipped, because ' "$tmp/said" &&
+        grep -q '^| all_reduce, world of one, device memory | skipped, because the 1 s of WITHIN= are over' "$tmp/said" &&
+        grep -q '^| a rank is killed in a call of NCCL | skipped' "$tmp/said" &&
+        cmp "$tmp/said" "$tmp/with/out/table.md"
+}
+
+check "with one, what is missing and what comes too late are rows of a table" says_what_is_missing
 finish

@@ -33,6 +33,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
     s->waits_in = (uint8_t)(1 + op->id);
     s->waits_since_ms = hub->now_ms;
+    if (s->torch != NULL)
+        s->torch->waits = false; /* torch_on_wait knows better */
 }
 
 /* Only one of the two is ever pending, and both are free to leave when nothing is. */
@@ -41,7 +43,7 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    if (s->torch != NULL)
+    if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
     store_leave(s->job->store, &s->waiter);
     barriers_leave(&s->job->barriers, &s->seat);

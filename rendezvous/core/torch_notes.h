@@ -36,6 +36,7 @@ struct torch_client {
     uint32_t rank;    /* 1 + that of the default group as which it has given its address, 0 = none */
     uint32_t awaited; /* a hash of the key that it has waited for last */
     bool polls;       /* its last request has asked for the count of `meet`, which was not the right one */
+    bool waits;       /* what it waits for, or has waited for last, is one of PyTorch's keys: `awaited` */
     bool asked;       /* agents were asked whose it is if it is none of their workers */
     uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last; 0 = it was not */
     struct torch_key key;       /* what it is for, without its name */

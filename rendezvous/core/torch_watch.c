@@ -104,6 +104,7 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->since_ms = now_ms;
     torch->awaited = awaited;
     torch->left_ms = 0;
+    torch->waits = true;
     torch->key = *key;
     torch->key.name = (struct slice){ 0 };
     s->waits_since_ms = torch->since_ms;

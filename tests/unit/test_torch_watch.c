@@ -382,6 +382,19 @@ Test(torch_watch, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
+/* That key is the program's own, and it has come together with the others before. */
+Test(torch_watch, who_waits_for_a_key_of_its_own_gives_up_no_group)
+{
+    rank_0_waits(5000);
+    client(RANK1, 1, 101);
+    set(RANK1, ADDRESS "1");
+    wait_for(RANK0, "/mine");
+    sim_at(&sim, 12000);
+    sim_feed(&sim, RANK0, "0c");
+    sim_disconnect(&sim, RANK0);
+    expect_given_up("\"exit_code\":1", false);
+}
+
 Test(torch_watch, who_went_on_for_long_without_the_others_has_not_given_up)
 {
     rank_0_waits(12000);

@@ -9,8 +9,7 @@
 
 enum {
     VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
-    ROOM_MAX =
-        512, /* a longer value has a block of its own: what a slot has room for is never given back before the slot is */
+    ROOM_MAX = 512, /* a longer value has a block of its own: room is only given back with the slot */
 };
 
 static uint32_t room_for(size_t value_len)
@@ -80,10 +79,11 @@ static uint8_t *room_of(struct slot *slot)
     return (uint8_t *)slot->key + slot->node.key_len;
 }
 
-/* The value's own block; not the slot's room, which is paid for with the slot. */
+/* The value's own block; not the slot's room, which is paid for with the slot. Where there is no room, a block may begin just where
+ * the slot ends. */
 static uint8_t *block_of(struct slot *slot)
 {
-    return slot->value != room_of(slot) ? slot->value : NULL;
+    return slot->room == 0 || slot->value != room_of(slot) ? slot->value : NULL;
 }
 
 static uint32_t block_cost(struct slot *slot)

@@ -1,13 +1,13 @@
 /* store_server.c -- see store_server.h.
  *
  * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer, one call before it sleeps
- * (replies go out) and one wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could not be done while
- * the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one timer, not one for
- * each feature.
+ * (replies go out) and one wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could
+ * not be done while the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one
+ * timer, not one for each feature.
  *
  * The happy path: store_server_start binds and listens on the caller's thread, so that its errors are the caller's,
  * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients -> the
- * last one's freed() closes the timer -> the loop has no handle left and uv_run returns -> joined, freed.
+ * last one's freed() closes timer and before_sleep -> the loop has no handle left and uv_run returns -> joined, freed.
  *
  * It can go wrong when
  *   - there are no descriptors left: see acceptor.c; counted and logged here;
@@ -207,11 +207,11 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
                  why, a->open, waiting);
 }
 
-/* The last of all in a turn of the loop. */
+/* The last of all in a turn of the loop. Who is cut off may be the cause of replies to others, which must not stay behind. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
-    if (clients_flush(&s->clients))
+    while (clients_flush(&s->clients))
         step(s);
 }
 

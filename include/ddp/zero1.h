@@ -34,11 +34,10 @@ extern "C" {
 typedef struct ddp_zero1 ddp_zero1;
 
 typedef struct ddp_zero1_options {
-    size_t size;         /* sizeof, set by the INIT macro */
-    ddp_optim optim;     /* copied */
-    size_t bucket_bytes; /* 0 = 25 MiB */
-    const unsigned char
-        *no_decay; /* for each parameter: 1 = without weight_decay. NULL: all have it. Copied */
+    size_t size;                   /* sizeof, set by the INIT macro */
+    ddp_optim optim;               /* copied */
+    size_t bucket_bytes;           /* 0 = 25 MiB */
+    const unsigned char *no_decay; /* copied; 1 = no weight_decay, for each parameter. NULL: all have it */
 } ddp_zero1_options;
 
 #define DDP_ZERO1_OPTIONS_INIT                                     \

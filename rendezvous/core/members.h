@@ -25,10 +25,9 @@ struct member {
     int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
     bool met, exited;
     int exit_code, signal;
-    uint64_t
-        gave_up_ms;  /* when a connection of it ended that had waited in vain for a group's setup; 0 = none */
-    bool told;       /* ... after its agent had told it to stop */
-    char proc_state; /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
+    bool told;           /* ... after its agent had told it to stop */
+    uint64_t gave_up_ms; /* when it gave up the setup of a group of PyTorch's; 0 = never */
+    char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];
     uint64_t looked_ms;         /* when that was told */

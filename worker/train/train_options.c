@@ -102,8 +102,7 @@ static const struct arg_row rows[] = {
       "with the parameters' hash in the line of each step" },
     { "peak_tflops", "X", ARG_REAL, AT(peak_tflops), NULL, 0, 0, NULL,
       "what a worker's device can do at most, for the metrics' mfu (if nothing is said: what NVIDIA says of "
-      "this "
-      "GPU, where it is known)" },
+      "this GPU, where it is known)" },
     { "profile", "FILE", ARG_TEXT, AT(profile), NULL, 0, 0, NULL,
       "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
     { "summary", "FILE", ARG_TEXT, AT(summary), NULL, 0, 0, NULL, "write one JSON object at the end" },

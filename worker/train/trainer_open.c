@@ -184,9 +184,9 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 /* Everything is tried, whatever fails; the first failure is told. What a step has asked of the device may still use what is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
+    enum { CLOSED = 5 };
     if (t->device != NULL)
         t->device->ops->wait(t->device);
-    enum { CLOSED = 5 };
     struct ddp_err each[CLOSED];
     ddp_status status[CLOSED] = { checkpoint_close(t->ckpts, &each[0]), journal_close(&t->journal, &each[1]),
                                   close_dump(t, &each[2]), profile_close(&t->profile, &each[3]),

@@ -298,6 +298,18 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     run_free(&r);
 }
 
+/* Better before the first epoch than after the last. */
+Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
+{
+    make_data("data", "500", NULL);
+    struct run_result r = run_line(1, "--data @/data --epochs 1 --summary @/none/summary.json");
+    cr_expect_eq(r.exit_code, 1);
+    cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write there: No such file"), "%s",
+              r.err);
+    cr_expect_str_empty(r.out);
+    run_free(&r);
+}
+
 Test(train, a_learning_rate_that_explodes_is_reported)
 {
     make_data("data", "500", NULL);

@@ -64,6 +64,7 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
                 "holds step-00000005 of an earlier run");
     train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
+    cr_expect_neq(access(in_dir("none"), F_OK), 0, "--eval has made a directory");
 }
 
 Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)

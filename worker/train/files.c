@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,6 +41,13 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* What is no file is written to where it is; a link is followed, so its own directory does not matter. */
+static bool is_replaced(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) != 0 || S_ISREG(s.st_mode);
+}
+
 ddp_status files_may_write(const char *path, struct ddp_err *err)
 {
     char dir[PATH_MAX];
@@ -52,7 +60,7 @@ ddp_status files_may_write(const char *path, struct ddp_err *err)
     dir[len] = '\0';
     if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_ARG, "%s: is a directory", path);
-    if (access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
+    if (is_replaced(path) && access(len > 0 ? dir : "/", W_OK | X_OK) != 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot write there: %s", len > 0 ? dir : "/", strerror(errno));
     return DDP_OK;
 }

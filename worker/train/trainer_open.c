@@ -34,15 +34,29 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
     char newest[64];
     if (o->checkpoint == NULL)
         return DDP_OK;
+    if (o->eval) /* which makes no directory, and writes nothing */
+        return checkpoint_exists(o->checkpoint, newest)
+                   ? DDP_OK
+                   : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
     if (files_make_dir(o->checkpoint, err) != DDP_OK)
         return ddp_wrap(err, "--checkpoint");
-    if (o->resume || o->eval || !checkpoint_exists(o->checkpoint, newest))
+    if (o->resume || !checkpoint_exists(o->checkpoint, newest))
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
         "--checkpoint %s holds %s of an earlier run; --resume goes on from it, another directory (or "
         "none of it) starts anew",
         o->checkpoint, newest);
+}
+
+/* Better now than after the last epoch. */
+static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
+{
+    if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
+        return ddp_wrap(err, "--export");
+    if (o->summary != NULL && files_may_write(o->summary, err) != DDP_OK)
+        return ddp_wrap(err, "--summary");
+    return DDP_OK;
 }
 
 /* Only rank 0 writes; the others have nothing to open and wait for it in the first collective. */
@@ -54,9 +68,8 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
         status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, err);
     if (status == DDP_OK && trainer_is_first(t))
         status = open_checkpoints(o, err);
-    if (status == DDP_OK && trainer_is_first(t) && o->export_to != NULL &&
-        files_may_write(o->export_to, err) != DDP_OK)
-        status = ddp_wrap(err, "--export");
+    if (status == DDP_OK && trainer_is_first(t))
+        status = may_write_at_the_end(o, err);
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
     t->dump = fopen(o->dump_gradients, "wbe");

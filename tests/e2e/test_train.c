@@ -298,6 +298,32 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     run_free(&r);
 }
 
+/* The words of `line` for all of three workers, those of `more` for rank 1 alone. */
+static void expect_difference_told(const char *line, const char *more, const char *says)
+{
+    static char script[1024];
+    static const char *const prefix[] = { "sh", "-c", script, NULL };
+    snprintf(script, sizeof(script), "test $RANK = 1 && set -- \"$@\" %s; exec \"$0\" \"$@\"", more);
+    training_prefix = prefix;
+    train_fails(3, line, 2, says);
+    training_prefix = &prefix[3];
+}
+
+/* Nothing else would tell: these go through the same collectives. */
+Test(train, workers_that_were_told_different_things_are_told_what)
+{
+    make_data("data", "500", NULL);
+    make_data("other", "499", NULL);
+    const char *line = "--data @/data --limit_steps 2 --batch 20";
+    expect_difference_told(line, "--model seqnet",
+                           "--model differs: on rank 0 it is mlp, on rank 1 it is seqnet");
+    expect_difference_told(line, "--batch 10", "--batch differs: on rank 0 it is 20, on rank 1 it is 10");
+    char other[512];
+    snprintf(other, sizeof(other), "--data %s", in_dir("other"));
+    expect_difference_told(line, other, "--data differs: rank 0 has 500 samples for training");
+    train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
+}
+
 /* Better before the first epoch than after the last. */
 Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
 {

@@ -108,3 +108,48 @@ Test(train_options, what_is_wrong_is_named)
         cr_expect(strstr(err.msg, cases[i].says), "'%s' lacks '%s'", err.msg, cases[i].says);
     }
 }
+
+/* --- the same for all workers ------------------------------------------------------------------------------ */
+
+/* What rank 3 is told when it has one more word than rank 0. */
+static ddp_status same_with(const char *word)
+{
+    int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];
+    cr_assert_eq(PARSE("--optimizer=sgd"), DDP_OK);
+    train_options_facts(&o, first);
+    cr_assert_eq(PARSE("--optimizer=sgd", word), DDP_OK, "%s", err.msg);
+    train_options_facts(&o, theirs);
+    return train_options_same(first, theirs, 3, &err);
+}
+
+Test(train_options, who_was_told_something_else_is_named_with_both_values)
+{
+    const struct {
+        const char *word, *says;
+    } cases[] = {
+        { "--lr=0.02", "--lr differs: on rank 0 it is 0.01, on rank 3 it is 0.02" },
+        { "--model=seqnet", "--model differs: on rank 0 it is mlp, on rank 3 it is seqnet" },
+        { "--optimizer=adam", "--optimizer differs: on rank 0 it is sgd, on rank 3 it is adam" },
+        { "--batch=7", "--batch differs: on rank 0 it is 100, on rank 3 it is 7" },
+        { "--limit_steps=7", "--limit_steps differs: on rank 0 it is not given, on rank 3 it is 7" },
+        { "--clip=1", "--clip differs: on rank 0 it is not given, on rank 3 it is 1" },
+        { "--weight_decay=0", "--weight_decay differs: on rank 0 it is not given, on rank 3 it is 0" },
+        { "--seed=7", "--seed differs: on rank 0 it is 0, on rank 3 it is 7" },
+        { "--zero1", "--zero1 differs: on rank 0 it is not given, on rank 3 it is given" },
+        { "--checkpoint=x", "--checkpoint differs: on rank 0 it is not given, on rank 3 it is given" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_expect_eq(same_with(cases[i].word), DDP_ERR_ARG, "%s", cases[i].word);
+        cr_expect(strstr(err.msg, cases[i].says), "'%s' lacks '%s'", err.msg, cases[i].says);
+    }
+}
+
+Test(train_options, what_is_a_workers_own_may_differ)
+{
+    static const char *const own[] = {
+        "--data=/scratch/3", "--loader_threads=2", "--device=cpu", "--threads=2",
+        "--peak_tflops=1",   "--summary=x",        "--quiet"
+    };
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        cr_expect_eq(same_with(own[i]), DDP_OK, "%s: %s", own[i], err.msg);
+}

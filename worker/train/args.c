@@ -131,6 +131,51 @@ ddp_status args_parse(const struct arg_row *rows, size_t n, void *into, int argc
     return status;
 }
 
+uint64_t args_fact(const struct arg_row *row, const void *from)
+{
+    const void *field = (const char *)from + row->offset;
+    uint64_t fact = 0;
+    switch (row->kind) {
+    case ARG_FLAG:
+        return *(const bool *)field;
+    case ARG_COUNT:
+        return *(const uint64_t *)field;
+    case ARG_REAL:
+    case ARG_FROM_0:
+        memcpy(&fact, field, sizeof(fact));
+        return fact;
+    case ARG_TEXT:
+        return *(const char *const *)field != NULL;
+    case ARG_CHOICE:
+        return (uint64_t) * (const int *)field;
+    }
+    return 0;
+}
+
+static const char *choice_word(const struct arg_row *row, uint64_t value)
+{
+    uint64_t i = 0;
+    while (i < value && row->choices[i] != NULL)
+        i++;
+    return row->choices[i] != NULL ? row->choices[i] : "unknown";
+}
+
+/* What a row would refuse stands for an option that was not given. */
+void args_fact_text(const struct arg_row *row, uint64_t fact, char to[32])
+{
+    const bool is_given = (row->kind == ARG_FLAG || row->kind == ARG_TEXT) && fact != 0;
+    double real;
+    memcpy(&real, &fact, sizeof(real));
+    if (row->kind == ARG_CHOICE)
+        snprintf(to, 32, "%s", choice_word(row, fact));
+    else if (row->kind == ARG_COUNT && fact >= row->min)
+        snprintf(to, 32, "%" PRIu64, fact);
+    else if (row->kind == ARG_FROM_0 ? real >= 0 : row->kind == ARG_REAL && real > 0)
+        snprintf(to, 32, "%.9g", real);
+    else
+        snprintf(to, 32, "%s", is_given ? "given" : "not given");
+}
+
 /* One line an option, in the order of the table. */
 void args_help(FILE *to, const struct arg_row *rows, size_t n)
 {

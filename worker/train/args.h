@@ -35,6 +35,12 @@ struct arg_row {
 ddp_status args_parse(const struct arg_row *rows, size_t n, void *into, int argc, char *const argv[],
                       struct ddp_err *err);
 
+/* What `row` was told, as a number that can be compared with another process's: of a text only whether there is one. */
+uint64_t args_fact(const struct arg_row *row, const void *from);
+
+/* Such a number in words: "0.01", "adamw", "given". */
+void args_fact_text(const struct arg_row *row, uint64_t fact, char to[32]);
+
 void args_help(FILE *to, const struct arg_row *rows, size_t n);
 
 #endif

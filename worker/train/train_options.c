@@ -128,6 +128,44 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
+/* What is a worker's own: it changes no parameter, or only rank 0 looks at it, or it is compared elsewhere. */
+static bool is_own(const char *name)
+{
+    static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
+                                       "threads", "peak_tflops",    "summary",   "dump_gradients", "quiet" };
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        if (strcmp(name, own[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS])
+{
+    _Static_assert((int)ROWS <= (int)TRAIN_FACTS, "one for each option");
+    memset(facts, 0, TRAIN_FACTS * sizeof(*facts));
+    for (size_t row = 0; row < ROWS; row++) {
+        if (!is_own(rows[row].name))
+            facts[row] = (int64_t)args_fact(&rows[row], o);
+    }
+}
+
+ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
+                              struct ddp_err *err)
+{
+    char here[32], there[32];
+    size_t row = 0;
+    while (row < ROWS && first[row] == theirs[row])
+        row++;
+    if (row == ROWS)
+        return DDP_OK;
+    args_fact_text(&rows[row], (uint64_t)first[row], here);
+    args_fact_text(&rows[row], (uint64_t)theirs[row], there);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--%s differs: on rank 0 it is %s, on rank %d it is %s; all workers need the same",
+                    rows[row].name, here, rank, there);
+}
+
 ddp_optim train_options_optim(const struct train_options *o)
 {
     static const ddp_optim defaults[] = {

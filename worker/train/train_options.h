@@ -56,6 +56,14 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 /* The word of choice `value` of option `name`, NULL when there is none. */
 const char *train_options_word(const char *name, int64_t value);
 
+/* What all workers of a run must have been told alike, as numbers that they can show each other. */
+enum { TRAIN_FACTS = 64 }; /* at most; those that are left are 0 */
+void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
+
+/* DDP_ERR_ARG names the first option that `rank` was told otherwise than rank 0, and both values. */
+ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
+                              struct ddp_err *err);
+
 /* The optimiser that was asked for, before its first step. */
 ddp_optim train_options_optim(const struct train_options *o);
 

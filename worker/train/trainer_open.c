@@ -100,6 +100,57 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
 }
 
+/* --- the same run on all ranks ----------------------------------------------------------------------- */
+
+/* What ranks are compared by. */
+struct run_facts {
+    int64_t options[TRAIN_FACTS], samples[2];
+};
+enum { RUN_FACTS = sizeof(struct run_facts) / sizeof(int64_t) };
+
+static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2], int rank,
+                                  struct ddp_err *err)
+{
+    if (memcmp(first, theirs, 2 * sizeof(*first)) == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--data differs: rank 0 has %" PRId64 " samples for training and %" PRId64
+                    " for the test, rank %d has %" PRId64 " and %" PRId64 "; all workers need the same",
+                    first[0], first[1], rank, theirs[0], theirs[1]);
+}
+
+/* All ranks compare all with rank 0's, so that all come to the same words. */
+static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (int rank = 1; rank < world && status == DDP_OK; rank++) {
+        status = train_options_same(all->options, all[rank].options, rank, err);
+        if (status == DDP_OK)
+            status = compare_samples(all->samples, all[rank].samples, rank, err);
+    }
+    return status;
+}
+
+/* A rank that was told something else would leave the others in a collective that it does not call; or train another model, and
+ * nothing would show. */
+static ddp_status compare_ranks(const struct trainer *t, struct ddp_err *err)
+{
+    const int world = ddp_world_size(t->ctx);
+    struct run_facts mine = { .samples = { (int64_t)t->train_set.n, (int64_t)t->test_set.n } };
+    struct run_facts *all = calloc((size_t)world, sizeof(*all));
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the options of %d ranks", world);
+    train_options_facts(t->options, mine.options);
+    ddp_status status =
+        library(ddp_all_gather(ddp_world(t->ctx), &mine, all, RUN_FACTS, DDP_I64, NULL, NULL), err);
+    if (status == DDP_OK)
+        status = compare_runs(all, world, err);
+    free(all);
+    return status;
+}
+
+/* --- model ------------------------------------------------------------------------------------------- */
+
 /* Rank 0 reads; the others get its parameters in optimizer_open. */
 static ddp_status init_model(struct trainer *t, struct ddp_err *err)
 {
@@ -167,6 +218,8 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     ddp_status status = open_outputs(t, err);
     if (status == DDP_OK)
         status = open_data(t, err);
+    if (status == DDP_OK)
+        status = compare_ranks(t, err);
     if (status == DDP_OK)
         status = open_device(t, err);
     if (status == DDP_OK)

@@ -1,6 +1,6 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> (replies.h) -> clients_flush -> conn_send;
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send, at once or by way of replies.h;
  * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
  *
  * It can go wrong when
@@ -98,20 +98,27 @@ static void send_now(void *user, conn_id id, struct slice bytes)
         move_to(c, DOOMED);
 }
 
-bool clients_flush(struct clients *clients)
+static void flush(struct clients *clients)
 {
     replies_flush(&clients->replies, send_now, clients);
+}
+
+bool clients_end_turn(struct clients *clients)
+{
+    flush(clients);
+    clients->has_replied = false;
     return !TAILQ_EMPTY(&clients->doomed);
 }
 
 /* What is too big to be kept goes out from where it lies, behind all that is kept. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes)
 {
-    if (replies_put(&clients->replies, id, bytes))
+    if (clients->has_replied && replies_put(&clients->replies, id, bytes))
         return;
-    clients_flush(clients);
-    if (!replies_put(&clients->replies, id, bytes))
+    flush(clients);
+    if (!clients->has_replied || !replies_put(&clients->replies, id, bytes))
         send_now(clients, id, bytes);
+    clients->has_replied = true;
 }
 
 /* --- a client's end ------------------------------------------------------------------------------------ */
@@ -140,7 +147,7 @@ static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
     log_peer(c, why);
-    clients_flush(c->clients);
+    flush(c->clients);
     start_ending(c);
     hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
     c->clients->stepped(c->clients->user);
@@ -199,7 +206,7 @@ void clients_tick(struct clients *clients, uint64_t now)
 void clients_end_all(struct clients *clients)
 {
     struct client *c;
-    clients_flush(clients);
+    flush(clients);
     for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
         start_ending(c);
         conn_finish(&c->conn, false);
@@ -221,7 +228,7 @@ void clients_close(struct clients *clients, conn_id id, const char *why, bool is
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    clients_flush(clients); /* it has been answered for what it asked before */
+    flush(clients); /* it has been answered for what it asked before */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     start_ending(c);
@@ -240,7 +247,7 @@ void clients_here(const struct clients *clients, conn_id id, char text[static EN
 
 /* --- clients come and speak ---------------------------------------------------------------------------- */
 
-/* The hot path: one read, this call, and one write when the turn is over. */
+/* The hot path: one read, this call, and one write, now or when the turn is over. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;

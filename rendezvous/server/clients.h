@@ -21,6 +21,7 @@ struct clients {
     struct client_list doomed; /* their replies could not be sent; clients_settle cuts them off */
     struct client_list ending; /* flushing or lingering, the oldest first */
     struct replies replies;    /* not written yet */
+    bool has_replied;          /* in this turn of the loop */
     struct gate dropped;       /* for the log */
     bool log_peers;
     void *user;
@@ -40,13 +41,14 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer);
 /* The address at which the client reached us; "" when it is gone. */
 void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);
 
-/* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. A small reply is kept back until
- * clients_flush, or until there are many. */
+/* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. The first reply of a turn of the
+ * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
+ * until there are many. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes);
 void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
 
 /* Write what clients_send has kept back. Call it before the loop sleeps; true: somebody is doomed now. */
-bool clients_flush(struct clients *clients);
+bool clients_end_turn(struct clients *clients);
 
 /* Cut off the doomed. Call it after each call of the hub. */
 void clients_settle(struct clients *clients);

@@ -211,7 +211,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
-    while (clients_flush(&s->clients))
+    while (clients_end_turn(&s->clients))
         step(s);
 }
 

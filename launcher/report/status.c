@@ -34,13 +34,13 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
-/* ", waits in all_reduce #5 since 3.7 s, behind step 3" */
+/* ", has waited in all_reduce #5 for 3.7 s, behind step 3" */
 static bool put_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
     const char *call = text_of(member, "call");
-    bool ok = call[0] != '\0' ? buf_printf(out, ", waits in %s since ", call)
+    bool ok = call[0] != '\0' ? buf_printf(out, ", has waited in %s for ", call)
                               : buf_printf(out, ", has been in no collective for ");
     ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));

@@ -346,14 +346,14 @@
 /* Who waits because of all that. */
 #define FINDINGS_OF_WAITERS(X)                                                                               \
     X(BARRIER_WAITS, WARNING,                                                                                \
-      "${subject}: ${arrived} of ${members} ranks wait since ${time}, ${missing} missing",                   \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time}, ${missing} missing",              \
       "see what is said of the missing ranks")                                                               \
     X(SETUP_UNFINISHED, WARNING,                                                                             \
-      "${subject}: ${arrived} of ${members} ranks are in it since ${time} and wait for ${what}; not there: " \
+      "${subject}: ${arrived} of ${members} ranks have been in it for ${time} and wait for ${what}; not there: " \
       "${missing}",                                                                                          \
       "see what is said of the ranks that are not there; it goes on by itself when they come")               \
     X(KEY_AWAITED, WARNING,                                                                                  \
-      "${waiters} for ${subject} since ${time}, and nobody has set it",                                      \
+      "${waiters} for ${subject}, for ${time} now, and nobody has set it",                                      \
       "the rank that sets it is busy, gone, or on another way: see the ranks that do not wait")
 
 /* What PyTorch's ranks do at the start. ${who} are processes, those first that do not belong there. */
@@ -370,7 +370,7 @@
       "that one names of its own: init_process_group(store=PrefixStore('second', TCPStore(...)), ...); when "   \
       "another launch has used this store, give each a --master_port")                                       \
     X(GROUP_BEYOND_JOB, ERROR,                                                                               \
-      "${subject}: ${arrived} of ${members} ranks are in it since ${time} and wait for ${what}, but the last " \
+      "${subject}: ${arrived} of ${members} ranks have been in it for ${time} and wait for ${what}, but the last " \
       "rank of this job is ${last}",                                                                          \
       "the program asks for a larger world than this job has: let init_process_group take rank and world_size "  \
       "from RANK and WORLD_SIZE, or start as many workers as it counts on (--nproc_per_node, --nnodes)")     \

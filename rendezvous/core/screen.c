@@ -51,7 +51,7 @@ static bool put_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
 }
 
-/* "round 1 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x' since 60.0 s" */
+/* "round 1 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now" */
 static bool put_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
@@ -60,7 +60,7 @@ static bool put_running(const struct snapshot *s, struct buf *out)
                          counted(ranks, s->world_size, "rank"));
     if (wait == NULL)
         return ok;
-    return ok && buf_printf(out, "; %s %s %s since %s", waiters_of(who, wait),
+    return ok && buf_printf(out, "; %s %s %s, for %s now", waiters_of(who, wait),
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 

@@ -71,11 +71,11 @@ static const struct scene {
     const char *what;
     const char *wait, *reason; /* as told to all */
 } scenes[] = {
-    { "never", "init_process_group: 1 of 2 ranks are in it", "rank 1: never connected" },
-    { "imports", "init_process_group: 1 of 2 ranks are in it", "[RANK_NOT_CONNECTED]" },
-    { "computes", "init_process_group: 1 of 2 ranks are in it",
+    { "never", "init_process_group: 1 of 2 ranks have been in it", "rank 1: never connected" },
+    { "imports", "init_process_group: 1 of 2 ranks have been in it", "[RANK_NOT_CONNECTED]" },
+    { "computes", "init_process_group: 1 of 2 ranks have been in it",
       "rank 1: " /* where there is time for it: computes */ },
-    { "exits", "init_process_group: 1 of 2 ranks are in it", "rank 1: has exited with code 0" },
+    { "exits", "init_process_group: 1 of 2 ranks have been in it", "rank 1: has exited with code 0" },
     { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
 };
 

@@ -317,7 +317,7 @@ Test(diagnose_job, the_first_cause_stands_above_its_consequences)
     expect_at(&d, 0, "WORKER_FAILED", "rank 3 (n1, pid 73)",
               "was killed by signal 9 (SIGKILL), 12.3 s after");
     expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
-    expect_at(&d, 2, "BARRIER_WAITS", "barrier 'step-7'", "3 of 4 ranks wait since 60.0 s, 1 missing");
+    expect_at(&d, 2, "BARRIER_WAITS", "barrier 'step-7'", "3 of 4 ranks have waited for 60.0 s, 1 missing");
 }
 
 Test(diagnose_job, a_program_that_is_missing_on_one_node)

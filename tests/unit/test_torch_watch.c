@@ -56,7 +56,8 @@ Test(torch_watch, after_ten_seconds_all_are_told_who_is_missing)
     cr_assert_str_empty(told());
     sim_at(&sim, 10100);
     const char *text = told();
-    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks are in it since 10.0 s") != NULL, "%s", text);
+    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have been in it for 10.0 s") != NULL, "%s",
+              text);
     cr_expect(strstr(text, "not there: rank 1") != NULL, "%s", text);
     cr_expect(strstr(text, "rank 1: never connected; its process was started (n0, pid 101)") != NULL, "%s",
               text);
@@ -73,7 +74,7 @@ Test(torch_watch, who_has_ended_is_told_at_once)
     sim_at(&sim, 5000);
     const char *text = told();
     cr_expect(strstr(text, "rank 1: has exited with code 0") != NULL, "%s", text);
-    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks are in it") != NULL, "%s", text);
+    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have been in it for") != NULL, "%s", text);
 }
 
 Test(torch_watch, a_job_that_comes_together_hears_nothing)
@@ -92,9 +93,9 @@ Test(torch_watch, an_id_that_nobody_sets_is_told_with_who_waits)
     client(RANK1, 1, 101);
     wait_for(RANK1, NCCL_ID);
     sim_at(&sim, 41000);
-    expect_told("rank 1 (n0, pid 101) waits for rank 0's NCCL id (key '" NCCL_ID "') since 10.0 s");
+    expect_told("rank 1 (n0, pid 101) waits for rank 0's NCCL id (key '" NCCL_ID "'), for 10.0 s now");
     expect_operator("why",
-                    "rank 1 (n0, pid 101) waits for rank 0's NCCL id (key '" NCCL_ID "') since 41.0 s");
+                    "rank 1 (n0, pid 101) waits for rank 0's NCCL id (key '" NCCL_ID "'), for 41.0 s now");
     expect_operator("status", "\"waits_for_torch\":{\"kind\":\"nccl_id\",\"text\":\"rank 0's NCCL id\"");
 }
 
@@ -120,9 +121,9 @@ Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
     wait_for(RANK0, ADDRESS "2");
     wait_for(RANK1, ADDRESS "2");
     sim_at(&sim, 10100);
-    expect_told(
-        "init_process_group: 2 of 2 ranks are in it since 10.0 s and wait for rank 2's Gloo address, but the "
-        "last rank of this job is 1");
+    expect_told("init_process_group: 2 of 2 ranks have been in it for 10.0 s and wait for rank 2's Gloo "
+                "address, but the "
+                "last rank of this job is 1");
 }
 
 /* --- more than belong there ----------------------------------------------------------------------------- */
@@ -248,9 +249,9 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     client(OTHER0, -1, 0);
     wait_for(OTHER0, ADDRESS "1");
     sim_at(&sim, 11000);
-    expect_told(
-        "1 of 2 ranks are in it since 10.0 s and wait for rank 1's Gloo address; not there: it is not known "
-        "which ranks");
+    expect_told("1 of 2 ranks have been in it for 10.0 s and wait for rank 1's Gloo address; not there: it "
+                "is not known "
+                "which ranks");
 }
 
 /* With PyTorch 1.13 it cannot: the count goes on. */

@@ -1,7 +1,8 @@
 /* replies.h -- small replies of one turn of the loop, in order, until they are written together. Pure.
  *
  * A reply that is written wakes its client, and waking a processor that sleeps costs more than many requests: after the first of
- * several that follow each other the client is awake. So replies wait here until the server would sleep, or until this is full. */
+ * several that follow each other the client is awake. So all replies but the first wait here until the server would sleep, or until
+ * this is full. */
 #ifndef RENDEZVOUS_REPLIES_H
 #define RENDEZVOUS_REPLIES_H
 
@@ -9,7 +10,7 @@
 #include "core/hub.h"
 
 enum {
-    REPLIES_MAX = 64, /* so many requests at most are worked off before the first of them is answered */
+    REPLIES_MAX = 64, /* so many requests at most are worked off before one of them is answered */
     REPLIES_BYTES = 4096,
 };
 

@@ -121,7 +121,7 @@ static bool is_of(const char *name, const char *cookie)
 
 static void remove_files(int dir, const char *cookie)
 {
-    DIR *d = fdopendir(dup(dir));
+    DIR *d = fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 0));
     if (d == NULL)
         return;
     rewinddir(d);

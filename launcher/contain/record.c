@@ -119,9 +119,19 @@ static bool is_of(const char *name, const char *cookie)
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
+/* By a descriptor of its own, since closedir takes it along. NULL: there is none, or no memory. */
+static DIR *entries_of(int dir)
+{
+    int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    if (d == NULL && copy >= 0)
+        close(copy);
+    return d;
+}
+
 static void remove_files(int dir, const char *cookie)
 {
-    DIR *d = fdopendir(fcntl(dir, F_DUPFD_CLOEXEC, 0));
+    DIR *d = entries_of(dir);
     if (d == NULL)
         return;
     rewinddir(d);
@@ -261,13 +271,9 @@ static void remove_deaf(int dir, const char *name)
 static int look_through(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
-    int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
-    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-    if (d == NULL) {
-        if (copy >= 0)
-            close(copy);
+    DIR *d = entries_of(dir);
+    if (d == NULL)
         return 0;
-    }
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
         if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN)

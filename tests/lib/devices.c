@@ -5,7 +5,6 @@
 #include "pretend_gpu.h"
 #include "train/cuda/cuda.h"
 #include "train/cuda/device.h"
-#include "train/train_options.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -144,4 +143,13 @@ void devices_expect_rows(struct devices *d, const char *what, struct both x, siz
 void devices_expect_same(struct devices *d, const char *what, struct both x)
 {
     devices_expect_rows(d, what, x, x.n, x.n);
+}
+
+void devices_check(struct devices *d, int precision, void (*check)(void))
+{
+    struct ddp_err err = { 0 };
+    *d = devices_open(precision);
+    check();
+    cr_expect_eq(d->gpu->ops->end(d->gpu, &err), DDP_OK, "%s", err.msg);
+    devices_close(d);
 }

@@ -6,6 +6,7 @@
 #define TESTS_LIB_DEVICES_H
 
 #include "train/compute.h"
+#include "train/train_options.h"
 
 /* Numbers that both have. `cpu` holds what the device's type leaves of them. */
 struct both {
@@ -38,5 +39,34 @@ void devices_expect_rows(struct devices *d, const char *what, struct both x, siz
 
 /* From 0 up to `below`, from the seed of this run. */
 size_t devices_random(size_t below);
+
+/* Open `d`, run `check`, and see that the device could carry all of it out. */
+void devices_check(struct devices *d, int precision, void (*check)(void));
+
+/* EACH_PRECISION (suite, name) { ... } is a test for each precision, with the file's own `static struct devices d`. */
+#define EACH_PRECISION(suite, name)              \
+    static void name(void);                      \
+    Test(suite, name##_in_fp32, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_FP32, name); \
+    }                                            \
+    Test(suite, name##_in_bf16, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_BF16, name); \
+    }                                            \
+    Test(suite, name##_in_fp16, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_FP16, name); \
+    }                                            \
+    static void name(void)
+
+/* The same call on both: `on` is where, `to` the member of struct both. */
+#define BOTH(CALL)                         \
+    do {                                   \
+        struct compute *on = &compute_cpu; \
+        CALL(cpu);                         \
+        on = d.gpu;                        \
+        CALL(gpu);                         \
+    } while (0)
 
 #endif

@@ -47,6 +47,11 @@ struct summary {
 };
 struct summary summary(void);
 
+/* With --hash_steps --metrics @/metrics: the parameters' hash after each step of the last run, HASH letters and a blank each, in one
+ * text; yours. */
+enum { HASH = 16 };
+char *step_hashes(void);
+
 /* A number of a JSON object, which must have it. */
 double number(const cJSON *json, const char *key);
 

@@ -1,7 +1,6 @@
 /* Kernels of train for GPUs (worker/train/cuda/) against the layers of the CPU, for each type of values: sizes that fill no block, new
  * numbers in each run. On machines without a GPU the kernels run on a fake one (tests/fake/shim.h). */
 #include "devices.h"
-#include "train/train_options.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -10,47 +9,12 @@
 
 static struct devices d;
 
-static void in(int precision, void (*check)(void))
-{
-    struct ddp_err err;
-    d = devices_open(precision);
-    check();
-    cr_expect_eq(d.gpu->ops->end(d.gpu, &err), DDP_OK, "%s", err.msg);
-    devices_close(&d);
-}
-
-/* A test for each precision. */
-#define EACH_PRECISION(name)                      \
-    static void name(void);                       \
-    Test(kernels, name##_in_fp32, .timeout = 120) \
-    {                                             \
-        in(PRECISION_FP32, name);                 \
-    }                                             \
-    Test(kernels, name##_in_bf16, .timeout = 120) \
-    {                                             \
-        in(PRECISION_BF16, name);                 \
-    }                                             \
-    Test(kernels, name##_in_fp16, .timeout = 120) \
-    {                                             \
-        in(PRECISION_FP16, name);                 \
-    }                                             \
-    static void name(void)
-
-/* The same call on both: `on` is where, `to` the member of struct both. */
-#define BOTH(CALL)                         \
-    do {                                   \
-        struct compute *on = &compute_cpu; \
-        CALL(cpu);                         \
-        on = d.gpu;                        \
-        CALL(gpu);                         \
-    } while (0)
-
 static struct linear linear_of(size_t rows, size_t in, size_t out)
 {
     return (struct linear){ rows, in, out };
 }
 
-EACH_PRECISION(linear_layers)
+EACH_PRECISION(kernels, linear_layers)
 {
     const struct linear l =
         linear_of(1 + devices_random(40), 8 * (1 + devices_random(8)), 8 * (1 + devices_random(8)));
@@ -78,7 +42,7 @@ EACH_PRECISION(linear_layers)
 }
 
 /* Rows are read 16 bytes at a time; those of ten classes lie sixteen apart. */
-EACH_PRECISION(rows_that_are_no_multiple_of_a_pack)
+EACH_PRECISION(kernels, rows_that_are_no_multiple_of_a_pack)
 {
     const struct linear l = linear_of(5, 16, 10);
     const size_t stride = compute_stride(d.gpu, l.out);
@@ -97,7 +61,7 @@ EACH_PRECISION(rows_that_are_no_multiple_of_a_pack)
 #undef BACKWARD
 }
 
-EACH_PRECISION(layer_norms)
+EACH_PRECISION(kernels, layer_norms)
 {
     const size_t rows = 1 + devices_random(150), n = 8 * (1 + devices_random(40));
     struct both x = devices_values(&d, rows * n, 2), w = devices_values(&d, n, 1),
@@ -121,7 +85,7 @@ EACH_PRECISION(layer_norms)
 #undef BACKWARD
 }
 
-EACH_PRECISION(gelus)
+EACH_PRECISION(kernels, gelus)
 {
     const size_t n = 8 * (1 + devices_random(1000));
     struct both x = devices_values(&d, n, 4), y = devices_values(&d, n, 1), dy = devices_values(&d, n, 1);
@@ -149,7 +113,7 @@ static void activation(const char *name, const struct activation *f)
 #undef BACKWARD
 }
 
-EACH_PRECISION(activations)
+EACH_PRECISION(kernels, activations)
 {
     activation("relu", &activation_relu);
     activation("sigmoid", &activation_sigmoid);
@@ -181,7 +145,7 @@ static void make_batch(size_t rows, size_t length, size_t classes)
 
 #define BATCH(to) (on == &compute_cpu ? &on_cpu : &on_gpu)
 
-EACH_PRECISION(embeddings)
+EACH_PRECISION(kernels, embeddings)
 {
     const size_t rows = 1 + devices_random(4), length = 1 + devices_random(20), most = length + 3,
                  n = 8 * (1 + devices_random(12));
@@ -201,7 +165,7 @@ EACH_PRECISION(embeddings)
 }
 
 /* Twice, and told late: the first answer comes with the second question. */
-EACH_PRECISION(cross_entropies)
+EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);
     const size_t stride = compute_stride(d.gpu, classes), n = rows * length;
@@ -240,7 +204,7 @@ EACH_PRECISION(cross_entropies)
 }
 
 /* All bits set are a NaN in each type. */
-EACH_PRECISION(a_loss_that_is_no_number_is_told_once)
+EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
 {
     enum { ROWS = 2, CLASSES = 16 };
     float no_number[ROWS * CLASSES];
@@ -303,7 +267,7 @@ static void attention(struct attention a)
 #undef BACKWARD
 }
 
-EACH_PRECISION(attentions)
+EACH_PRECISION(kernels, attentions)
 {
     attention((struct attention){ 2, 1 + devices_random(40), 2, 64 });
     attention((struct attention){ 1, 64 + devices_random(70), 1, 64 });
@@ -371,7 +335,7 @@ static void update(ddp_optim o, double most)
     devices_expect_same(&d, "weights", copy);
 }
 
-EACH_PRECISION(sums_and_updates)
+EACH_PRECISION(kernels, sums_and_updates)
 {
     const ddp_optim sgd = DDP_SGD_INIT, adam = DDP_ADAM_INIT, adamw = DDP_ADAMW_INIT;
     ddp_optim momentum = sgd;

@@ -1,7 +1,6 @@
 /* As test_kernels.c, for the layers of pictures: convolutions, batch normalisation, shortcuts, means. */
 #include "devices.h"
 #include "train/normalise.h"
-#include "train/train_options.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -9,40 +8,6 @@
 
 static struct devices d;
 static struct ddp_err err;
-
-static void in(int precision, void (*check)(void))
-{
-    d = devices_open(precision);
-    check();
-    cr_expect_eq(d.gpu->ops->end(d.gpu, &err), DDP_OK, "%s", err.msg);
-    devices_close(&d);
-}
-
-/* A test for each precision. */
-#define EACH_PRECISION(name)                               \
-    static void name(void);                                \
-    Test(kernels_pictures, name##_in_fp32, .timeout = 120) \
-    {                                                      \
-        in(PRECISION_FP32, name);                          \
-    }                                                      \
-    Test(kernels_pictures, name##_in_bf16, .timeout = 120) \
-    {                                                      \
-        in(PRECISION_BF16, name);                          \
-    }                                                      \
-    Test(kernels_pictures, name##_in_fp16, .timeout = 120) \
-    {                                                      \
-        in(PRECISION_FP16, name);                          \
-    }                                                      \
-    static void name(void)
-
-/* The same call on both: `on` is where, `to` the member of struct both. */
-#define BOTH(CALL)                         \
-    do {                                   \
-        struct compute *on = &compute_cpu; \
-        CALL(cpu);                         \
-        on = d.gpu;                        \
-        CALL(gpu);                         \
-    } while (0)
 
 /* --- convolution ------------------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +45,7 @@ static void convolution(struct conv conv, size_t rows)
 }
 
 /* in, out, side, kernel, stride, padding: resnet20's kinds, and shapes in which something does not come out even. */
-EACH_PRECISION(convolutions)
+EACH_PRECISION(kernels_pictures, convolutions)
 {
     const size_t rows = 1 + devices_random(4);
     convolution((struct conv){ 3, 16, 8, 3, 1, 1 }, rows);
@@ -97,14 +62,14 @@ EACH_PRECISION(convolutions)
 }
 
 /* More places than a block of the weight's gradient goes through; the CPU adds them up one after the other, in float. */
-EACH_PRECISION(convolutions_of_many_places)
+EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)
         d.tolerance = 1e-5;
     convolution((struct conv){ 2, 17, 24, 3, 1, 1 }, 30);
 }
 
-EACH_PRECISION(no_rows_have_no_gradient)
+EACH_PRECISION(kernels_pictures, no_rows_have_no_gradient)
 {
     const struct conv conv = { 2, 3, 4, 3, 1, 1 };
     const struct linear l = { 0, 16, 8 };
@@ -212,7 +177,7 @@ static void normalisation(size_t rows, size_t channels, size_t spatial)
     layer_free(&l);
 }
 
-EACH_PRECISION(normalisations)
+EACH_PRECISION(kernels_pictures, normalisations)
 {
     normalisation(2 + devices_random(4), 16, 64);
     normalisation(2 + devices_random(90), 1 + devices_random(20), 1 + devices_random(40));
@@ -223,7 +188,7 @@ EACH_PRECISION(normalisations)
 }
 
 /* One value has no variance, and no value nothing to learn from. */
-EACH_PRECISION(batches_that_are_too_small)
+EACH_PRECISION(kernels_pictures, batches_that_are_too_small)
 {
     struct layer l = layer_of(2, 3, 1);
     const struct batch_norm b = norm_of(&l, false, true);
@@ -263,7 +228,7 @@ static void shortcut(struct shortcut s, size_t rows)
 #undef BACKWARD
 }
 
-EACH_PRECISION(shortcuts)
+EACH_PRECISION(kernels_pictures, shortcuts)
 {
     shortcut((struct shortcut){ 4, 4, 3 + devices_random(8), 1 }, 3);
     shortcut((struct shortcut){ 16, 32, 8, 2 }, 2);
@@ -271,7 +236,7 @@ EACH_PRECISION(shortcuts)
     shortcut((struct shortcut){ 2, 5, 4, 1 }, 1);
 }
 
-EACH_PRECISION(means_of_planes)
+EACH_PRECISION(kernels_pictures, means_of_planes)
 {
     const size_t planes = 1 + devices_random(50), n = 1 + devices_random(80);
     struct both x = devices_values(&d, planes * n, 1), y = devices_values(&d, planes, 1);

@@ -12,11 +12,13 @@ enum {
     ROOM_MAX = 512, /* a longer value has a block of its own: room is only given back with the slot */
 };
 
-static uint32_t room_for(size_t value_len)
+_Static_assert(sizeof(void *) != 8 || sizeof(struct slot) == 64, "see slot.h");
+
+static uint16_t room_for(size_t value_len)
 {
     if (value_len > ROOM_MAX)
         return 0;
-    return value_len < VALUE_MIN ? VALUE_MIN : (uint32_t)value_len;
+    return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
 }
 
 /* The key may live without a value: a slot is also where people wait, and where a queue is. See slot_is_there. */
@@ -42,7 +44,8 @@ void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n)
 /* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
 struct slot *slot_make(struct slots *slots, struct slice key, size_t value_len)
 {
-    const uint32_t hash = table_hash(key), room = room_for(value_len);
+    const uint32_t hash = table_hash(key);
+    const uint16_t room = room_for(value_len);
     struct table_node *node = table_find(&slots->table, key, hash);
     if (node != NULL)
         return TABLE_ENTRY(node, struct slot, node);
@@ -169,6 +172,16 @@ void slot_unset(struct slots *slots, struct slot *slot)
     slot->exists = false;
 }
 
+static void put_last(struct slot *slot, struct queue_item *item)
+{
+    struct queue_item *before = slot->push_end;
+    item->number = before != NULL ? before->number + 1 : 0;
+    item->next = before != NULL ? before->next : item;
+    if (before != NULL)
+        before->next = item;
+    slot->push_end = item;
+}
+
 /* Items are blocks of their own: queues of the real thing are short, and an item is popped once. */
 bool slot_push(struct slots *slots, struct slot *slot, struct slice value)
 {
@@ -180,30 +193,24 @@ bool slot_push(struct slots *slots, struct slot *slot, struct slice value)
         quota_give(slots->quota, cost);
         return false;
     }
-    item->next = NULL;
     item->len = (uint32_t)value.len;
     if (value.len > 0)
         memcpy(item->data, value.data, value.len);
-    if (slot->push_end != NULL)
-        slot->push_end->next = item;
-    else
-        slot->pop_end = item;
-    slot->push_end = item;
-    slot->queue_len++;
+    put_last(slot, item);
     return true;
 }
 
 /* The item is the caller's, so that its bytes can be sent before they are freed. */
 struct queue_item *slot_pop(struct slot *slot)
 {
-    struct queue_item *item = slot->pop_end;
-    if (item == NULL)
+    struct queue_item *last = slot->push_end;
+    if (last == NULL)
         return NULL;
-    slot->pop_end = item->next;
-    if (slot->pop_end == NULL)
+    struct queue_item *first = last->next;
+    if (first == last)
         slot->push_end = NULL;
-    slot->queue_len--;
-    return item;
+    last->next = first->next;
+    return first;
 }
 
 void slot_item_free(struct slots *slots, struct queue_item *item)

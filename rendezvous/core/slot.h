@@ -9,7 +9,9 @@
  * for its queue has not acted; slot_settle is the one place that frees it.
  *
  * A short value lies in the slot's own memory, behind its key, when it came first: one block less, and near when the key was
- * looked for. What is asked for with each request stands first in the struct. */
+ * looked for. The struct has 64 bytes, as many as a line of the processor's memory: there may be a million of them, and what is
+ * fetched for each bounds how many requests are answered. So the ends of line and queue that are seldom asked for are found by way
+ * of the other ends. */
 #ifndef RENDEZVOUS_SLOT_H
 #define RENDEZVOUS_SLOT_H
 
@@ -21,8 +23,9 @@
 struct wait_link;
 
 struct queue_item {
-    struct queue_item *next;
+    struct queue_item *next; /* the last one's is the first */
     uint32_t len;
+    uint32_t number; /* one more than that of the item before, so that two items tell how many lie between */
     uint8_t data[];
 };
 
@@ -30,12 +33,11 @@ struct slot {
     struct table_node node;
     uint8_t *value; /* NULL, in `key` behind the key, or a block of its own */
     uint32_t len, cap;
-    uint32_t room;  /* bytes for a value behind the key */
-    bool exists;    /* the key has a value (which may be empty) */
-    uint32_t woken; /* connections that were told of the queue and have not acted yet */
-    uint32_t queue_len;
-    struct wait_link *first, *last;        /* borrowed: who waits here, in order of arrival (waits.h) */
-    struct queue_item *pop_end, *push_end; /* owned */
+    uint32_t woken;              /* connections that were told of the queue and have not acted yet */
+    uint16_t room;               /* bytes for a value behind the key */
+    bool exists;                 /* the key has a value (which may be empty) */
+    struct wait_link *first;     /* borrowed: who waits here, in order of arrival (waits.h) */
+    struct queue_item *push_end; /* owned: the youngest item, and by its `next` the oldest */
     char key[];
 };
 
@@ -59,7 +61,13 @@ static inline struct slice slot_value(const struct slot *slot)
 /* What CHECK and WAIT mean by "exists". */
 static inline bool slot_is_there(const struct slot *slot)
 {
-    return slot->exists || slot->queue_len > 0;
+    return slot->exists || slot->push_end != NULL;
+}
+
+static inline uint32_t slot_queue_len(const struct slot *slot)
+{
+    const struct queue_item *last = slot->push_end;
+    return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
 /* What a new slot, or a queued value, takes from the budget. */

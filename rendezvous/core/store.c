@@ -307,7 +307,7 @@ static bool wake_one(struct store *s, struct slot *slot)
  * twice. */
 static void offer(struct store *s, struct slot *slot)
 {
-    while (slot->queue_len > slot->woken && wake_one(s, slot))
+    while (slot_queue_len(slot) > slot->woken && wake_one(s, slot))
         ;
 }
 
@@ -340,7 +340,7 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before)
 {
     struct slot *slot = slot_find(&s->slots, queue);
-    *len_before = slot ? slot->queue_len : 0;
+    *len_before = slot ? slot_queue_len(slot) : 0;
     struct queue_item *item = slot ? slot_pop(slot) : NULL;
     if (item != NULL)
         slot_settle(&s->slots, slot);
@@ -360,7 +360,7 @@ void store_item_free(struct store *s, struct queue_item *item)
 uint32_t store_queue_len(const struct store *s, struct slice queue)
 {
     const struct slot *slot = slot_find(&s->slots, queue);
-    return slot ? slot->queue_len : 0;
+    return slot ? slot_queue_len(slot) : 0;
 }
 
 /* Slots that only hold a queue or a line are no keys. */

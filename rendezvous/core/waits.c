@@ -31,15 +31,16 @@ struct wait *wait_new(struct slots *slots, struct store_waiter *owner, uint32_t 
  * line. */
 void wait_add(struct wait *wait, struct slot *slot)
 {
-    if (slot->last != NULL && slot->last->wait == wait)
+    struct wait_link *last = slot->first != NULL ? slot->first->prev : NULL;
+    if (last != NULL && last->wait == wait)
         return;
     struct wait_link *link = &wait->link[wait->links++];
-    *link = (struct wait_link){ .slot = slot, .wait = wait, .prev = slot->last };
-    if (slot->last != NULL)
-        slot->last->next = link;
+    *link = (struct wait_link){ .slot = slot, .wait = wait, .prev = last != NULL ? last : link };
+    if (last != NULL)
+        last->next = link;
     else
         slot->first = link;
-    slot->last = link;
+    slot->first->prev = link;
     wait->missing++;
 }
 
@@ -47,14 +48,14 @@ void wait_add(struct wait *wait, struct slot *slot)
 static void unlink_from_line(struct wait_link *link)
 {
     struct slot *slot = link->slot;
-    if (link->prev != NULL)
-        link->prev->next = link->next;
-    else
+    if (slot->first == link)
         slot->first = link->next;
+    else
+        link->prev->next = link->next;
     if (link->next != NULL)
         link->next->prev = link->prev;
-    else
-        slot->last = link->prev;
+    else if (slot->first != NULL)
+        slot->first->prev = link->prev;
     link->slot = NULL;
     link->wait->missing--;
 }

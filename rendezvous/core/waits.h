@@ -17,7 +17,7 @@
 struct wait_link {
     struct slot *slot; /* NULL once the key has come */
     struct wait *wait;
-    struct wait_link *prev, *next;
+    struct wait_link *prev, *next; /* the first one's `prev` is the last */
 };
 
 struct wait {

@@ -105,13 +105,16 @@ bool vouch_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
-uint64_t vouch_deadline(const struct hub *hub)
+static uint64_t held_deadline(const struct hub *hub)
 {
-    if (!list_is_empty(&hub->released))
-        return 0;
     if (list_is_empty(&hub->held))
         return UINT64_MAX;
     return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
+}
+
+uint64_t vouch_deadline(const struct hub *hub)
+{
+    return list_is_empty(&hub->released) ? held_deadline(hub) : 0;
 }
 
 /* Its bytes are worked off by hub.c when nobody else's are. */
@@ -157,7 +160,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
 /* The line is in the order of coming and all have the same time, so its first is the next to be late. */
 void vouch_tick(struct hub *hub)
 {
-    while (!list_is_empty(&hub->held) && vouch_deadline(hub) <= hub->now_ms)
+    while (held_deadline(hub) <= hub->now_ms)
         give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
 }
 

@@ -199,6 +199,25 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
+/* That one's requests are about to be worked off is no reason to give up the others early. */
+Test(held, each_has_its_own_time)
+{
+    node(A, "a");
+    sim_client(&sim, OPERATOR + 1);
+    sim_identify(&sim, OPERATOR + 1, "{\"role\":\"agent\"}", NULL);
+    sim_control(&sim, OPERATOR + 1, "{\"op\":\"job\",\"job\":\"b\",\"attempt\":0,\"world_size\":1}");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    sim_at(&sim, 2900);
+    sim_client(&sim, PLAIN + 1);
+    sim_feed(&sim, PLAIN + 1, COUNT);
+    sim_at(&sim, 3000);
+    sim_expect(&sim, PLAIN, N(01));
+    sim_expect(&sim, PLAIN + 1, "");
+    sim_at(&sim, 5900);
+    sim_expect(&sim, PLAIN + 1, N(01));
+}
+
 Test(held, nobody_s_connection_is_closed_and_named)
 {
     node(A, "a");

@@ -43,6 +43,12 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
+/* By on_client as well: the server's last deadline may pass with it. The number of the socket may be another's then. */
+static bool is_closed(const struct acceptor *a)
+{
+    return uv_is_closing((const uv_handle_t *)&a->poll);
+}
+
 /* False when there is nobody left to accept, or nothing to accept with. */
 static bool accept_one(struct acceptor *a)
 {
@@ -71,7 +77,7 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     struct acceptor *a = poll->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < AT_ONCE && accept_one(a); i++)
+    for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
         continue; /* whoever is left makes the socket readable again, after the clients had their turn */
 }
 
@@ -114,7 +120,7 @@ uint64_t acceptor_deadline(const struct acceptor *a)
 
 void acceptor_tick(struct acceptor *a, uint64_t now_ms)
 {
-    if (now_ms < a->resume_ms || uv_is_closing((uv_handle_t *)&a->poll))
+    if (now_ms < a->resume_ms || is_closed(a))
         return;
     a->resume_ms = UINT64_MAX;
     uv_poll_start(&a->poll, UV_READABLE, on_connectable);

@@ -25,7 +25,7 @@ typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub,
 struct hub_limits {
     uint64_t max_bytes;        /* keys + values + queues + half-received commands, all together */
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
-                           * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
+                                * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
     const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
     const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
@@ -46,8 +46,8 @@ struct hub_sink {
     /* Send `bytes` to `conn`, in order. The bytes are valid during the call only. */
     void (*send)(void *user, conn_id conn, struct slice bytes);
     /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
-     * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the connection already; the shell must not call hub_disconnect for it
-     * again. */
+     * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the
+     * connection already: the shell must not call hub_disconnect for it. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* The address at which `conn` reached us, "10.0.0.1:29500", for those who look the connection up in a kernel.
      * NULL = not known. */

@@ -50,8 +50,8 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
-/* Walk all nodes: start with NULL, ends with NULL; a table that was never made has none. The node returned last may be removed only by the caller
- * who fetched its successor before. */
+/* Walk all nodes: start with NULL, ends with NULL; a table that was never made has none. The node returned last may be
+ * removed only by the caller who fetched its successor before. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* EACH_NODE (node, &table) ... for when none is removed on the way. */

@@ -27,6 +27,7 @@ struct member {
     int exit_code, signal;
     bool told;           /* ... after its agent had told it to stop */
     uint64_t gave_up_ms; /* when it gave up the setup of a group of PyTorch's; 0 = never */
+    uint64_t tried_ms;   /* when connections that are closed by now were at one last (torch_client) */
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];

@@ -115,7 +115,10 @@ static bool answer_or_wait(struct hub *hub, struct session *s, const struct requ
 
 static bool on_wait(struct hub *hub, struct session *s, const struct request *req)
 {
-    return answer_or_wait(hub, s, req, store_wait(s->job->store, &s->waiter, req->blob[0]));
+    const enum store_status status = store_wait(s->job->store, &s->waiter, req->blob[0]);
+    if (status == STORE_OK)
+        torch_on_found(s, req->blob[0]);
+    return answer_or_wait(hub, s, req, status);
 }
 
 static bool on_barrier(struct hub *hub, struct session *s, const struct request *req)

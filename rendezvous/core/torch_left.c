@@ -23,8 +23,6 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     const struct torch_client *torch = s->torch;
     const uint64_t now_ms = s->job->hub->now_ms;
     struct slice name;
-    if (torch == NULL)
-        return 0;
     *key = torch->key;
     if (torch->left_ms != 0)
         return now_ms - torch->left_ms < THEN_MS ? torch->left_ms - torch->since_ms : 0;
@@ -92,19 +90,38 @@ static void tell(struct session *s, const struct torch_key *key, uint64_t waited
     buf_free(&why);
 }
 
+/* When a rank was at a setup last, on a connection that is open or was. */
+static uint64_t last_try(const struct member *member)
+{
+    uint64_t last_ms = member->tried_ms;
+    LIST_EACH(node, &member->sessions)
+    {
+        const struct torch_client *torch = LIST_ENTRY(node, struct session, by_rank)->torch;
+        if (torch != NULL && torch->tried_ms > last_ms)
+            last_ms = torch->tried_ms;
+    }
+    return last_ms;
+}
+
+/* Who has tried again since, mostly on a connection of its own, ends of something else. */
 void torch_on_leave(struct session *s)
 {
     struct job *job = s->job;
     struct torch_key key;
-    const uint64_t now_ms = job->hub->now_ms, waited_ms = waited(s, &key);
-    if (waited_ms < LEAST_MS || list_is_empty(&s->by_rank) || torch_key_when(&key) != TORCH_SETUP ||
-        !torch_key_is_for_all(&key))
+    const uint64_t now_ms = job->hub->now_ms;
+    if (s->torch == NULL || list_is_empty(&s->by_rank))
+        return;
+    struct member *member = members_at(&job->members, s->rank);
+    member->tried_ms = last_try(member);
+    const bool went_on = s->torch->left_ms != 0 && member->tried_ms >= s->torch->left_ms;
+    const uint64_t waited_ms = waited(s, &key);
+    if (waited_ms < LEAST_MS || went_on || torch_key_when(&key) != TORCH_SETUP || !torch_key_is_for_all(&key))
         return;
     if (job->given_up_ms == 0 || now_ms - job->given_up_ms > TOGETHER_MS) {
         tell(s, &key, waited_ms);
         job->given_up_ms = now_ms;
     }
-    members_at(&job->members, s->rank)->gave_up_ms = now_ms;
+    member->gave_up_ms = now_ms;
 }
 
 /* Of a rank whose end was heard of before its connection's. */
@@ -122,7 +139,8 @@ const struct finding *torch_given_up(struct job *job, uint32_t rank)
     if (member == NULL)
         return NULL;
     see_those_open(member);
-    if (member->gave_up_ms == 0 || job->hub->now_ms - member->gave_up_ms > FRESH_MS)
+    const uint64_t gave_up_ms = member->gave_up_ms;
+    if (gave_up_ms == 0 || last_try(member) >= gave_up_ms || job->hub->now_ms - gave_up_ms > FRESH_MS)
         return NULL;
     return &job->given_up;
 }

@@ -39,6 +39,7 @@ struct torch_client {
     bool waits;       /* what it waits for, or has waited for last, is one of PyTorch's keys: `awaited` */
     bool asked;       /* agents were asked whose it is if it is none of their workers */
     uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last; 0 = it was not */
+    uint64_t tried_ms;          /* when it began a setup last, or went on with one; 0 = never */
     struct torch_key key;       /* what it is for, without its name */
     char *owner;                /* owned: an agent's words for a process that is no worker; NULL = none */
 };

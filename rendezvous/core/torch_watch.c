@@ -1,6 +1,6 @@
 /* torch_watch.c -- see torch_watch.h.
  *
- * The three hooks stand behind requests that a busy store gets a million times a second. Each asks first for what nearly
+ * The hooks stand behind requests that a busy store gets a million times a second. Each asks first for what nearly
  * all others fail (a name, a few bytes of a prefix), and only a client that passes gets the memory for notes. */
 #include "core/torch_watch.h"
 
@@ -59,7 +59,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     s->torch->meet = meet->id;
     if (delta <= 0)
         return;
-    s->waits_since_ms = s->job->hub->now_ms;
+    s->waits_since_ms = s->torch->tried_ms = s->job->hub->now_ms;
     if (is_crowded(s->job, torch_meet_key(meet), meet->count))
         suspect(s);
     job_watch_torch(s->job, false);
@@ -108,6 +108,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
     torch->key = *key;
     torch->key.name = (struct slice){ 0 };
     s->waits_since_ms = torch->since_ms;
+    if (torch_key_when(key) == TORCH_SETUP)
+        torch->tried_ms = now_ms;
 }
 
 void torch_on_wait(struct session *s)
@@ -126,4 +128,14 @@ void torch_on_wait(struct session *s)
         return;
     job_watch_torch(s->job, false);
     job_touch(s->job);
+}
+
+/* The first key tells enough: those of one setup are asked for together. */
+void torch_on_found(struct session *s, struct slice keys)
+{
+    struct slice first;
+    struct torch_key read;
+    if (s->torch != NULL && wire_next(&keys, &first) && torch_key_may_set_up(first) &&
+        torch_key_read(first, &read) && torch_key_when(&read) == TORCH_SETUP)
+        s->torch->tried_ms = s->job->hub->now_ms;
 }

@@ -18,6 +18,8 @@ void torch_on_add(struct session *s, struct slice key, int64_t delta, int64_t su
 void torch_on_set(struct session *s, struct slice key);
 /* It waits from now on. Who only goes on waiting for the same has done so since the first time. */
 void torch_on_wait(struct session *s);
+/* All of these keys (a list for wire_next) were there when it came to wait for them. */
+void torch_on_found(struct session *s, struct slice keys);
 /* torch_left.c: its connection ends. When it gives up the setup of a group, that is noted with the reason. */
 void torch_on_leave(struct session *s);
 /* NULL: rank `rank` has given up nothing, or it is long ago. */

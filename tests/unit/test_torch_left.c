@@ -116,6 +116,49 @@ Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
+/* As when the program begins init_process_group anew after it has failed: now rank 1 is there. */
+static void rank_0_tries_again(conn_id conn)
+{
+    client(RANK1, 1, 101);
+    set(RANK1, ADDRESS "1");
+    set(conn, ADDRESS "0");
+    wait_for(conn, ADDRESS "1");
+}
+
+Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_up)
+{
+    rank_0_waits(12000);
+    sim_feed(&sim, RANK0, "0c");
+    rank_0_tries_again(RANK0);
+    sim_at(&sim, 13000);
+    sim_disconnect(&sim, RANK0);
+    expect_given_up("\"exit_code\":1", false);
+}
+
+/* Whose word about the second connection may come when that has found everything. */
+Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
+{
+    rank_0_waits(12000);
+    sim_feed(&sim, RANK0, "0c");
+    sim_client(&sim, OTHER0);
+    rank_0_tries_again(OTHER0);
+    say("{\"op\":\"vouch\",\"conn\":22,\"rank\":0,\"pid\":100}");
+    sim_at(&sim, 13000);
+    sim_disconnect(&sim, OTHER0);
+    sim_disconnect(&sim, RANK0);
+    expect_given_up("\"exit_code\":1", false);
+}
+
+Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up)
+{
+    rank_0_waits(12000);
+    sim_disconnect(&sim, RANK0);
+    sim_at(&sim, 13000);
+    client(OTHER0, 0, 100);
+    rank_0_tries_again(OTHER0);
+    expect_given_up("\"exit_code\":1", false);
+}
+
 /* That key is the program's own, and it has come together with the others before. */
 Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {

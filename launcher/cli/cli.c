@@ -229,13 +229,16 @@ static int find_letter(char letter)
 
 /* --- reading words -------------------------------------------------------------------------------------- */
 
-/* Errors show the full name, however short it was typed: that is the one to look up. */
+/* Errors show the full name, however short it was typed: that is the one to look up. An empty value takes back what a
+ * variable has said, where torchrun takes it for none. */
 static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
 {
     char spelled[NAME_MAX_LEN + 3];
     snprintf(spelled, sizeof(spelled), "--%s", cli_rows[option].name);
-    r->cli->origin[option] = FROM_COMMAND_LINE;
-    return set(r->cli, option, text, spelled, r->err);
+    const bool none = r->cli->torchrun && text[0] == '\0' && cli_forget(r->cli, option);
+    const char *preset = none ? cli_preset(r->cli, option) : NULL;
+    r->cli->origin[option] = none ? FROM_DEFAULT : FROM_COMMAND_LINE;
+    return none && preset == NULL ? DDP_OK : set(r->cli, option, none ? preset : text, spelled, r->err);
 }
 
 /* The value is the next word, unless that looks like an option itself: then it was forgotten. */
@@ -333,7 +336,8 @@ static ddp_status read_all(struct cli *cli, char *const *argv, char *const *bloc
 
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
 {
-    *cli = (struct cli){ .torchrun = argc > 0 && cli_is_torchrun(argv[0]) };
+    const bool torchrun = argc > 0 && cli_is_torchrun(argv[0]);
+    *cli = (struct cli){ .torchrun = torchrun, .rdzv_conf.lenient = torchrun };
     ddp_status status = read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
     if (status != DDP_OK)
         cli_free(cli);

@@ -104,6 +104,8 @@ enum grow_policy { GROW_AGREED, GROW_NOW, GROW_NEVER };
 enum torch_store { TORCH_STORE_AUTO, TORCH_STORE_LAUNCHER, TORCH_STORE_RANK0 };
 enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
+enum { CLI_CONF_KEY_MAX = 64 };
+
 /* --rdzv_conf, where torchrun keeps what has an option of its own here. Times are 0 when not given. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
@@ -111,6 +113,8 @@ struct cli_rdzv_conf {
     enum host_store is_host;
     const char *idle,
         *idle_why; /* a key of torchrun's that does nothing here, and why; static. NULL = none */
+    bool lenient;  /* keys that nobody knows are passed over, as torchrun does */
+    char unknown[CLI_CONF_KEY_MAX]; /* the last of them; "" = none */
 };
 
 /* Where the one worker of a task really is (--per_task): to the rendezvous each task is a node. */

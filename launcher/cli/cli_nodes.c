@@ -2,13 +2,14 @@
  *
  * The keys of --rdzv_conf are torchrun's. A row says where its value goes, or why it has nothing to do here: a
  * script that comes from torchrun goes on working, and its user reads which words of it are idle. A key that
- * torchrun does not have either is an error, because it is a slip of the finger. */
+ * torchrun does not have either is an error, because it is a slip of the finger; called torchrun we pass it over with a
+ * note, as torchrun does without one. */
 #include "cli/cli_table.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { CONF_KEY_MAX = 32, CONF_VALUE_MAX = 32, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500 };
+enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500 };
 
 /* The part before or after the colon of MIN:MAX. */
 static bool nodes_part(const char *text, size_t len, int *to)
@@ -196,8 +197,11 @@ static const struct {
 enum { CONF_ROWS = sizeof(conf_rows) / sizeof(conf_rows[0]) };
 
 /* All keys, for the user who mistyped one. */
-static ddp_status unknown_key(const char *key, struct ddp_err *err)
+static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struct ddp_err *err)
 {
+    snprintf(conf->unknown, sizeof(conf->unknown), "%s", key);
+    if (conf->lenient)
+        return DDP_OK;
     char list[300] = "";
     size_t used = 0;
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
@@ -212,7 +216,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     while (i < CONF_ROWS && strcmp(key, conf_rows[i].key) != 0)
         i++;
     if (i == CONF_ROWS)
-        return unknown_key(key, err);
+        return unknown_key(conf, key, err);
     if (conf_rows[i].parse == NULL) {
         conf->idle = conf_rows[i].key;
         conf->idle_why = conf_rows[i].idle;
@@ -235,19 +239,20 @@ static bool trim(const char *from, size_t len, char *to, size_t size)
 /* One "KEY=VALUE" of `len` bytes; blanks around each of the two are left out, as torchrun does. */
 static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t len, struct ddp_err *err)
 {
-    char key[CONF_KEY_MAX], value[CONF_VALUE_MAX];
+    char key[CLI_CONF_KEY_MAX], value[CONF_VALUE_MAX];
     const char *equals = memchr(item, '=', len);
     const size_t key_len = equals != NULL ? (size_t)(equals - item) : 0;
     if (equals == NULL || !trim(item, key_len, key, sizeof(key)) || key[0] == '\0' ||
-        !trim(equals + 1, len - key_len - 1, value, sizeof(value)))
+        !trim(equals + 1, len - key_len - 1, value, sizeof(value)) || value[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... as in join_timeout=600,last_call_timeout=30");
     return set_key(conf, key, value, err);
 }
 
 ddp_status cli_value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
 {
-    struct cli_rdzv_conf *field = to, conf = { 0 };
+    struct cli_rdzv_conf *field = to, conf = { .lenient = field->lenient };
     ddp_status status = DDP_OK;
+    text += strspn(text, " ");
     while (*text != '\0' && status == DDP_OK) {
         const size_t len = strcspn(text, ",");
         status = read_item(&conf, text, len, err);

@@ -88,6 +88,9 @@ static inline bool cli_is_switch(const struct cli_row *row)
 /* The option's default, as it would be typed; NULL = none. torchrun's where that differs and we are called so. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
+/* Make the option one that nobody has given, its default apart; false when torchrun refuses an empty value of it. */
+bool cli_forget(struct cli *cli, enum cli_option option);
+
 /* Is this the path of a program called torchrun? */
 bool cli_is_torchrun(const char *path);
 

@@ -1,4 +1,4 @@
-/* cli_torchrun.c -- the defaults of a ddprun that is called torchrun. */
+/* cli_torchrun.c -- the defaults of a ddprun that is called torchrun, and which of its options may be empty. */
 #include "cli/cli_table.h"
 
 #include <string.h>
@@ -21,6 +21,32 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
         if (torchruns[i].option == option)
             return torchruns[i].preset;
     return cli_rows[option].preset;
+}
+
+/* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`. (Of signals
+ * it is none, after a traceback; that nobody wants.) That of others is an error there, too, or a text that is empty
+ * (--role=), or no ranks and no words. */
+#define CAN_BE_EMPTY(X)                     \
+    X(OPT_RDZV_ENDPOINT, endpoint)          \
+    X(OPT_RDZV_ID, job)                     \
+    X(OPT_MASTER_ADDR, master_addr)         \
+    X(OPT_LOCAL_ADDR, local_addr)           \
+    X(OPT_LOG_DIR, log_dir)                 \
+    X(OPT_PREFIX_TEMPLATE, prefix_template) \
+    X(OPT_SIGNALS, stop_signals)
+
+bool cli_forget(struct cli *cli, enum cli_option option)
+{
+    switch ((int)option) {
+#define X(id, field)                                \
+    case id:                                        \
+        memset(&cli->field, 0, sizeof(cli->field)); \
+        return true;
+        CAN_BE_EMPTY(X)
+#undef X
+    default:
+        return false;
+    }
 }
 
 bool cli_is_torchrun(const char *path)

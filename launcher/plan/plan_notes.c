@@ -63,6 +63,9 @@ static void note_nodes(struct plan *plan)
         note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "--standalone is a job of this node alone");
     if (conf->idle != NULL)
         plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
+    if (conf->unknown[0] != '\0')
+        plan_note(plan, "'%s' in --rdzv_conf does nothing: neither torchrun nor ddprun has such a key",
+                  conf->unknown);
 }
 
 /* PET_STRATEGY and the like: torchrun would read it, this version cannot. The user should know. */

@@ -207,3 +207,48 @@ Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_dow
     cr_assert_str_eq(plan.meeting.host, "127.0.0.1");
     cr_assert_str_eq(plan.job, "none");
 }
+
+/* Does one of the plan's notes contain these words? */
+static bool notes(const char *words)
+{
+    bool found = false;
+    for (int i = 0; i < PLAN_NOTES_MAX && plan.notes[i] != NULL; i++)
+        found = found || strstr(plan.notes[i], words) != NULL;
+    return found;
+}
+
+/* Scripts write --rdzv_endpoint=$UNSET; what a variable has said does not count then, either. */
+Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
+{
+    char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };
+    expect_made(WORDS("torchrun", "--rdzv-endpoint=", "--master_addr", "",
+                      "--log_dir=", "--rdzv_id=", "--local_addr=", "--signals_to_handle=",
+                      "--log_line_prefix_template=", "--rdzv_conf=  ", "--role=", "p"),
+                set);
+    cr_assert_str_eq(plan.meeting.host, "127.0.0.1");
+    cr_assert_eq(plan.meeting.port, 29500);
+    cr_assert_null(plan.log_root);
+    cr_assert_str_eq(plan.job, "k3x9");
+    cr_assert_str_eq(variable(0, "ROLE_NAME"), "");
+    cr_assert_eq(signals_act(cli.stop_signals, SIGQUIT), SIGNAL_STOP);
+    expect_made(WORDS("torchrun", "--master_addr=", "p"), set);
+    cr_assert_str_eq(plan.meeting.host, "h", "what is not typed is not empty");
+    REFUSED("--log_dir= is not valid; expected: not empty", "--log_dir=", "p");
+    REFUSED("--rdzv_id= is not valid; expected: 1 to 128 characters without '/' and control characters",
+            "--rdzv_id=", "p");
+    refused(
+        WORDS("torchrun", "--tee=", "p"), bare,
+        "--tee= is not valid; expected: 0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once");
+}
+
+Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = tear_down)
+{
+    TORCHRUN("--rdzv_conf=timeout=70,cacert=/etc/ssl/ca.pem", "p");
+    cr_assert_eq(plan.meeting.join_ms, 70000);
+    cr_assert(notes("'cacert' in --rdzv_conf does nothing: neither torchrun nor ddprun has such a key"));
+    refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare,
+            "--rdzv_conf=cacert= is not valid; expected: KEY=VALUE,... as in "
+            "join_timeout=600,last_call_timeout=30");
+    TORCHRUN("--rdzv_conf=timeout=70", "p");
+    cr_assert_not(notes("cacert"));
+}

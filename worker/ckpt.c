@@ -15,6 +15,7 @@
 #include "ddp/ckpt.h"
 
 #include "atomic_file.h"
+#include "base/not_null.h"
 #include "ckpt_dir.h"
 #include "file_bytes.h"
 
@@ -67,7 +68,12 @@ ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_
 {
     if (n < 1 || n > MAX_BLOCKS)
         return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks, expected 1 to %d", n, MAX_BLOCKS);
+    if (blocks == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: `blocks` is NULL");
     for (size_t i = 0; i < n; i++) {
+        if (blocks[i].name == NULL || (blocks[i].data == NULL && blocks[i].bytes > 0))
+            return ddp_fail(err, DDP_ERR_ARG, "checkpoint: block %zu has no %s", i,
+                            blocks[i].name == NULL ? "name" : "data");
         if (blocks[i].name[0] == '\0' || strlen(blocks[i].name) >= MAX_NAME)
             return ddp_fail(err, DDP_ERR_ARG, "checkpoint: block name '%s' must have 1 to %d bytes",
                             blocks[i].name, MAX_NAME - 1);
@@ -102,6 +108,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 /* Header and table go first although they need every block's sum: the blocks are all in memory anyway. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
+    NOT_NULL(path, err);
     struct atomic_file file;
     ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)
@@ -122,6 +129,7 @@ ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t 
 
 ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err)
 {
+    NOT_NULL(path, err);
     struct atomic_file file;
     ddp_status status = atomic_open(&file, path, err);
     if (status == DDP_OK)
@@ -270,6 +278,7 @@ static ddp_status load(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 /* The size is that of the file as it was opened: renaming another over its name does not disturb us. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
+    NOT_NULL(path, err);
     struct stat st;
     ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status != DDP_OK)

@@ -6,8 +6,10 @@
  * the lock. The memory of the copy is kept for the next one: the bound is one copy, from the first save to
  * the close. */
 #include "base/clock.h"
+#include "base/not_null.h"
 #include "ckpt_dir.h"
 #include "ctx.h"
+#include "last_error.h"
 #include "manifest.h"
 #include "quiet_thread.h"
 
@@ -126,6 +128,8 @@ static void set_state(ddp_ckpts *c, enum state state)
 
 ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 {
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
     return wait_idle(c, err);
 }
 
@@ -161,6 +165,7 @@ static void init_lock(ddp_ckpts *c)
 /* No thread yet: a program that only resumes needs none. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
+    NOT_NULL(out, err);
     ddp_ckpts_options options;
     *out = NULL;
     ddp_status status = read_options(given, &options, err);
@@ -272,6 +277,9 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
+    NOT_NULL(point, err);
     ddp_status status = ckpt_check_blocks(blocks, n, err);
     if (status == DDP_OK)
         status = check_point(point, err);
@@ -318,6 +326,10 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
+    NOT_NULL(point, err);
+    NOT_NULL(found, err);
     uint64_t *steps = NULL;
     size_t n_steps = 0;
     *found = 0;
@@ -356,6 +368,9 @@ static void look(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct ne
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(point);
+    NOT_NULL_KEPT(found);
     struct news news = { 0 };
     struct ddp_err err;
     *found = 0;

@@ -158,6 +158,7 @@ static void ctx_free(struct ddp_ctx *ctx)
 
 ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 {
+    NOT_NULL_KEPT(out);
     struct ddp_err err = { 0 };
     struct backend backend = { 0 };
     struct ddp_ctx *ctx = calloc(1, sizeof(*ctx));
@@ -262,6 +263,8 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
+    if (ctx == NULL)
+        return;
     if (why == NULL || why[0] == '\0')
         why = "no reason was given";
     ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d has given up: %.850s", ctx->env.rank, why);
@@ -273,35 +276,35 @@ void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 
 int ddp_rank(const ddp_ctx *ctx)
 {
-    return ctx->env.rank;
+    return ctx != NULL ? ctx->env.rank : -1;
 }
 
 int ddp_world_size(const ddp_ctx *ctx)
 {
-    return ctx->env.world_size;
+    return ctx != NULL ? ctx->env.world_size : -1;
 }
 
 int ddp_local_rank(const ddp_ctx *ctx)
 {
-    return ctx->env.local_rank;
+    return ctx != NULL ? ctx->env.local_rank : -1;
 }
 
 int ddp_local_world_size(const ddp_ctx *ctx)
 {
-    return ctx->env.local_world_size;
+    return ctx != NULL ? ctx->env.local_world_size : -1;
 }
 
 int ddp_device(const ddp_ctx *ctx)
 {
-    return ctx->device;
+    return ctx != NULL ? ctx->device : -1;
 }
 
 int ddp_restart_count(const ddp_ctx *ctx)
 {
-    return ctx->env.restart_count;
+    return ctx != NULL ? ctx->env.restart_count : -1;
 }
 
 struct ddp_store *ddp_context_store(ddp_ctx *ctx)
 {
-    return ctx->store;
+    return ctx != NULL ? ctx->store : NULL;
 }

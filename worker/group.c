@@ -6,6 +6,7 @@
 #include "ddp/group.h"
 
 #include "ctx.h"
+#include "last_error.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct ddp_work {
 
 ddp_group *ddp_world(ddp_ctx *ctx)
 {
-    return &ctx->world;
+    return ctx != NULL ? &ctx->world : NULL;
 }
 
 /* What the program puts on its stream from now on comes after the call. */
@@ -36,10 +37,12 @@ static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
 static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
-    const struct ddp_ctx *ctx = group->ctx;
 
     if (work != NULL)
         *work = NULL;
+    if (group == NULL)
+        return last_error_null(call_rules[call->kind].word, "group");
+    const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
     /* Made before the call: once ranks have run it, a lack of memory here would put them out of step. */
@@ -112,6 +115,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
 /* Nothing to check and nothing to wait for afterwards. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
+    NOT_NULL_KEPT(group);
     const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
     return ctx_run(group->ctx, &call);
 }
@@ -119,6 +123,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 /* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(out);
     struct ddp_err err = ctx_enter(group->ctx);
     *out = NULL;
     if (err.code != DDP_OK)
@@ -130,6 +136,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 /* NULL as with free(), but then on all ranks: it is a collective call. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
+    NOT_NULL_KEPT(group);
     struct ddp_err err = ctx_enter(group->ctx);
     if (block == NULL)
         return DDP_OK;
@@ -141,6 +148,9 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
 
 ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
 {
+    NOT_NULL_KEPT(group);
+    if (bytes > 0 && (to == NULL || from == NULL))
+        return last_error_null(__func__, to == NULL ? "to" : "from");
     struct ddp_err err = { 0 };
     struct comm *comm = group->comm;
     if (comm->ops->copy == NULL) {
@@ -156,12 +166,14 @@ ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, 
 
 ddp_status ddp_work_wait(ddp_work *work)
 {
+    NOT_NULL_KEPT(work);
     return follow(work->group, work->ticket, work->stream);
 }
 
 /* Still under way after its time is no error of the group: the call has its own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
+    NOT_NULL_KEPT(work);
     struct ddp_err err = { 0 };
     struct comm *comm = work->group->comm;
     const struct ddp_ctx *ctx = work->group->ctx;

@@ -6,6 +6,7 @@
 
 #include "base/grow_keys.h"
 #include "ctx.h"
+#include "last_error.h"
 #include "ddp/store.h"
 
 #include <stdio.h>
@@ -41,6 +42,8 @@ static ddp_status read_count(struct ddp_store *store, uint32_t *nodes, struct dd
 
 ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
 {
+    NOT_NULL_KEPT(ctx);
+    NOT_NULL_KEPT(nodes);
     struct ddp_err err;
     struct ddp_store *store;
     *nodes = 0;
@@ -52,6 +55,7 @@ ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
 
 ddp_status ddp_grow_agree(ddp_ctx *ctx)
 {
+    NOT_NULL_KEPT(ctx);
     char key[64];
     struct ddp_err err;
     struct ddp_store *store;

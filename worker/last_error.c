@@ -2,6 +2,7 @@
  * accident. */
 #include "last_error.h"
 
+#include "base/not_null.h"
 #include "ddp/context.h"
 
 #include <string.h>
@@ -13,6 +14,13 @@ ddp_status last_error_keep(const struct ddp_err *err)
     memcpy(words, err->msg, sizeof(words));
     words[sizeof(words) - 1] = '\0';
     return err->code;
+}
+
+ddp_status last_error_null(const char *call, const char *argument)
+{
+    struct ddp_err err;
+    null_argument(&err, call, argument);
+    return last_error_keep(&err);
 }
 
 const char *ddp_last_error(void)

@@ -205,6 +205,8 @@ static ddp_status next(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 {
+    NOT_NULL_KEPT(loader);
+    NOT_NULL_KEPT(out);
     *out = NULL;
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = next(loader, out);
@@ -218,6 +220,7 @@ ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
+    NOT_NULL_KEPT(loader);
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = halt(loader);
     if (status == DDP_OK) {
@@ -351,6 +354,8 @@ ddp_status ddp_loader_free(ddp_loader *loader)
 
 ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out)
 {
+    NOT_NULL_KEPT(options);
+    NOT_NULL_KEPT(out);
     struct ddp_err err;
     *out = NULL;
     ddp_loader *loader = calloc(1, sizeof(*loader));

@@ -6,6 +6,7 @@
  * that store would never tell. */
 #include "base/clock.h"
 #include "ctx.h"
+#include "last_error.h"
 #include "ddp/store.h"
 
 #include <stdio.h>
@@ -82,6 +83,7 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
 
 ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms)
 {
+    NOT_NULL_KEPT(ctx);
     struct ddp_err err = ctx_enter(ctx);
     ddp_status status;
 

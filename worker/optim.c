@@ -10,6 +10,8 @@
  * `restrict` and the choice of a loop by its caller are made for the vectoriser. */
 #include "ddp/optim.h"
 
+#include "base/not_null.h"
+
 #include <math.h>
 
 static const struct {
@@ -72,6 +74,8 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 /* The rule first: it says which of the numbers are looked at. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
+    if (o == NULL)
+        return null_argument(err, __func__, "optim");
     if ((unsigned)o->rule >= RULES)
         return ddp_fail(err, DDP_ERR_ARG, "optimiser: rule %d is not one of ddp_rule", (int)o->rule);
     ddp_status status = in_range("lr", o->lr, 0, INFINITY, err);

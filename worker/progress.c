@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/progress_key.h"
 #include "ctx.h"
+#include "last_error.h"
 #include "ddp/store.h"
 
 #include <inttypes.h>
@@ -30,6 +31,7 @@ static ddp_status tell(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 
 ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 {
+    NOT_NULL_KEPT(ctx);
     struct ddp_err err;
     recorder_step(&ctx->recorder, step);
     uint64_t now_ms = clock_ms();

@@ -163,6 +163,8 @@ static ddp_status unite(ddp_reducer *reducer)
 ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                               const ddp_reducer_options *options, ddp_reducer **out)
 {
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(out);
     struct ddp_err err = { 0 };
     ddp_reducer *reducer = calloc(1, sizeof(*reducer));
 
@@ -211,6 +213,7 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 /* Misuse is looked for before the roll call, which would make the others wait for a step that does not come. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
+    NOT_NULL_KEPT(reducer);
     struct core_wish wish;
     struct ddp_err err;
     ddp_status status = bucket_wait(reducer);
@@ -230,6 +233,7 @@ ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 
 ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 {
+    NOT_NULL_KEPT(reducer);
     struct ddp_err err;
     if (core_ready(&reducer->core, i, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
@@ -238,6 +242,7 @@ ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 
 ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
 {
+    NOT_NULL_KEPT(reducer);
     struct ddp_err err;
     bool blank;
     if (core_unused(&reducer->core, i, &blank, &err) != DDP_OK)
@@ -250,6 +255,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
 /* What was not marked is taken for unused, one after the other, so that its buckets are launched as if it had been said. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
+    NOT_NULL_KEPT(reducer);
     struct ddp_err err;
     size_t i;
     ddp_status status = DDP_OK;

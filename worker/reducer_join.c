@@ -6,6 +6,7 @@
  *
  * All know the answers of all, so nothing else need be asked: whether the step has sync, who broadcasts buffers (the first
  * rank that still computes), what to divide by, and whose parameters count in the end. */
+#include "last_error.h"
 #include "reducer_memory.h"
 
 #include <string.h>
@@ -67,6 +68,7 @@ static ddp_status check(const ddp_reducer *reducer)
 /* Ends when all the others have ended, too: their batches are finite, and each wait for them has the step's time-out. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
+    NOT_NULL_KEPT(reducer);
     ddp_status status = bucket_wait(reducer);
     if (status == DDP_OK)
         status = check(reducer);

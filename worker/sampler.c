@@ -5,6 +5,7 @@
  * position p of the padded list is position p modulo n of the order. */
 #include "ddp/sampler.h"
 
+#include "base/not_null.h"
 #include "ddp/random.h"
 
 #include <inttypes.h>
@@ -91,6 +92,7 @@ static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, st
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {
+    NOT_NULL(out, err);
     *out = NULL;
     ddp_status status = check(n, world_size, rank, flags, err);
     if (status != DDP_OK)

@@ -4,6 +4,8 @@
  * One table says which call is allowed in which stage; the calls only say what is different about them. */
 #include "ddp/amp.h"
 
+#include "base/not_null.h"
+
 #include <math.h>
 #include <stdbool.h>
 
@@ -35,6 +37,7 @@ static ddp_status check(const ddp_scaler *scaler, enum call call, struct ddp_err
 /* Kept until update, which is where a bad step changes the scale. */
 ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
 {
+    NOT_NULL(scaler, err);
     ddp_status status = check(scaler, UNSCALED, err);
     if (status != DDP_OK)
         return status;
@@ -46,6 +49,8 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
 /* The decision is the scaler's, the update the caller's: this module holds no parameters. */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
+    NOT_NULL(scaler, err);
+    NOT_NULL(go, err);
     *go = 0;
     ddp_status status = check(scaler, STEP, err);
     if (status != DDP_OK)
@@ -75,6 +80,7 @@ static void grow_or_back_off(ddp_scaler *s)
 /* Also without a step, for a caller that gave the step up: torch allows it, too. */
 ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 {
+    NOT_NULL(scaler, err);
     ddp_status status = check(scaler, UPDATE, err);
     if (status != DDP_OK)
         return status;
@@ -111,6 +117,8 @@ static const struct {
 
 ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE], struct ddp_err *err)
 {
+    NOT_NULL(scaler, err);
+    NOT_NULL(state, err);
     for (int i = 0; i < DDP_SCALER_STATE; i++) {
         bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
         if (!in_range || (limits[i].whole && state[i] != floor(state[i])))

@@ -11,6 +11,7 @@
 #include "ddp/zero1.h"
 
 #include "ctx.h"
+#include "last_error.h"
 #include "norm.h"
 #include "reducer_verify.h"
 #include "zero1_plan.h"
@@ -193,6 +194,8 @@ static ddp_status unite(ddp_zero1 *zero)
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(out);
     struct ddp_err err = { 0 };
     ddp_zero1 *zero = calloc(1, sizeof(*zero));
     *out = NULL;
@@ -262,6 +265,7 @@ static ddp_status expect(const ddp_zero1 *zero, enum stage stage, const char *ca
 /* AVG: one rounding for the sum in float32 and the division, as in the reducer. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
+    NOT_NULL_KEPT(zero);
     ddp_status status = expect(zero, ADDING, "ddp_zero1_reduce");
     for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++) {
         const struct zero1_bucket *b = &zero->plan.buckets[k];
@@ -279,6 +283,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
  * before anything is divided: twice would be a wrong gradient. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
+    NOT_NULL_KEPT(zero);
+    NOT_NULL_KEPT(scaler);
     struct ddp_err err;
     ddp_scaler trial = *scaler;
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_unscale");
@@ -309,6 +315,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
 /* A few bytes for each block of 256 travel, so that every rank adds up the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
+    NOT_NULL_KEPT(zero);
     const size_t mine = zero->plan.shard / NORM_LEAF;
     double *leaves = zero->leaves;
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_clip");
@@ -382,6 +389,7 @@ static void update_shard(ddp_zero1 *zero)
 
 ddp_status ddp_zero1_step(ddp_zero1 *zero)
 {
+    NOT_NULL_KEPT(zero);
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_step");
     if (status == DDP_OK)
         status = check_states(zero);
@@ -420,6 +428,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
 /* Every rank takes part, whoever wants the result: its share is needed. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
+    NOT_NULL_KEPT(zero);
     ddp_status status = check_slot(zero, slot);
     if (status != DDP_OK)
         return status;
@@ -438,6 +447,8 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 /* Not collective: all of it is here already. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
+    NOT_NULL_KEPT(zero);
+    NOT_NULL_KEPT(in);
     size_t first, at;
     ddp_status status = check_slot(zero, slot);
     for (size_t i = 0; i < zero->n && status == DDP_OK; i++) {

@@ -9,11 +9,12 @@
  * A worker is started by ddprun (or torchrun, or by hand) with RANK, WORLD_SIZE, MASTER_ADDR ... in its environment;
  * with none of them it is a world of one, so every program also runs bare.
  *
- * Rules: every call returns a status and never exits; option structs start with their size; no state shared between
- * contexts; no signal handlers, but for SIGUSR1 where the environment asks for a flight recorder (DDP_FLIGHT_RECORDER) and
- * the program has none; a context and all that was made from it belong to one thread at a time, only ddp_abort may be
- * called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that the
- * launcher blames the rank that was the cause. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
+ * Rules: every call that can fail returns a status, and none exits; NULL for a handle or for the place of a result is
+ * DDP_ERR_ARG there, in all headers, unless they say otherwise; option structs start with their size; no state shared
+ * between contexts; no signal handlers, but for SIGUSR1 where the environment asks for a flight recorder
+ * (DDP_FLIGHT_RECORDER) and the program has none; a context and all that was made from it belong to one thread at a time,
+ * only ddp_abort may be called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that
+ * the launcher blames the rank that was the cause. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
  * DDP_ERR_MISMATCH in a collective the context is broken: later collectives return the same error at once. */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
@@ -72,9 +73,10 @@ DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits (they get
  * DDP_ERR_ABORTED with `why`), and returns at once; with ranks on other hosts it tells the store first, which takes half a
- * second at most. Any thread. The caller then exits with `code`. */
+ * second at most. Any thread. The caller then exits with `code`. NULL is allowed: there is nobody to tell. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
+/* Of a ctx that is NULL: -1. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
@@ -108,7 +110,8 @@ DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
  * Valid until the next failing call on this thread. */
 DDP_API const char *ddp_last_error(void);
 
-/* The store behind MASTER_ADDR:MASTER_PORT (store.h), connected; NULL in a world of one. Owned by the context. */
+/* The store behind MASTER_ADDR:MASTER_PORT (store.h), connected; NULL in a world of one, or of a ctx that is NULL. Owned by the
+ * context. */
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 

@@ -16,9 +16,10 @@
  *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass goes on
  *
  * In both cases the host waits for nothing. Buffers must live until the call is done. What goes wrong on the way (a time-out,
- * a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits for ever; the next call of the group says what it
- * was. Device values are combined by NCCL in its own order: equal on all ranks, not the bits of the cpu backend. Backend "cpu" with
- * a device finishes inside the call, with the bits of the cpu backend. A call makes the device of the group that of its thread. */
+ * a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits for ever; the next call of the group
+ * says what it was. Device values are combined by NCCL in its own order: equal on all ranks, not the bits of the cpu backend.
+ * Backend "cpu" with a device finishes inside the call, with the bits of the cpu backend. A call makes the device of the group
+ * that of its thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -68,7 +69,7 @@ DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* bytes; 0 for a value tha
 DDP_API const char *ddp_dtype_name(ddp_dtype dtype); /* "f32" */
 DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 
-/* All ranks. Belongs to the context. */
+/* All ranks. Belongs to the context; NULL of a ctx that is NULL. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
 /* With a device: zeroed memory of the device. Else memory that all ranks of the host can see, zeroed, 256-byte aligned:

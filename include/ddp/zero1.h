@@ -61,8 +61,8 @@ DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* After reduce: divide by the scaler's scale, find what is not finite on any rank, and tell the scaler
- * (ddp_scaler_unscaled), so that ddp_scaler_step says the same on all ranks. DDP_ERR_ARG, and nothing is divided, when the scaler is not
- * at DDP_SCALER_READY. */
+ * (ddp_scaler_unscaled), so that ddp_scaler_step says the same on all ranks. DDP_ERR_ARG, and nothing is divided, when the
+ * scaler is not at DDP_SCALER_READY. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
 /* After reduce: ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the

@@ -80,6 +80,8 @@ void client_put_i64(struct client_call *c, int64_t value)
 
 void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes)
 {
+    if (bytes.data == NULL && bytes.len > 0)
+        client_fail(c, DDP_ERR_ARG, "%zu bytes at NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
         client_fail(c, DDP_ERR_LIMIT, "%s of %zu bytes, at most %u are allowed", field_table[field].text,
                     bytes.len, field_table[field].limit);
@@ -90,7 +92,9 @@ void client_put_blob(struct client_call *c, enum field_id field, struct slice by
 void client_put_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
-    const size_t len = strlen(key) + 1;
+    const size_t len = key != NULL ? strlen(key) + 1 : 0;
+    if (key == NULL)
+        client_fail(c, DDP_ERR_ARG, "a key is NULL");
     if (len > WIRE_MAX_KEY)
         client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes, at most %u are allowed", len - 1,
                     WIRE_MAX_KEY - 1);
@@ -102,6 +106,8 @@ void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
         client_fail(c, DDP_ERR_LIMIT, "%zu keys in one list, at most %u are allowed", n, WIRE_MAX_KEYS);
+    if (keys == NULL && n > 0)
+        client_fail(c, DDP_ERR_ARG, "the list of keys is NULL");
     built(c, !client_ok(c) || put_u64(&c->store->out, n));
     for (size_t i = 0; i < n && client_ok(c); i++)
         client_put_key(c, keys[i]);

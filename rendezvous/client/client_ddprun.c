@@ -5,6 +5,7 @@
 #include "client/client.h"
 
 #include "base/clock.h"
+#include "base/not_null.h"
 #include "core/encode.h"
 
 #include <cjson/cJSON.h>
@@ -117,6 +118,8 @@ static void need_ours(struct client_call *c)
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(name, err);
     struct client_call c;
     client_begin(&c, store, OP_BARRIER_NAMED, name, timeout_ms);
     const uint64_t wait_ms = c.deadline_ms - c.start_ms;
@@ -148,6 +151,9 @@ static bool is_push(const char *json)
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(request, err);
+    NOT_NULL(reply, err);
     struct client_call c;
     size_t len;
     client_begin(&c, store, OP_CONTROL, NULL, timeout_ms);

@@ -15,6 +15,7 @@
 #include "client/client.h"
 
 #include "base/clock.h"
+#include "base/not_null.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -64,6 +65,7 @@ static ddp_store *store_new(const char *host, int port, const ddp_store_options 
 ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
                              struct ddp_err *err)
 {
+    NOT_NULL(out, err);
     const ddp_store_options o = read_options(options);
     struct ddp_err words = { 0 };
     *out = NULL;
@@ -106,6 +108,8 @@ char ddp_store_dialect(const ddp_store *store)
 
 ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room, struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(address, err);
     struct sockaddr_storage own;
     socklen_t len = sizeof(own);
 

@@ -6,6 +6,7 @@
 #include "client/client.h"
 
 #include "base/clock.h"
+#include "base/not_null.h"
 
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@ enum { NAMING_MS = 2000 }; /* for finding out which key was missing, after a wai
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
+    NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_SET, key, 0);
     client_put_key(&c, key);
@@ -26,6 +28,7 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
 /* A delta of 0 is the usual way to read a counter, and makes it "0" where it was missing. */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
+    NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_ADD, key, 0);
     client_put_key(&c, key);
@@ -42,6 +45,7 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)
 {
+    NOT_NULL(store, err);
     struct client_call c;
     size_t len;
     client_begin(&c, store, OP_COMPARE_SET, key, 0);
@@ -126,6 +130,7 @@ static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
                           struct ddp_err *err)
 {
+    NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_WAIT, NULL, timeout_ms);
     wait_for(&c, keys, n);
@@ -136,6 +141,9 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(value, err);
+    NOT_NULL(len, err);
     struct client_call c;
     client_begin(&c, store, OP_WAIT, NULL, timeout_ms);
     wait_for(&c, &key, 1);
@@ -152,6 +160,8 @@ ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms,
 ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
                            struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(all, err);
     struct client_call c;
     client_begin(&c, store, OP_CHECK, NULL, 0);
     client_put_keys(&c, keys, n);
@@ -167,6 +177,7 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
 /* The store counts what it removed; a key can be there once. */
 ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
 {
+    NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_DELETE_KEY, key, 0);
     client_put_key(&c, key);
@@ -179,6 +190,8 @@ ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, str
 
 ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err)
 {
+    NOT_NULL(store, err);
+    NOT_NULL(n, err);
     struct client_call c;
     client_begin(&c, store, OP_GETNUMKEYS, NULL, 0);
     client_send(&c);

@@ -90,6 +90,27 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     ddp_store_close(store);
 }
 
+/* Found before anything is sent, so the handle is as good as before. */
+Test(store_client, null_is_no_key_and_no_value)
+{
+    const char *const keys[] = { "here", NULL };
+    void *value;
+    size_t len;
+    ddp_store *store = connect_with(NULL);
+    cr_assert_eq(ddp_store_set(store, "here", "1", 1, &err), DDP_OK);
+    cr_assert_eq(ddp_store_set(store, NULL, "", 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "a key is NULL") != NULL, "%s", err.msg);
+    cr_assert_eq(ddp_store_set(store, "x", NULL, 5, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "5 bytes at NULL") != NULL, "%s", err.msg);
+    cr_assert_eq(ddp_store_wait(store, NULL, 2, 0, &err), DDP_ERR_ARG);
+    cr_expect(strstr(err.msg, "the list of keys is NULL") != NULL, "%s", err.msg);
+    cr_assert_eq(ddp_store_wait(store, keys, 2, 0, &err), DDP_ERR_ARG);
+    cr_assert_eq(ddp_store_get(store, NULL, 0, &value, &len, &err), DDP_ERR_ARG);
+    cr_assert_null(value);
+    expect_value(store, "here", "1");
+    ddp_store_close(store);
+}
+
 Test(store_client, counters_are_decimal_texts)
 {
     ddp_store *store = connect_with(NULL);

@@ -1,0 +1,22 @@
+/* not_null.h -- the first lines of a public function: NULL where its header speaks of none is DDP_ERR_ARG.
+ *
+ * A macro, so that the words name the call and the argument as the program wrote them: "ddp_store_set: `store` is NULL". */
+#ifndef RENDEZVOUS_NOT_NULL_H
+#define RENDEZVOUS_NOT_NULL_H
+
+#include "ddp/error.h"
+
+#include <stddef.h>
+
+static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)
+{
+    return ddp_fail(err, DDP_ERR_ARG, "%s: `%s` is NULL", call, argument);
+}
+
+#define NOT_NULL(argument, err)                             \
+    do {                                                    \
+        if ((argument) == NULL)                             \
+            return null_argument(err, __func__, #argument); \
+    } while (0)
+
+#endif

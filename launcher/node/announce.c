@@ -7,6 +7,7 @@
 
 #include "agent/ending.h"
 #include "contain/lacks.h"
+#include "report/error_read.h"
 #include "report/event_json.h"
 #include "report/torch_event.h"
 
@@ -136,6 +137,22 @@ void announce_worker_started(const struct announce *a, int local_rank, int pid)
         output_note(a->output, "rank %d started, pid %d", who->rank, pid);
 }
 
+/* A worker that was never executed has written no error file, and one that was stopped is told without it. */
+static void put_torch_end(const struct announce *a, const struct plan_worker *who,
+                          const struct agent_worker *how)
+{
+    struct buf error = { 0 };
+    struct torch_event e = { .state = torch_event_state(how->verdict), .who = who, .pid = how->pid };
+    if (how->verdict == WORKER_FAILED) {
+        e.failed = true;
+        e.exit_code = how->signal != 0 ? -how->signal : how->exit_code;
+        if (a->plan->cli->torch_events && error_file_whole(who->error_file, &error))
+            e.error = (const char *)error.data;
+    }
+    put_torch_event(a, e);
+    buf_free(&error);
+}
+
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how)
 {
     const struct plan_worker *who = &a->plan->workers[local_rank];
@@ -143,11 +160,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
-    put_torch_event(a, (struct torch_event){ .state = torch_event_state(how->verdict),
-                                             .who = who,
-                                             .pid = how->pid,
-                                             .failed = how->verdict == WORKER_FAILED,
-                                             .exit_code = how->signal != 0 ? -how->signal : how->exit_code });
+    put_torch_end(a, who, how);
     if (a->plan->cli->verbose && !a->plan->cli->json) {
         ending_text(text, how);
         output_note(a->output, "rank %d: %s", who->rank, text);

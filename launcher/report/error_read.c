@@ -79,3 +79,11 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
     buf_free(&bytes);
     return status == DDP_OK ? status : ddp_wrap(err, "%s", path);
 }
+
+bool error_file_whole(const char *path, struct buf *out)
+{
+    struct buf bytes = { 0 };
+    const bool ok = read_bytes(path, &bytes) && error_text_whole(buf_slice(&bytes), out);
+    buf_free(&bytes);
+    return ok;
+}

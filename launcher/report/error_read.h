@@ -14,4 +14,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
  * written is left alone: the report has it all the same. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
+/* Append the whole object that lies at `path` as a text, as error_text_whole does; false when there is none. Read as
+ * above. */
+bool error_file_whole(const char *path, struct buf *out);
+
 #endif

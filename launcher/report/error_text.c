@@ -76,19 +76,37 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
     return status;
 }
 
-bool error_text_with_code(struct slice bytes, int code, struct buf *out)
+/* NULL: it is none, or memory is short. */
+static cJSON *parse_object(struct slice bytes)
 {
     cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
+    if (cJSON_IsObject(root))
+        return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+bool error_text_with_code(struct slice bytes, int code, struct buf *out)
+{
+    cJSON *root = parse_object(bytes);
     cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
-    bool ok = cJSON_IsObject(root);
+    bool ok = root != NULL;
     if (cJSON_IsObject(message)) {
         cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
-        ok = ok && json_add_number(message, "errorCode", code);
+        ok = json_add_number(message, "errorCode", code);
     }
     if (ok)
         return json_print(out, root, false);
     cJSON_Delete(root);
     return false;
+}
+
+bool error_text_whole(struct slice bytes, struct buf *out)
+{
+    if (!json_print(out, parse_object(bytes), false))
+        return false;
+    out->data[out->len - 1] = '\0'; /* the newline */
+    return true;
 }
 
 void error_text_free(struct error_text *text)

@@ -27,6 +27,10 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
 /* Append the same object with `code` as message.errorCode, as torchrun hands it on; a message that is a text has no
  * place for it. False: it is no object, or memory is short. */
 bool error_text_with_code(struct slice bytes, int code, struct buf *out);
+
+/* Append the same object on one line, as a text that ends with a NUL. False: it is no object, or memory is short. */
+bool error_text_whole(struct slice bytes, struct buf *out);
+
 void error_text_free(struct error_text *text);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *torch_event_state(enum worker_verdict verdict)
 {
@@ -44,13 +45,28 @@ static bool add_worker(cJSON *o, const struct torch_event *e)
            add_list_of_one(o, "worker_pid", e->failed, e->pid);
 }
 
+/* torchrun tells the name without its directories. */
+static const char *entry_point(const struct plan *plan)
+{
+    const char *slash = strrchr(plan->workers[0].argv[0], '/');
+    return slash != NULL ? slash + 1 : plan->workers[0].argv[0];
+}
+
+/* As torchrun has it: what the worker's @record wrote, and this where it wrote nothing. */
+static const char *raw_error(const struct torch_event *e)
+{
+    if (!e->failed)
+        return NULL;
+    return e->error != NULL ? e->error : "{\"message\": \"<NONE>\"}";
+}
+
 /* The text within the text. */
 static bool add_inner(cJSON *o, const struct torch_event *e)
 {
     struct buf text = { 0 };
     cJSON *inner = cJSON_CreateObject();
     bool ok = inner != NULL && json_add_number(inner, "group_world_size", e->plan->nnodes) &&
-              json_add_text(inner, "entry_point", e->plan->workers[0].argv[0]) &&
+              json_add_text(inner, "entry_point", entry_point(e->plan)) &&
               (e->who == NULL || add_worker(inner, e));
     if (ok) {
         ok = json_print(&text, inner, false) && text.len > 0;
@@ -77,7 +93,7 @@ static bool add_metadata(cJSON *o, const struct torch_event *e)
            json_add_text(o, "state", e->state) &&
            json_add_number(o, "total_run_time", (double)(e->run_ms / 1000)) &&
            json_add_text(o, "rdzv_backend", plan->meeting.elastic ? "c10d" : "static") &&
-           json_add_null(o, "raw_error") && add_inner(o, e) &&
+           json_add_text(o, "raw_error", raw_error(e)) && add_inner(o, e) &&
            json_add_number(o, "agent_restarts", plan->restarts) &&
            add_or_null(o, "duration_ms", e->duration_ms > 0, (double)e->duration_ms);
 }

@@ -114,6 +114,20 @@ Test(ddprun_torchrun, its_events_are_lines_of_json)
     run_free(&r);
 }
 
+/* What @record wrote is a text in the event of the worker; the name of its program has no directories. */
+Test(ddprun_torchrun, its_event_of_a_failure_has_what_the_worker_left)
+{
+    expect(
+        "$D --nproc_per_node=2 --event-log-handler=console /bin/sh -c 'if [ $RANK = 0 ]; then sleep 60; fi; "
+        "echo \"{\\\"message\\\": \\\"no data\\\"}\" >$TORCHELASTIC_ERROR_FILE; exit 3' 2>&1 >/dev/null | "
+        "grep -F '\"global_rank\":1' | grep -F FAILED | tr -d '\\\\' | grep -o -e "
+        "'\"raw_error\":.*message[^}]*}' "
+        "-e '\"entry_point\":[^,]*'",
+        0, "\"raw_error\":\"{\"message\":\"no data\"}\n\"entry_point\":\"sh\"\n", NULL);
+    expect("$D --nproc_per_node=1 --event-log-handler=console sh -c 'exit 3' 2>&1 | grep -o '<NONE>'", 0,
+           "<NONE>\n", NULL);
+}
+
 /* A client in a shell: one line, written in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \

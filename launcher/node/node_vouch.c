@@ -26,7 +26,7 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
 }
 
 /* All of this machine is looked at: the store asks so only when more take part in a group than belong there. Whom we may not
- * see we say nothing of, nor of those that too many are asked with. The pid is as below. */
+ * see we say nothing of, nor of those that too many are asked with. The pid is as below; the age would be told long after. */
 static void say_whose(struct node *n, int64_t conn, const char *peer, const char *store)
 {
     char words[256];
@@ -35,6 +35,7 @@ static void say_whose(struct node *n, int64_t conn, const char *peer, const char
     if (inode == 0 || !find_holder(n, inode, &holder))
         return;
     holder.pid = contain_shown_pid(n->contain, holder.pid);
+    holder.age_s = 0;
     store_link_tell(n->link, say_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 

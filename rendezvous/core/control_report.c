@@ -286,7 +286,16 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* A plain c10d client that no agent has vouched for has no rank to show; its address is what there is. */
+/* A plain c10d client that no agent has vouched for has no rank to show; its address is what there is, and its pid where it
+ * has said that itself, or an agent that has looked whose it is. */
+static void add_stranger(const struct session *s, cJSON *row)
+{
+    if (s->pid != 0)
+        cJSON_AddNumberToObject(row, "pid", s->pid);
+    if (s->torch != NULL && s->torch->owner != NULL)
+        cJSON_AddStringToObject(row, "owner", s->torch->owner);
+}
+
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
@@ -298,6 +307,8 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
             cJSON_AddStringToObject(row, "host", member->host);
         if (member->pid != 0)
             cJSON_AddNumberToObject(row, "pid", member->pid);
+    } else {
+        add_stranger(s, row);
     }
     cJSON_AddStringToObject(row, "op", facts_waits_by(s));
     add_awaited_keys(s, row);

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { CLAIMS_SHOWN = 6, WHO_MAX = 400, TAIL_MAX = 90 /* of what counts the others */ };
+enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* of what counts the others */ };
 
 /* --- what they wait for --------------------------------------------------------------------------------- */
 
@@ -92,16 +92,22 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* False when it does not fit any more: nothing is added then. The first is cut instead. */
-static bool add_claim(const struct snapshot_claim *c, bool is_first, struct buf *out)
+/* False when it does not fit any more in `room`: nothing is added then. The first is cut instead. */
+static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
     buf_printf(out, is_first ? "" : "; ");
     put_claim(c, out);
-    if (out->len + TAIL_MAX <= WHO_MAX)
+    if (out->len <= room)
         return true;
-    out->len = is_first ? WHO_MAX - TAIL_MAX : before;
+    out->len = is_first ? room : before;
     return is_first;
+}
+
+/* Behind the last one nobody is counted. */
+static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
+{
+    return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
 /* Those that do not belong there are the news, so they are named first. */
@@ -113,7 +119,7 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
             const struct snapshot_claim *c = &crowd->claims[i];
             if ((c->is_ours && !c->is_child) != (bool)ours)
                 continue;
-            if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, out))
+            if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, room_for(crowd, shown), out))
                 return shown;
             shown++;
         }

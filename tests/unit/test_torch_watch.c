@@ -150,6 +150,23 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
                      "store: python3 (pid 900) on n0; python3 (pid 901) on n0; rank 0 (n0, pid 100); rank 1 "
                      "(n0, pid 101)") != NULL,
               "%s", text);
+    expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
+}
+
+/* As long as a command line is told: nobody is only counted as long as there is room for the names. */
+Test(torch_watch, two_launches_are_told_by_all_their_names)
+{
+    char words[141], json[256];
+    memset(words, 'x', sizeof(words) - 1);
+    words[sizeof(words) - 1] = '\0';
+    four_count();
+    for (int i = 0; i < 2; i++) {
+        snprintf(json, sizeof(json), "{\"op\":\"owner\",\"conn\":%d,\"pid\":%d,\"words\":\"%s\"}", OTHER0 + i,
+                 900 + i, words);
+        say(json);
+    }
+    sim_at(&sim, 1000);
+    expect_told("x on n0; rank 0 (n0, pid 100); rank 1 (n0, pid 101)  [STORE_SHARED]");
 }
 
 Test(torch_watch, whom_nobody_knows_is_told_by_the_address)
@@ -285,7 +302,7 @@ Test(torch_watch, who_does_not_fit_is_counted)
         say(json);
     }
     sim_at(&sim, 1000);
-    expect_told("x on n0; and 3 more  [STORE_SHARED]");
+    expect_told("x on n0; and 2 more  [STORE_SHARED]");
 }
 
 Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)

@@ -51,7 +51,7 @@ struct comm_ops {
     /* Collective. The block belongs to the backend, and dies with it at the latest. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Has somebody died or given up? Never waits. */
+    /* Between calls: has somebody died or given up? Never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
     /* Let every rank's current and later calls fail with `err`, which gets the words of who was first. Any thread. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);

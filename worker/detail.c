@@ -107,17 +107,17 @@ static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint
     struct comm *comm = ctx->world.comm;
     const uint32_t timeout_ms = call->timeout_ms ? call->timeout_ms : ctx->step_timeout_ms;
     const uint64_t deadline_ms = clock_ms() + timeout_ms;
-    char key[KEY];
+    char key[KEY], text[CALL_TEXT];
     void *go = NULL;
     size_t len;
     key_of(key, ctx, seq, "go");
     ddp_status status = ddp_store_get(ctx->detail.store, key, SLICE_MS, &go, &len, err);
     while (status == DDP_ERR_TIMEOUT) {
-        status = comm->ops->check(comm, err);
-        if (status == DDP_OK && clock_ms() >= deadline_ms)
+        if (comm->ops->check(comm, err) != DDP_OK)
+            return ddp_wrap(err, "before %s", call_text(text, call, seq));
+        if (clock_ms() >= deadline_ms)
             return too_late(ctx, call, seq, timeout_ms, err);
-        if (status == DDP_OK)
-            status = ddp_store_get(ctx->detail.store, key, SLICE_MS, &go, &len, err);
+        status = ddp_store_get(ctx->detail.store, key, SLICE_MS, &go, &len, err);
     }
     if (status == DDP_OK)
         status = take_go(go, err);

@@ -50,9 +50,8 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
         ddp_status status = ddp_store_check(ctx->store, keys, 1, &open, err);
         if (status != DDP_OK || open)
             return status;
-        status = ctx->world.comm->ops->check(ctx->world.comm, err);
-        if (status != DDP_OK)
-            return status;
+        if (ctx->world.comm->ops->check(ctx->world.comm, err) != DDP_OK)
+            return ddp_wrap(err, "barrier \"%.100s\"", name);
         if (clock_ms() >= deadline)
             return too_late(ctx, key, name, timeout_ms, err);
         pause_ms(pause);

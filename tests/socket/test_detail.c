@@ -121,11 +121,12 @@ static void die(struct rank *me)
     keep(me, ctx, all_reduce(ctx, 8));
 }
 
-Test(detail, a_rank_that_dies_is_named_as_without)
+Test(detail, a_rank_that_dies_is_named_with_the_call_that_it_is_missed_in)
 {
     struct ranks run = ranks_run(2, die, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&run, 0, DDP_ERR_PEER_LOST,
-                       (const char *const[]){ "rank 1 (pid ", "has ended", NULL });
+                       (const char *const[]){ "detail: before all_reduce #2 (f32 x 8, sum): rank 1 (pid ",
+                                              "has ended; the last call of rank 0 was init", NULL });
     ranks_free(&run);
 }
 

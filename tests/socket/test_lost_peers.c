@@ -347,6 +347,6 @@ static void die_before_the_named_barrier(struct rank *me)
 Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
 {
     struct ranks run = ranks_run(3, die_before_the_named_barrier, RANKS_PLAIN_STORE, NULL);
-    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended while rank");
+    expect_survivors_told(&run, DDP_ERR_PEER_LOST, "has ended; the last call of rank");
     ranks_free(&run);
 }

@@ -178,7 +178,7 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
 
 static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
 {
-    return barrier_check(&((struct cpu_comm *)comm)->barrier, err);
+    return barrier_check(&((struct cpu_comm *)comm)->barrier, false, err);
 }
 
 static void cpu_give_up(struct comm *comm, struct ddp_err *err)

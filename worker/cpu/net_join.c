@@ -102,7 +102,7 @@ static ddp_status too_late(const struct joining *j, struct ddp_err *err)
 static ddp_status look_around(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
-    ddp_status status = barrier_check(&j->net->cpu->barrier, err);
+    ddp_status status = barrier_check(&j->net->cpu->barrier, true, err);
 
     if (status == DDP_OK && now - j->asked_ms >= ASK_MS) {
         j->asked_ms = now;

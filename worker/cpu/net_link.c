@@ -242,7 +242,7 @@ static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier
         return too_late(links, barrier->timeout_ms, err);
     if (poll(links->polls, (nfds_t)links->count, (int)slice_ms) > 0)
         return DDP_OK;
-    return barrier_check(barrier, err);
+    return barrier_check(barrier, true, err);
 }
 
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)

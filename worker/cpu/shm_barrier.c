@@ -92,7 +92,7 @@ static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *
     if ((ended < 0 && status == DDP_OK) || is_over(b))
         return err->code = DDP_OK;
     if (ended >= 0)
-        words_ended(b->control, b->rank, ended, err);
+        words_ended(b->control, b->rank, ended, true, err);
     return barrier_give_up(b, err);
 }
 
@@ -189,16 +189,16 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* For waits that are not in shared memory (a named barrier in a foreign store): the same duties, without
+/* For waits that are not in shared memory (other hosts, a named barrier in a foreign store): the same duties, without
  * a phase. */
-ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err)
+ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);
     if (status != DDP_OK)
         return status;
     int ended = peers_ended(&barrier->peers);
     if (ended >= 0)
-        words_ended(barrier->control, barrier->rank, ended, err);
+        words_ended(barrier->control, barrier->rank, ended, in_call, err);
     else if (barrier->abroad == NULL || barrier->abroad->check(barrier->abroad->user, err) == DDP_OK)
         return DDP_OK;
     return barrier_give_up(barrier, err);

@@ -44,8 +44,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
 /* Wait until all ranks have come as often as we have. `compare`: their marks must be equal. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* DDP_OK while nobody has ended or aborted. Never waits. */
-ddp_status barrier_check(struct shm_barrier *barrier, struct ddp_err *err);
+/* DDP_OK while nobody has ended or aborted. Never waits. `in_call`: this rank is in the call of its mark, else behind it. */
+ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
 /* Break off for all ranks because of `err`, which gets the words of who was first; returns its code. Any thread. */
 ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err);

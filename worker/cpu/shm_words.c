@@ -13,12 +13,14 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
     return call_text(text, &mark->call, mark->seq);
 }
 
-ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err)
+ddp_status words_ended(const struct shm_control *control, int rank, int ended, bool in_call,
+                       struct ddp_err *err)
 {
     char text[CALL_TEXT];
-    return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended while rank %d waited in %s",
-                    control->ranks[ended].rank, control->ranks[ended].pid, control->host,
-                    control->ranks[rank].rank, mark_text(text, control, rank));
+    const struct shm_rank *r = &control->ranks[ended];
+    return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d on %.63s) has ended%s rank %d %s %s", r->rank,
+                    r->pid, control->host, in_call ? " while" : "; the last call of",
+                    control->ranks[rank].rank, in_call ? "waited in" : "was", mark_text(text, control, rank));
 }
 
 /* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,

@@ -5,8 +5,10 @@
 
 #include "cpu/shm_control.h"
 
-/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)" */
-ddp_status words_ended(const struct shm_control *control, int rank, int ended, struct ddp_err *err);
+/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was not in a call
+ * "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
+ddp_status words_ended(const struct shm_control *control, int rank, int ended, bool in_call,
+                       struct ddp_err *err);
 
 /* The ranks that have not arrived at phase `phase`, with what they do and what they did last. */
 ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,

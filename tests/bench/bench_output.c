@@ -200,8 +200,9 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
     const double began = timed_now();
     pid_t pid = start(argv, out);
     double first = 0;
+    bool ended = false;
     r.from = began + START_MS;
-    while (pid > 0 && waitpid(pid, &status, WNOHANG) == 0 && timed_now() - began < LIMIT_MS) {
+    while (pid > 0 && !(ended = waitpid(pid, &status, WNOHANG) != 0) && timed_now() - began < LIMIT_MS) {
         read_on(&r);
         first = first == 0 && r.bytes > 0 ? timed_now() : first;
         if (timed_now() - began > START_MS / 2)
@@ -210,12 +211,14 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
     }
     if (pid > 0)
         kill(-pid, SIGKILL);
+    if (pid > 0 && !ended)
+        waitpid(pid, &status, 0);
     const double ms = timed_now() - first;
     read_on(&r);
     fstat(r.fd, &st);
     r.bytes = st.st_size;
     fill_in(&f, &r, ms);
-    f.ok = pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    f.ok = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     close(out);
     close(r.fd);
     free(r.chunk);

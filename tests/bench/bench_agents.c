@@ -69,7 +69,7 @@ static void put_join(const struct job *job, uint32_t i, const char *instance, st
         "{\"op\":\"join\",\"job\":\"bench\",\"instance\":\"%s\",\"version\":\"0.1.0\",\"host\":\"node%u\","
         "\"pid\":4711,\"pid_start\":123456,\"boot_id\":\"7f1c8d3e-0f0a-4c55-9a57-3d0c7c1e%04x\","
         "\"addr\":\"\",\"mode\":\"static\",\"nnodes_min\":%u,\"nnodes_max\":%u,\"node_rank\":%u,"
-        "\"nproc\":%d,\"nproc_given\":true,\"uneven\":false,\"command\":\"0123456789abcdef\","
+        "\"nproc\":%d,\"nproc_given\":true,\"uneven\":false,\"program\":\"train.py\","
         "\"max_restarts\":%u,\"max_no_progress\":0,\"backoff_ms\":0,\"backoff_cap_ms\":0,"
         "\"last_call_ms\":30000,\"join_timeout_ms\":900000,\"node_timeout_ms\":0,\"grow\":\"never\","
         "\"grace_ms\":30000}",
@@ -343,7 +343,6 @@ static double fail_once(struct farm *f, const struct job *job, uint32_t round)
     farm_forget(f);
     farm_put_control(&words,
                      "{\"op\":\"failed\",\"round\":%u,\"rank\":%u,\"local_rank\":0,\"pid\":5000,\"signal\":9,"
-                     "\"retry\":true,"
                      "\"no_retry\":\"\",\"words\":\"was killed by signal 9 (SIGKILL)\",\"log\":\"\","
                      "\"stderr\":[\"step 1200 loss 2.31\",\"step 1201 loss 2.30\",\"step 1202 loss 2.30\"]}",
                      round, rank);
@@ -406,9 +405,13 @@ int main(int argc, char *argv[])
     setvbuf(stdout, NULL, _IOLBF, 0);
     limits_raise_descriptors(ENOUGH);
     printf("| agents and ranks of one machine | measured | aim | met |\n|---|---|---|---|\n");
+    bool any = false;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        if (only == NULL || strcmp(only, parts[i].name) == 0)
+        if (only == NULL || strcmp(only, parts[i].name) == 0) {
             parts[i].measure();
+            any = true;
+        }
+    need(any, "no such part: join, barrier, alone, ranks, direct or failure");
     if (json != NULL)
         fclose(json);
     return 0;

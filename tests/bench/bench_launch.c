@@ -116,7 +116,9 @@ static void print_row(FILE *json, struct series series[], int workers)
     cell(&series[DDPRUN], median[DDPRUN]);
     cell(&series[HYDRA], median[HYDRA]);
     cell(&series[BARE], median[BARE]);
-    printf(" %.2f × Hydra, %.2f × bare |\n", median[DDPRUN] / median[HYDRA], median[DDPRUN] / median[BARE]);
+    if (!isnan(median[HYDRA]))
+        printf(" %.2f × Hydra,", median[DDPRUN] / median[HYDRA]);
+    printf(" %.2f × bare |\n", median[DDPRUN] / median[BARE]);
     fflush(stdout);
     for (int who = 0; json != NULL && who < CONTENDERS; who++) {
         const struct series *s = &series[who];

@@ -148,7 +148,7 @@ static void throughput(void)
     for (int who = 0; who < ECHO; who++)
         crowd_prepare(server[who].port, dialect);
     printf("| requests per second of a client in C | connections | ddp-rendezvous | TCPStore (%s, torch %s) "
-           "| bare epoll echo | ratio | echo's ratio | aim of %d met | us of the server's processor, each "
+           "| bare epoll echo | ratio | echo's ratio | aim of %d met | µs of the server's processor, each "
            "|\n|---|---:|---:|---:|---:|---:|---:|---|---|\n",
            genuine.backend, genuine.version, AIM);
     for (int kind = 0; kind < LOADS; kind++) {

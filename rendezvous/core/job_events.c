@@ -8,6 +8,7 @@
  * between the two is not lost; who reads both logs knows an event by its number. */
 #include "core/job_events.h"
 
+#include "core/arrivals.h"
 #include "core/job_rdzv.h"
 #include "core/json.h"
 #include "base/text.h"
@@ -213,10 +214,16 @@ void job_events_record(void *user, const struct rdzv_record *record)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-static const struct session *session_of(const struct list *node)
+static const struct barrier_seat *seat_of(const struct list *node)
 {
-    const struct barrier_seat *seat = LIST_ENTRY(node, struct barrier_seat, node);
-    return TABLE_ENTRY(seat, struct session, seat);
+    return LIST_ENTRY(node, struct barrier_seat, node);
+}
+
+/* A seat is in a rank's session, or in what an agent has said of some of its ranks. */
+static uint64_t came_ms(const struct barrier_seat *seat)
+{
+    return seat->of_node ? TABLE_ENTRY(seat, struct arrival, seat)->since_ms
+                         : TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
 }
 
 /* Rounds are counted from 1, attempts from 0; a job without agents has no rounds. */
@@ -230,7 +237,7 @@ static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct 
         cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
     buf_free(&name);
     if (!list_is_empty(&barrier->seats))
-        cJSON_AddNumberToObject(o, "opened_by", session_of(barrier->seats.next)->rank);
+        cJSON_AddNumberToObject(o, "opened_by", seat_of(barrier->seats.next)->rank);
     cJSON_AddNumberToObject(o, "needs", barrier->members);
     return o;
 }
@@ -249,9 +256,9 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     uint32_t n = 0;
     LIST_EACH(node, &barrier->seats)
     {
-        const struct session *s = session_of(node);
-        const int row[2] = { (int)s->rank, (int)(s->waits_since_ms - barrier->began_ms) };
-        if (n++ < ARRIVALS)
+        const struct barrier_seat *seat = seat_of(node);
+        int row[2] = { (int)seat->rank, (int)(came_ms(seat) - barrier->began_ms) };
+        for (uint32_t i = 0; i <= seat->more && n < ARRIVALS; i++, n++, row[0]++)
             json_append(arrived, cJSON_CreateIntArray(row, 2));
     }
 }
@@ -283,10 +290,12 @@ void job_events_ended(void *user, const struct barrier *barrier, enum barrier_ou
     cJSON_AddNumberToObject(o, "began_ms", (double)barrier->began_ms);
     cJSON_AddStringToObject(o, "outcome", outcomes[outcome]);
     add_arrivals(o, barrier);
-    if (outcome == BARRIER_RELEASED)
-        cJSON_AddNumberToObject(o, "last", session_of(barrier->seats.prev)->rank);
-    else
+    if (outcome == BARRIER_RELEASED) {
+        const struct barrier_seat *last = seat_of(barrier->seats.prev);
+        cJSON_AddNumberToObject(o, "last", last->rank + last->more);
+    } else {
         add_missing(o, barrier);
+    }
     if (why[0] != '\0')
         cJSON_AddStringToObject(o, "words", why);
     tell(job, o);

@@ -186,17 +186,27 @@ static const char *wchan_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* "; it sleeps in nfs_wait_bit_killable": of one that is not to be blamed for anything. */
+static const char *does_word(const struct rank_facts *f, rank_word word)
+{
+    if (f->proc_state != 'S')
+        return "";
+    snprintf(word, RANK_WORD_MAX, "; it sleeps%s%.64s", f->wchan != NULL ? " in " : "",
+             f->wchan != NULL ? f->wchan : "");
+    return word;
+}
+
 /* All words are made, whichever the sentence uses: the table then may change its sentences without this
  * file. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
-    rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, pid;
+    rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
                  time_word(f->silent_ms, silent), "heard", heard_word(f, heard), "since",
                  since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
                  "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
-                 wchan_word(f, wchan), "pid", number_word(f->pid, pid), NULL);
+                 wchan_word(f, wchan), "does", does_word(f, does), "pid", number_word(f->pid, pid), NULL);
 }
 
 /* The bytes stay behind the words: who looks for the key in a program or a log needs them. */

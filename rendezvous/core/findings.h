@@ -334,10 +334,10 @@
       "${subject}: was connected${where}, but has closed its connection; last heard ${silent} ago",          \
       "it may compute on without the store, or be about to end; ask it with py-spy dump or gdb")             \
     X(RANK_HAS_NOT_COME, WARNING,                                                                            \
-      "${subject}: connected${where}, but has not come; last heard ${silent} ago",                           \
+      "${subject}: connected${where}, but has not come; last heard ${silent} ago${does}",                    \
       "it sleeps or waits for something outside the store: ask it with py-spy dump --pid ${pid} or gdb")     \
     X(RANK_NOT_CONNECTED, WARNING,                                                                           \
-      "${subject}: never connected; its process was started${where}",                                        \
+      "${subject}: never connected; its process was started${where}${does}",                                 \
       "it is still loading, or uses no store at all; ask it with py-spy dump --pid ${pid} or gdb")           \
     X(RANK_UNKNOWN, ERROR,                                                                                   \
       "${subject}: never connected",                                                                         \

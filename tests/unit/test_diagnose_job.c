@@ -374,10 +374,12 @@ Test(diagnose_job, why_a_rank_does_not_come)
                    "it has never connected");
     expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_HAS_NOT_COME",
-                   "last heard 60.0 s ago");
+                   "last heard 60.0 s ago; it sleeps");
     expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "has closed its connection");
     expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED",
-                   "never connected; its process was started");
+                   "never connected; its process was started (n1, pid 73)");
+    expect_missing((struct rank_facts)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
+                   "RANK_NOT_CONNECTED", "was started (n1, pid 73); it sleeps in hrtimer_nanosleep");
     expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
 }
 

@@ -90,7 +90,8 @@ struct agent_event {
     int pid;
     int exit_code;
     int signal;
-    bool unasked; /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
+    bool unasked;   /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
+    bool lost_peer; /* of AGENT_EXITED: its last words are that a process at the other end is gone */
     int error;
     bool dying; /* of AGENT_TICK: the kernel takes worker `local_rank` apart, which has not ended yet */
     int attempt;
@@ -131,7 +132,7 @@ enum worker_verdict {
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed: `error` says why */
     WORKER_CONSEQUENCE, /* ended because we stopped it */
-    WORKER_VICTIM,      /* gave up by itself because a peer was lost (exit DDP_EXIT_PEER_LOST) */
+    WORKER_VICTIM, /* gave up by itself because a peer was lost: exit DDP_EXIT_PEER_LOST, or its last words */
 };
 
 struct agent_worker {

@@ -5,7 +5,7 @@
  * says so (`unasked`). It is a failure too, but never the first.
  *
  * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
- * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST). Then nobody is
+ * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST), or in words (`lost_peer`). Then nobody is
  * stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
  * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
 #include "agent/agent_core.h"
@@ -221,14 +221,17 @@ static enum agent_state doubt(struct agent *a)
 /* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
  * stop. No clock can tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is
  * somebody else's, the memory killer's for one, whatever the worker had been told. */
-static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w, bool unasked)
+static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
+                                 const struct agent_event *e)
 {
     if (w->signal == 0 && w->exit_code == 0)
         return WORKER_OK;
     if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
         return WORKER_VICTIM;
     const bool foreign = w->signal == SIGKILL && a->signal != SIGKILL;
-    return !w->told_to_stop || unasked || foreign ? WORKER_FAILED : WORKER_CONSEQUENCE;
+    if (w->told_to_stop && !e->unasked && !foreign)
+        return WORKER_CONSEQUENCE;
+    return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
 /* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
@@ -240,7 +243,7 @@ enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     w->exit_code = e->exit_code;
     w->signal = e->signal;
     w->ended_ms = e->now_ms;
-    w->verdict = judge(a, w, e->unasked);
+    w->verdict = judge(a, w, e);
     a->alive--;
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);

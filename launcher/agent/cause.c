@@ -22,5 +22,5 @@ int cause_code(const struct cause *c)
 
 bool cause_is_victim(const struct cause *c)
 {
-    return c->rank >= 0 && c->signal == 0 && c->error == 0 && c->exit_code == DDP_EXIT_PEER_LOST;
+    return c->rank >= 0 && c->victim;
 }

@@ -27,6 +27,7 @@ struct cause {
     int pid, exit_code, signal, error;
     uint64_t after_ms; /* since the attempt began, by the store's clock */
     char words[CAUSE_WORDS_MAX], log[CAUSE_WORDS_MAX];
+    bool victim;      /* that worker gave up because it had lost another one */
     bool from_stdout; /* its last words: it was silent on stderr */
     int n_lines;
     char lines[CAUSE_LINES_MAX][CAUSE_WORDS_MAX];

@@ -227,6 +227,7 @@ static void hear_cause(const cJSON *json, struct cause *c)
     copy(c->words, sizeof(c->words), hear_text(json, "words"));
     copy(c->code, sizeof(c->code), hear_text(json, "code"));
     copy(c->log, sizeof(c->log), hear_text(json, "log"));
+    c->victim = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "victim"));
     c->from_stdout = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "from_stdout"));
     hear_lines(cJSON_GetObjectItemCaseSensitive(json, "stderr"), c);
 }

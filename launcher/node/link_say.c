@@ -157,6 +157,8 @@ cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_
     json_add_text(json, "words", c->words);
     json_add_text(json, "log", c->log);
     add_lines(json, c);
+    if (c->victim)
+        cJSON_AddBoolToObject(json, "victim", true);
     if (c->from_stdout)
         cJSON_AddBoolToObject(json, "from_stdout", true);
     return json;

@@ -3,11 +3,13 @@
  * SIGCHLD only sets `reap`; on_more() of node_wishes.c comes here in the loop's next turn, so that all who have ended
  * by then are taken at once. */
 #include "node/node_core.h"
+#include "report/hints.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/wait.h>
 
-enum { REAPED_PER_TURN = 256 };
+enum { REAPED_PER_TURN = 256, LAST_LINES = 50 };
 
 static int local_rank_of(const struct node *n, pid_t pid)
 {
@@ -15,6 +17,18 @@ static int local_rank_of(const struct node *n, pid_t pid)
         if (n->pids[i] == pid)
             return i;
     return -1;
+}
+
+/* Workers of PyTorch cannot say it by their exit code. It was said before the end, so it is in the pipe. A process group that ends
+ * its process by itself does so by abort(). */
+static bool has_lost_peer(struct node *n, int local_rank, int status)
+{
+    struct buf lines = { 0 };
+    const bool may = WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) != 0;
+    const bool lost = may && tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0 &&
+                      hint_is_of_lost_rank(buf_slice(&lines));
+    buf_free(&lines);
+    return lost;
 }
 
 /* A child was waited for: a worker, or an orphan that was adopted. */
@@ -30,9 +44,10 @@ static void child_ended(struct node *n, pid_t pid, int status)
                                        .pid = pid,
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                        .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                                       .unasked = !n->asked[local_rank] });
+                                       .unasked = !n->asked[local_rank],
+                                       .lost_peer = has_lost_peer(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    if (w->verdict == WORKER_FAILED)
+    if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         evidence_ended(n->evidence, local_rank, pid, status);
     announce_worker_ended(&n->announce, local_rank, w);
 }

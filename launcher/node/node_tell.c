@@ -58,6 +58,7 @@ static void describe_failure(const struct node *n, struct cause *c)
                          .pid = w->pid,
                          .exit_code = w->exit_code,
                          .signal = w->signal,
+                         .victim = w->verdict == WORKER_VICTIM,
                          .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
     if (failure_words(n, first, &words))
         snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);

@@ -431,6 +431,13 @@ const struct tail *output_tails(struct output *o, int which)
     return tails;
 }
 
+const struct tail *output_last_words(struct output *o, int local_rank)
+{
+    struct stream *s = stream_of(o, local_rank, STD_ERR);
+    stream_catch_up(s);
+    return &s->tail;
+}
+
 /* The threads end before the handles: they wake the loop by one of them. */
 void output_close(struct output *o)
 {

@@ -72,6 +72,9 @@ bool output_loss(struct output *o, size_t i, struct loss *loss);
  * attempt, or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
+/* The last words on stderr of a worker that has just ended: what its pipe holds is taken first. Valid as those above. */
+const struct tail *output_last_words(struct output *o, int local_rank);
+
 /* Close everything, without waiting for what is not written; the memory goes when the loop has run
  * its close callbacks. NULL is allowed. */
 void output_close(struct output *o);

@@ -21,6 +21,7 @@
 enum {
     TURN_BYTES = 1 << 20, /* what all streams together may take in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* ... and the least that one gets of it */
+    PIPE_BYTES = 1 << 16, /* what a pipe holds */
     REST_BYTES = 1 << 20  /* read at the end: a full pipe, but not what a daemon goes on to write */
 };
 
@@ -127,16 +128,26 @@ void stream_end(struct stream *s)
 
 /* A limit, because a daemon that the worker left behind may write for ever. Our end never blocks (libuv sees to
  * that), so the reading stops where the pipe is empty. */
-void stream_end_with_rest(struct stream *s)
+static void take_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
     ssize_t n;
-    while (s->pipe != NULL && done < REST_BYTES &&
+    while (s->pipe != NULL && done < most &&
            (n = read(s->pipe->fd, s->group->chunk, STREAM_READ_BYTES)) > 0) {
         take_bytes(s, slice_of(s->group->chunk, (size_t)n));
         done += (size_t)n;
     }
+}
+
+void stream_end_with_rest(struct stream *s)
+{
+    take_rest(s, REST_BYTES);
     stream_end(s);
+}
+
+void stream_catch_up(struct stream *s)
+{
+    take_rest(s, PIPE_BYTES);
 }
 
 /* A stream is as slow as the slower of its two sinks. */

@@ -58,6 +58,9 @@ void stream_end(struct stream *s);
 /* The same, after what has come and was not read yet, as far as it goes without waiting. */
 void stream_end_with_rest(struct stream *s);
 
+/* Take what has come and was not read yet, as far as it goes without waiting, and go on. */
+void stream_catch_up(struct stream *s);
+
 /* Read again, if it was stopped for a slow sink that is not behind any more. */
 void stream_resume(struct stream *s);
 

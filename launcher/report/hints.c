@@ -8,8 +8,8 @@
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
     "another rank did not come to this collective in time: it is in another call, busy, or gone; py-spy dump --pid PID, for each rank while it hangs, shows where"
-#define LOST_RANK                                                                                                         \
-    "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended"
+static const char lost_rank[] =
+    "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended";
 
 static const struct {
     const char *piece, *sentence;
@@ -52,8 +52,9 @@ static const struct {
     { "recv operation to complete", LATE_RANK },
     { "send operation to complete", LATE_RANK },
     { "caught collective operation timeout", LATE_RANK },
-    { "Connection closed by peer", LOST_RANK },
-    { "Connection reset by peer", LOST_RANK },
+    { "Connection closed by peer", lost_rank },
+    { "Connection reset by peer", lost_rank },
+    { "ncclRemoteError", lost_rank },
     { "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
     { "terminate called without an active exception",
       "a C++ thread still ran when the process ended (PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before); why it ended is the error above 'terminate called', if there is one" },
@@ -80,4 +81,12 @@ const char *hint_for(struct slice text)
         }
     }
     return found;
+}
+
+/* A connection of the program's own may be reset as well: only a process group's means a rank. */
+bool hint_is_of_lost_rank(struct slice text)
+{
+    static const char gloo[] = "gloo/transport/", nccl[] = "ncclRemoteError";
+    return hint_for(text) == lost_rank && (memmem(text.data, text.len, gloo, sizeof(gloo) - 1) != NULL ||
+                                           memmem(text.data, text.len, nccl, sizeof(nccl) - 1) != NULL);
 }

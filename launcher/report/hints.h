@@ -4,7 +4,12 @@
 
 #include "base/slice.h"
 
+#include <stdbool.h>
+
 /* A sentence for what the worker wrote last, NULL when nothing in it is known. Of several the last line's counts. */
 const char *hint_for(struct slice last_lines);
+
+/* Does a process group of PyTorch's (Gloo, NCCL) say last that the process at its other end is gone? */
+bool hint_is_of_lost_rank(struct slice last_lines);
 
 #endif

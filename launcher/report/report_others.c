@@ -68,11 +68,12 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment"; "" when nothing failed that it could be later than. */
+/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment", " 0.4 s before" (of one that lost its peer); "" when nothing
+ * failed that it could be later than. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
-    uint64_t from = UINT64_MAX, to = 0;
+    uint64_t from = UINT64_MAX, to = 0, before = 0;
     char a[TIME_TEXT_MAX], b[TIME_TEXT_MAX];
     out[0] = '\0';
     for (int i = 0; first != NULL && i < g->r->plan->nproc; i++) {
@@ -80,10 +81,13 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         uint64_t after = w->ended_ms > first->ended_ms ? w->ended_ms - first->ended_ms : 0;
         if (!same_end(g, w))
             continue;
+        before = first->ended_ms > w->ended_ms + before ? first->ended_ms - w->ended_ms : before;
         from = after < from ? after : from;
         to = after > to ? after : to;
     }
-    if (first != NULL && to == 0)
+    if (before > 0 && to == 0)
+        snprintf(out, AFTER_MAX, " %s before", words_time(a, before));
+    else if (first != NULL && to == 0)
         snprintf(out, AFTER_MAX, " at the same moment");
     else if (first != NULL && from == to)
         snprintf(out, AFTER_MAX, " %s later", words_time(a, to));

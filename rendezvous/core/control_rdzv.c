@@ -297,6 +297,7 @@ static bool read_failure(const cJSON *request, struct rdzv_failure *f, const cha
     f->exit_code = (int)code;
     f->signal = (int)signal;
     f->error = (int)error;
+    f->victim = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "victim"));
     f->from_stdout = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(request, "from_stdout"));
     f->no_retry = read_no_retry(request);
     read_lines(request, f, lines);

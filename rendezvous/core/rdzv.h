@@ -102,6 +102,8 @@ struct rdzv_failure {
     const char *const *stderr_lines; /* its last words, oldest first */
     size_t n_stderr_lines;
     bool from_stdout; /* it was silent on stderr: they are of its stdout */
+    bool
+        victim; /* it says that it has lost another rank, in words: see rdzv_is_victim for those who have a code */
 };
 
 /* Is the message acted on? */

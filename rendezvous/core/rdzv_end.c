@@ -42,11 +42,12 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->has_cause = true;
 }
 
-/* A worker that gave up because another one was gone says so with its exit code. It is no cause, only the
- * first to be heard, and gives way to one that is told later. */
+/* A worker that gave up because another one was gone says so with its exit code, or PyTorch's in words. It is no cause, only
+ * the first to be heard, and gives way to one that is told later. */
 bool rdzv_is_victim(const struct rdzv_failure *failure)
 {
-    return failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST;
+    return failure->victim ||
+           (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
 /* The last lines are kept when there are too many: an exception's message stands behind its traceback. */

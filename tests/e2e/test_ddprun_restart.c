@@ -176,6 +176,19 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     run_free(&r);
 }
 
+/* PyTorch's workers have no exit code for it. Nobody else fails, so the victim stands for the cause. */
+Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--grace=0", "sh", "-c",
+            "test $RANK = 1 && exec sleep 600; echo 'gloo/transport/tcp/pair.cc:561] Connection closed by "
+            "peer [127.0.0.1]:400' >&2; exit 1");
+    EXPECT(r, 1);
+    SAYS(r, "rank 0 on ");
+    SAYS(r, "failed first: exit 1, gave up because another rank was lost, ");
+    run_free(&r);
+}
+
 Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
 {
     struct run_process *p = JOB_START("-v", "--nproc_per_node=2", "--exit-code=rank0", WORKER, "only:1",

@@ -238,9 +238,10 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
 /* Three workers that end in this order, 10 ms apart; the fourth column is what worker 2 does when it is told to
- * stop. `x` is an exit code, `s` a signal. */
+ * stop. `x` is an exit code, `s` a signal, `v` and `w` those of one whose last words are that its peer is gone. */
 struct end {
     int code, signal, error;
+    bool lost_peer;
 };
 
 #define x(c)        \
@@ -251,13 +252,21 @@ struct end {
     {                 \
         .signal = (n) \
     }
+#define v(c)                           \
+    {                                  \
+        .code = (c), .lost_peer = true \
+    }
+#define w(n)                             \
+    {                                    \
+        .signal = (n), .lost_peer = true \
+    }
 #define e(n)         \
     {                \
         .error = (n) \
     }
-#define runs     \
-    {            \
-        -1, 0, 0 \
+#define runs            \
+    {                   \
+        -1, 0, 0, false \
     }
 
 static const struct exit_case {
@@ -288,6 +297,11 @@ static const struct exit_case {
     { { x(75), x(4), runs }, 0, 4, 75, 75 },
     { { x(75), s(SIGSEGV), x(75) }, 0, 139, 139, 75 },
     { { x(4), x(75), runs }, 0, 4, 75, 4 },
+    { { v(1), runs, runs }, 0, 1, 1, 1 },
+    { { v(1), x(4), runs }, 0, 4, 4, 1 },
+    { { v(1), w(SIGABRT), s(SIGSEGV) }, 0, 139, 139, 1 },
+    { { x(4), v(1), runs }, 0, 4, 4, 4 },
+    { { v(0), runs, x(3) }, 0, 3, 3, 0 },
     { { e(ENOENT), runs, runs }, 0, 127, 127, 127 },
     { { e(EACCES), runs, runs }, 0, 126, 126, 126 },
     { { runs, e(ENOEXEC), runs }, 0, 126, 126, 126 },
@@ -299,6 +313,8 @@ static const struct exit_case {
 
 #undef x
 #undef s
+#undef v
+#undef w
 #undef e
 #undef runs
 
@@ -316,6 +332,7 @@ static void play(struct agent *a, const struct exit_case *c)
         struct agent_event e = { .type = AGENT_EXITED, .now_ms = 10, .local_rank = r, .unasked = true };
         e.exit_code = c->end[r].code;
         e.signal = c->end[r].signal;
+        e.lost_peer = c->end[r].lost_peer;
         if (c->end[r].code >= 0 && c->end[r].error == 0)
             agent_step(a, &e, &n);
     }
@@ -334,7 +351,7 @@ static void play(struct agent *a, const struct exit_case *c)
 Test(agent, the_exit_code_follows_the_policy)
 {
     static const char *const names[] = { "first", "max", "rank0" };
-    cr_assert_eq(sizeof(exit_cases) / sizeof(exit_cases[0]), 30);
+    cr_assert_eq(sizeof(exit_cases) / sizeof(exit_cases[0]), 35);
     for (size_t i = 0; i < sizeof(exit_cases) / sizeof(exit_cases[0]); i++) {
         const struct exit_case *c = &exit_cases[i];
         const int expected[] = { c->first, c->max, c->rank0 };

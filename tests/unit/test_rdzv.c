@@ -71,6 +71,17 @@ Test(rdzv, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->is_victim);
 }
 
+/* PyTorch's workers have no exit code for it; their node has read it. */
+Test(rdzv, one_that_says_so_in_words_gives_way_too)
+{
+    const struct rdzv_failure says = { .rank = 0, .exit_code = 1, .victim = true, .words = "", .log = "" };
+    rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the id of the simulation's node 0 */
+    cr_assert(facts().cause->is_victim);
+    rsim_fail(&sim, 1, 1, 2, -1);
+    cr_assert_eq(facts().cause->rank, 2);
+    cr_assert_not(facts().cause->is_victim);
+}
+
 Test(rdzv, the_words_come_later_and_change_neither_order_nor_time)
 {
     const char *lines[20];

@@ -47,6 +47,21 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
 }
 
 /* A row about the records of all ranks, whatever the user has called them. */
+/* Its broken connection told it before the one that broke it had ended. */
+Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
+{
+    start(3, NULL);
+    run_all(3);
+    step(AGENT_EXITED, 3000, 0, 75);
+    step(AGENT_EXITED, 3400, 1, 7);
+    step(AGENT_EXITED, 3500, 2, -SIGTERM);
+    cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
+    cr_assert(strstr((char *)text.data,
+                     "  then     rank 0 ended 400 ms before with exit 75, gave up because another "
+                     "rank was lost\n") != NULL,
+              "%s", (char *)text.data);
+}
+
 static void expect_calls(const char *flights, const char *row)
 {
     report.flights = flights;

@@ -3,6 +3,7 @@
 #include "text/words.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 Test(words, fill_gaps_and_leave_other_braces_alone)
 {
@@ -86,4 +87,23 @@ Test(hints, the_last_words_count)
     cr_expect(strstr(hint("terminate called without an active exception"), "destroy_process_group()"));
     cr_expect(strstr(hint("unrecognized arguments: --local-rank=1"), "adds no arguments"),
               "the longer piece wins");
+}
+
+Test(hints, know_who_has_lost_a_rank)
+{
+    static const char gloo[] = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:561] ";
+    char text[300];
+    snprintf(text, sizeof(text), "%sConnection closed by peer [127.0.0.1]:400. This is typically\n", gloo);
+    cr_expect(hint_is_of_lost_rank(slice_str(text)));
+    snprintf(text, sizeof(text), "%sRead error [10.0.0.1]:7: Connection reset by peer\nbye\n", gloo);
+    cr_expect(hint_is_of_lost_rank(slice_str(text)));
+    cr_expect(
+        hint_is_of_lost_rank(slice_str("ncclRemoteError: A call failed possibly due to a network error")));
+    snprintf(text, sizeof(text), "%sTimed out waiting 5000ms for recv operation to complete\n", gloo);
+    cr_expect_not(hint_is_of_lost_rank(slice_str(text)), "who is late may be anybody");
+    snprintf(text, sizeof(text), "%sConnection closed by peer [::1]:4\nOSError: No space left on device\n",
+             gloo);
+    cr_expect_not(hint_is_of_lost_rank(slice_str(text)), "it has a reason of its own");
+    cr_expect_not(hint_is_of_lost_rank(slice_str("urllib: [Errno 104] Connection reset by peer")));
+    cr_expect_not(hint_is_of_lost_rank(slice_of(NULL, 0)));
 }

@@ -23,7 +23,8 @@ struct hub;
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
 struct hub_limits {
-    uint64_t max_bytes;        /* keys + values + queues + half-received commands, all together */
+    uint64_t max_bytes;  /* keys + values + queues + half-received commands, all together */
+    uint64_t max_unread; /* bytes of replies that may wait for one client; the shell cuts off who has more */
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                                 * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
@@ -34,11 +35,11 @@ struct hub_limits {
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
-#define HUB_LIMITS_DEFAULT                                                                        \
-    (struct hub_limits)                                                                           \
-    {                                                                                             \
-        .max_bytes = 1ull << 30, .first_command_ms = 30000, .command_ms = 300000, .instance = "", \
-        .host = "the store", .endpoint = "the store", .keep_ms = 30 * 60 * 1000                   \
+#define HUB_LIMITS_DEFAULT                                                                                \
+    (struct hub_limits)                                                                                   \
+    {                                                                                                     \
+        .max_bytes = 1ull << 30, .max_unread = 64 << 20, .first_command_ms = 30000, .command_ms = 300000, \
+        .instance = "", .host = "the store", .endpoint = "the store", .keep_ms = 30 * 60 * 1000           \
     }
 
 struct hub_sink {

@@ -71,15 +71,17 @@ static bool on_get(struct hub *hub, struct session *s, const struct request *req
     return hub_reply_blob(hub, store_get(s->job->store, req->blob[0]));
 }
 
-/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. */
+/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. What may not wait for
+ * the client would cut it off in the middle, as one that does not read. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
     uint64_t total = 0;
     while (wire_next(&keys, &key))
         total += 8 + store_get(s->job->store, key).len;
-    if (total > hub->quota.max) {
-        ddp_fail(&hub->err, DDP_ERR_LIMIT, "MULTI_GET of %llu bytes", (unsigned long long)total);
+    if (total > hub->limits.max_unread) {
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "MULTI_GET of %llu bytes, no more than %llu allowed",
+                 (unsigned long long)total, (unsigned long long)hub->limits.max_unread);
         return false;
     }
     bool ok = true;

@@ -154,7 +154,7 @@ static void on_end(struct conn *conn, const char *why)
 }
 
 static const char *const trouble_words[] = {
-    [CONN_SLOW] = "it does not read its replies, too many are queued",
+    [CONN_SLOW] = "too many replies wait for it: it does not read them, or asks for too much at once",
     [CONN_GONE] = "closed by the peer before its reply",
     [CONN_BROKEN] = "its replies cannot be written",
 };

@@ -32,13 +32,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum {
-    STOPPING_MS = 1000,
-    LINGER_SILENT_MS = 1000,
-    DEFAULT_QUEUE_BYTES = 32 << 20,
-    NONCE_BYTES = 8,
-    QUEUE_LOOK_MS = 1000
-};
+enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_MS = 1000 };
 
 struct store_server {
     uv_loop_t loop;
@@ -364,7 +358,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     s->acceptor.on_short = on_short;
     s->clients.hub = s->hub;
     s->clients.host.loop = &s->loop;
-    s->clients.host.max_queue_bytes = o->max_queue_bytes > 0 ? o->max_queue_bytes : DEFAULT_QUEUE_BYTES;
+    s->clients.host.max_queue_bytes = o->limits.max_unread;
     s->clients.log_peers = o->log_peers;
     s->clients.stepped = step;
     s->clients.freed = on_freed;

@@ -16,7 +16,6 @@ struct store_server_options {
     const char *host; /* NULL or "" = all addresses (IPv6 and IPv4); a name or a literal otherwise */
     int port;         /* 0 = any free one */
     struct hub_limits limits;
-    uint64_t max_queue_bytes; /* a peer with more unread reply bytes than this is cut off; 0 = 32 MiB */
     /* One event of an event log, as JSON without the wall time; on the server's thread, and must not block. NULL = none
      * is kept here. */
     void (*event)(void *user, const char *json);

@@ -222,20 +222,29 @@ Test(hub, a_full_store_still_answers)
     sim_expect(&sim, 3, N(01) N(01) N(00));
 }
 
-Test(hub, an_answer_many_times_the_size_of_the_store_is_refused)
+static void multi_get(int times)
 {
-    struct hub_limits limits = HUB_LIMITS_DEFAULT;
     struct buf bytes = { 0 };
-    limits.max_bytes = 1 << 20;
-    fresh(&limits);
-    sim_client(&sim, 1);
-    feed_set(1, 1, 500000);
-    cr_assert(put_u8(&bytes, 0x0a) && put_u64(&bytes, 3));
-    for (int i = 0; i < 3; i++)
+    cr_assert(put_u8(&bytes, 0x0a) && put_u64(&bytes, (uint64_t)times));
+    for (int i = 0; i < times; i++)
         cr_assert(put_blob(&bytes, slice_of("\0", 1)));
     sim_feed_bytes(&sim, 1, buf_slice(&bytes));
     buf_free(&bytes);
-    sim_expect(&sim, 1, "closed: MULTI_GET of 1500024 bytes");
+}
+
+Test(hub, an_answer_that_could_not_wait_for_its_client_is_refused)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.max_unread = 2 * (8 + 500000);
+    fresh(&limits);
+    sim_client(&sim, 1);
+    feed_set(1, 1, 500000);
+    sim.conn[1].out.len = 0;
+    multi_get(2);
+    cr_assert_eq(sim.conn[1].out.len, limits.max_unread);
+    sim.conn[1].out.len = 0;
+    multi_get(3);
+    sim_expect(&sim, 1, "closed: MULTI_GET of 1500024 bytes, no more than 1000016 allowed");
 }
 
 Test(hub, a_big_value_comes_back_whole)

@@ -4,6 +4,7 @@
 #include "daemon.h"
 #include "rlimits.h"
 #include "core/encode.h"
+#include "core/hub.h"
 #include "patience.h"
 #include "peer.h"
 #include "procstat.h"
@@ -322,7 +323,7 @@ Test(rendezvous_attacks, clients_that_do_not_read_are_cut_off)
         cr_assert_eq(peer_add(bystander, "/m", 1), i + 1);
     }
     /* All were cut off: the value (twice, with the copy of the request), and one queue at a time. */
-    expect_memory_below(3 * (BYTES >> 10) + 2 * (32 << 10));
+    expect_memory_below(3 * (BYTES >> 10) + 2 * (long)(HUB_LIMITS_DEFAULT.max_unread >> 10));
     for (int i = 0; i < GREEDY; i++)
         close(greedy[i]);
     free(value);

@@ -48,7 +48,7 @@ static const struct {
     { "version `GLIBC_", "the program was built for a newer C library than this system has" },
     { "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
     { "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
-    { "Connection refused", "nobody listens at the address that it tried; MASTER_ADDR and MASTER_PORT of ddprun point to its store; Gloo may have tried that of a process that has gone, or of an earlier group of the same name" },
+    { "Connection refused", "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, say, mends that" },
     { "recv operation to complete", LATE_RANK },
     { "send operation to complete", LATE_RANK },
     { "caught collective operation timeout", LATE_RANK },

@@ -65,7 +65,8 @@ static bool was_dropped(struct hub *hub)
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
-    bool ok = dispatch_bytes(hub, s, bytes) && !was_dropped(hub);
+    bool ok = dispatch_bytes(hub, s, bytes);
+    ok = !was_dropped(hub) && ok; /* asked in any case: its words are not for whoever is fed next */
     hub_flush(hub);
     hub->feeding = NULL;
     if (s->job != NULL)

@@ -126,7 +126,7 @@ struct snapshot {
     const struct snapshot_refused *refused;
     const struct snapshot_stranger *strangers;
     const struct snapshot_notice *notices;
-    const struct snapshot_wait *waits; /* the longest first */
+    const struct snapshot_wait *waits; /* in no order */
     const struct rank_facts *ranks;    /* world_size of them while a round runs, else none */
     uint32_t n_nodes, n_gone, n_refused, n_strangers, n_notices, n_waits, n_ranks;
 };

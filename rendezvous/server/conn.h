@@ -1,7 +1,7 @@
 /* conn.h -- one TCP client, from its accepted descriptor to the last callback. Bytes only; what they mean is
  * not known here.
  *
- * A conn lives inside an object of its owner (store_server.c: struct client). It has one libuv handle, so
+ * A conn lives inside an object of its owner (clients.c: struct client). It has one libuv handle, so
  * libuv's close callback is the one place where it ends: host->on_closed, after which the owner frees the
  * whole object. */
 #ifndef RENDEZVOUS_CONN_H

@@ -43,8 +43,11 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
     else if (meet->count <= ranks)
         buf_printf(out, "%lld of the %u rank%s of this job have come", (long long)meet->count, ranks, plural);
     else
-        buf_printf(out, "%lld have been counted there, and this job has %u rank%s", (long long)meet->count,
-                   ranks, plural);
+        buf_printf(
+            out,
+            "%lld have been counted there, and this job has %u rank%s: two launches use this store, or the "
+            "group was begun twice",
+            (long long)meet->count, ranks, plural);
 }
 
 /* "rank 1: never connected; its process was started (n1, pid 77)" */

@@ -86,7 +86,7 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
 Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
-    expect_barrier("4 have been counted there, and this job has 2 ranks");
+    expect_barrier("4 have been counted there, and this job has 2 ranks: two launches use this store, or");
 }
 
 Test(torch_left, who_is_killed_has_not_given_up)

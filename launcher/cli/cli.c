@@ -187,7 +187,7 @@ static ddp_status ambiguous_option(const char *name, const char *spelled, struct
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, spelled, list);
 }
 
-/* How many options of `whose` begin with `name`; *found is the last of them, or the one that is called so. */
+/* How many options of `whose` begin with `name`; *found is the last of them. */
 static int find_among(const char *name, enum cli_whose whose, enum cli_option *found)
 {
     int matches = 0;
@@ -195,27 +195,32 @@ static int find_among(const char *name, enum cli_whose whose, enum cli_option *f
         if (cli_rows[i].whose != whose || strncmp(cli_rows[i].name, name, strlen(name)) != 0)
             continue;
         *found = (enum cli_option)i;
-        if (strcmp(cli_rows[i].name, name) == 0)
-            return 1;
         matches++;
     }
     return matches;
 }
 
-/* `name` has underscores only. An exact name wins over those that it begins. A short form that torchrun takes means
- * the same here: options that torchrun does not have cannot make it ambiguous. */
+static bool find_exact(const char *name, enum cli_option *found)
+{
+    for (int i = 0; i < OPTIONS; i++)
+        if (strcmp(cli_rows[i].name, name) == 0) {
+            *found = (enum cli_option)i;
+            return true;
+        }
+    return false;
+}
+
+/* `name` has underscores only. An exact name wins over those that it begins. A short form that a torchrun takes means
+ * the same here: options that it does not have cannot make it ambiguous. */
 static ddp_status find_long(const char *name, const char *spelled, enum cli_option *found,
                             struct ddp_err *err)
 {
-    enum cli_option ours = OPTIONS;
-    const int n_ours = find_among(name, WHOSE_OURS, &ours);
-    const int n_theirs = find_among(name, WHOSE_THEIRS, found);
-    const bool is_ours = n_ours == 1 && (n_theirs == 0 || strcmp(cli_rows[ours].name, name) == 0);
-    if (is_ours)
-        *found = ours;
-    if (is_ours || n_theirs == 1)
+    int matches = find_exact(name, found) ? 1 : 0;
+    for (int whose = WHOSE_FIRST; matches == 0 && whose <= WHOSE_OURS; whose++)
+        matches = find_among(name, (enum cli_whose)whose, found);
+    if (matches == 1)
         return DDP_OK;
-    return n_ours + n_theirs > 0 ? ambiguous_option(name, spelled, err) : unknown_option(name, spelled, err);
+    return matches > 0 ? ambiguous_option(name, spelled, err) : unknown_option(name, spelled, err);
 }
 
 /* Row of a short option, -1 when there is none. */

@@ -61,7 +61,7 @@ enum cli_section {
         SECTIONS
 };
 
-enum cli_whose { WHOSE_THEIRS, WHOSE_OURS };
+enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 struct cli_row {
     const char *name; /* with underscores */

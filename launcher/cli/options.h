@@ -3,8 +3,8 @@
  *
  * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see
  * cli_table.h), field of struct cli, name of the value in the help ("" = a switch), default as it would be
- * typed (NULL = none), whether PET_<NAME> is read, whose it is (torchrun's THEIRS or OURS: what is a clear
- * abbreviation for torchrun stays one here), section of the help, help. */
+ * typed (NULL = none), whether PET_<NAME> is read, whose it is (of the FIRST torchrun,
+ * 1.13, and all later; of later ones, THEIRS; OURS: what is a clear abbreviation for an earlier one stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
@@ -19,31 +19,31 @@
 
 /* clang-format off */
 #define DDPRUN_OPTIONS(X)                                                                                    \
-    X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, THEIRS, JOB,                               \
+    X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, FIRST, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
       "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
-    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, THEIRS, JOB,                                  \
+    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, FIRST, JOB,                                  \
       "a job of this node alone: takes any free port unless --master_port names one")                        \
-    X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, THEIRS, JOB,                      \
+    X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
       "where the store listens: an address of this host; of node 0 when there are several")                  \
-    X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, THEIRS, JOB,                          \
+    X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "its port; 0 takes any free one. When the default port is in use a job of one node takes a free one")  \
-    X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, THEIRS, JOB,                                                \
+    X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
       "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given, 'none' "  \
       "with several nodes")                                                                                  \
-    X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, THEIRS, JOB,                                     \
+    X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "name of these workers' role, in ROLE_NAME and for prefixes")                                          \
-    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, THEIRS, NODES,                                            \
+    X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
       "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more; N:N is N")               \
-    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, THEIRS, NODES,                               \
+    X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
-    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, THEIRS, NODES,                          \
+    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
       "a range of nodes, as 2:4, is elastic, and one number, as 2 or 2:2, static")                            \
-    X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, THEIRS, NODES,               \
+    X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
       "where the store listens, on the node that has this address or in a ddp-rendezvous; port 29400 when "  \
       "elastic, else --master_port's default")                                                               \
-    X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, THEIRS, NODES,                         \
+    X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
       "join_timeout (600) or timeout (900), last_call_timeout (30), keep_alive_interval times "              \
       "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
@@ -69,19 +69,19 @@
       "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
     X(WHY, "why", 0, SWITCH, why, "", NULL, false, OURS, NODES,                                                    \
       "print what the scheduler says, and where each value comes from, and start nothing; with --json as JSON") \
-    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, THEIRS, PROGRAM,                                        \
+    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
-    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, THEIRS, PROGRAM,                                 \
+    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, FIRST, PROGRAM,                                 \
       "execute PROGRAM itself also when its name ends in .py")                                               \
-    X(RUN_PATH, "run_path", 0, SWITCH, run_path, "", NULL, true, THEIRS, PROGRAM,                            \
+    X(RUN_PATH, "run_path", 0, SWITCH, run_path, "", NULL, true, FIRST, PROGRAM,                            \
       "PROGRAM is a Python script: run it by runpy.run_path, in a Python for each worker; wins over "        \
       "--no_python and --module")                                                                            \
-    X(START_METHOD, "start_method", 0, START_METHOD, start_method, "NAME", "spawn", true, THEIRS, PROGRAM,   \
+    X(START_METHOD, "start_method", 0, START_METHOD, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
       "'spawn', 'fork' or 'forkserver', for --run_path: each worker is a new process here, as with spawn")   \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, RANK_ARGUMENT, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
       "put --NAME=N, the local rank, in front of PROGRAM's arguments, as python -m torch.distributed.launch "  \
       "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
-    X(USE_ENV, "use_env", 0, SWITCH, use_env, "", NULL, false, THEIRS, PROGRAM,                              \
+    X(USE_ENV, "use_env", 0, SWITCH, use_env, "", NULL, false, FIRST, PROGRAM,                              \
       "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
@@ -101,11 +101,11 @@
       "others read nothing")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, OURS, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
-    X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, THEIRS, OUTPUT,                                       \
+    X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr also to files below DIR, and the report")                       \
-    X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, THEIRS, OUTPUT,                            \
+    X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
       "streams that go only to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
-    X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, THEIRS, OUTPUT,                                              \
+    X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, FIRST, OUTPUT,                                              \
       "streams that go to files and to the console; same format")                                            \
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
       "name of each log file, in place of DIR's layout: %h host, %r rank, %l local rank, %n node rank, %t "  \
@@ -156,11 +156,11 @@
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
       "torchrun's name for --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default")                          \
-    X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, THEIRS, TIME, \
+    X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted and not needed: the end of a worker is noticed at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
       "how long nodes (15m, elastic 10m), and workers (60s), wait for each other at the start")              \
-    X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, THEIRS, FAILURE,                          \
+    X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt meets in an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
       "wait before the first restart; doubled each time while the job makes no progress")                    \
@@ -172,7 +172,7 @@
     X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
       "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
       "that of 'rank0'")                                                                                     \
-    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, THEIRS, INFO, "print this text")                             \
+    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, FIRST, INFO, "print this text")                             \
     X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, OURS, INFO, "print the version")                  \
     X(PRINT_COMPLETION, "print_completion", 0, SHELL, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print what makes 'bash', 'zsh' or 'tcsh' complete these options")                                     \

@@ -66,6 +66,9 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
+    PARSE("--log=L", "prog"); /* to 1.13, which had no --log_line_prefix_template */
+    cr_assert_str_eq(cli.log_dir, "L");
+    cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");
     cr_assert_eq(cli.max_no_progress, 5);
     cr_assert_eq(cli.timeout_ms, 9000);

@@ -57,7 +57,7 @@ static const struct {
     { "ncclRemoteError", lost_rank },
     { "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
     { "terminate called without an active exception",
-      "a C++ thread still ran when the process ended (PyTorch's do, unless the program calls torch.distributed.destroy_process_group() before); why it ended is the error above 'terminate called', if there is one" },
+      "a C++ thread still ran when the process ended: PyTorch's do now and then, less often if the program calls torch.distributed.destroy_process_group() before; why it ended is the error above 'terminate called', and if there is none, its script had come to its end" },
     { "Stale file handle", "a file server has lost the file: mount the file system again" },
     { "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
 };

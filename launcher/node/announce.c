@@ -123,7 +123,14 @@ void announce_job(const struct announce *a, const char *note)
     announce_lacks(a);
     if (wants_events(a))
         put_event(a, event_started(&event, since_start(a), plan), &event);
-    put_torch_event(a, (struct torch_event){ .state = "RENDEZVOUS", .duration_ms = since_start(a) + 1 });
+}
+
+/* torchrun gives ranks in a step of its own; here they come with the round. */
+void announce_round(const struct announce *a, uint64_t gathered_ms)
+{
+    put_torch_event(a,
+                    (struct torch_event){ .state = "RENDEZVOUS", .timed = true, .duration_ms = gathered_ms });
+    put_torch_event(a, (struct torch_event){ .state = "ASSIGN_WORKER_RANKS", .timed = true });
 }
 
 void announce_worker_started(const struct announce *a, int local_rank, int pid)

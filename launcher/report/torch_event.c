@@ -95,7 +95,7 @@ static bool add_metadata(cJSON *o, const struct torch_event *e)
            json_add_text(o, "rdzv_backend", plan->meeting.elastic ? "c10d" : "static") &&
            json_add_text(o, "raw_error", raw_error(e)) && add_inner(o, e) &&
            json_add_number(o, "agent_restarts", plan->restarts) &&
-           add_or_null(o, "duration_ms", e->duration_ms > 0, (double)e->duration_ms);
+           add_or_null(o, "duration_ms", e->timed, (double)e->duration_ms);
 }
 
 /* NULL when memory is short. */

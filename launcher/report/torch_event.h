@@ -13,9 +13,10 @@ struct torch_event {
     int pid;                       /* of the worker */
     int exit_code;                 /* as torchrun counts: -N for signal N; for `failed` */
     bool failed;
-    const char *error;    /* for `failed`: the object in its error file; NULL = it left none */
-    uint64_t run_ms;      /* since the start of ddprun */
-    uint64_t duration_ms; /* of what the state is about; 0 = of nothing */
+    const char *error; /* for `failed`: the object in its error file; NULL = it left none */
+    uint64_t run_ms;   /* since the start of ddprun */
+    bool timed;        /* the state is about something that has taken: */
+    uint64_t duration_ms;
 };
 
 /* What torchrun calls such an end. */

@@ -99,12 +99,15 @@ static void expect_event(const char *line, const char *state, const char *source
 
 Test(ddprun_torchrun, its_events_are_lines_of_json)
 {
-    static const char *const expected[][2] = {
-        { "RENDEZVOUS", "AGENT" }, { "START", "WORKER" }, { "FAILED", "WORKER" }, { "FAILED", "AGENT" }
-    };
-    struct run_result r =
-        script("$D --nproc_per_node=1 --rdzv_id=j --event-log-handler=console sh -c 'exit 3' 2>&1 "
-               "| grep '^{'");
+    static const char *const expected[][2] = { { "RENDEZVOUS", "AGENT" }, { "ASSIGN_WORKER_RANKS", "AGENT" },
+                                               { "START", "WORKER" },     { "FAILED", "WORKER" },
+                                               { "RENDEZVOUS", "AGENT" }, { "ASSIGN_WORKER_RANKS", "AGENT" },
+                                               { "START", "WORKER" },     { "SUCCEEDED", "WORKER" },
+                                               { "SUCCEEDED", "AGENT" } };
+    struct run_result r = script(
+        "$D --nproc_per_node=1 --rdzv_id=j --event-log-handler=console --max_restarts=1 --restart_backoff=0 "
+        "sh -c 'test $TORCHELASTIC_RESTART_COUNT = 1' 2>&1 "
+        "| grep '^{'");
     char *line = strtok(r.out, "\n");
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++, line = strtok(NULL, "\n")) {
         cr_assert_not_null(line);

@@ -44,6 +44,7 @@ struct output {
     bool draining, given_up;       /* nobody takes what is still there */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
+    bool looking;               /* for failures: what that ends is not the end of all until it is over */
     uint64_t written, moved_ms; /* by the sinks, and when that last changed */
 };
 
@@ -132,21 +133,24 @@ static void tell(struct output *o, const struct sink_event *e)
     }
 }
 
+/* A stream that is closed for it may be the last, and idle is the end of this object: so that is told afterwards only. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
+    o->looking = true;
     while (sinks_next_event(o->sinks, &e)) {
         if (e.news == SINK_FAILED && e.error == EPIPE && e.sink < SINK_FILES)
             console_is_closed(o, e.sink);
         tell(o, &e);
     }
+    o->looking = false;
 }
 
 /* Nothing more can come (pipes are closed) and nothing is on its way (queues are empty), or that has been given
  * up. */
 static bool is_idle(const struct output *o)
 {
-    return o->draining && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
+    return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
 /* Idle is told once, from whatever came last: a pipe's end, or the writer's. A write may fail as the last

@@ -1,4 +1,5 @@
 /* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
+#include "gate.h"
 #include "job.h"
 #include "lines_seen.h"
 #include "patience.h"
@@ -6,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +150,58 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     cr_expect_eq(r.exit_code, 0);
     cr_expect_not(r.timed_out);
     run_free(&r);
+}
+
+/* ddprun whose stdout nobody reads. Its rank 0 leaves its pid in `dir`. */
+static struct run_process *start_with_no_reader(const char *dir)
+{
+    char command[1024];
+    int ends[2];
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    snprintf(
+        command, sizeof(command),
+        "exec '%s' --standalone --verbose --nproc_per_node=2 sh -c '[ $RANK = 1 ] || { echo $$ >%s/new; mv "
+        "%s/new %s/pid; }; " AT_GATE "' >/dev/fd/%d",
+        bin("ddprun"), dir, dir, dir, ends[1]);
+    fcntl(ends[1], F_SETFD, 0);
+    struct run_process *p = run_start((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    close(ends[0]);
+    close(ends[1]);
+    return p;
+}
+
+/* The end of rank 0's stdout with which it writes, which then lives on outside the job. */
+static int hold_stdout(const char *dir)
+{
+    char path[64];
+    char *pid = NULL;
+    for (struct patience p = { 0 }; (pid = job_file(dir, "pid")) == NULL && patience_left(&p);)
+        continue;
+    cr_assert_not_null(pid);
+    snprintf(path, sizeof(path), "/proc/%d/fd/1", atoi(pid));
+    free(pid);
+    return open(path, O_WRONLY | O_CLOEXEC);
+}
+
+/* That its reader has gone shows when the last pipe is all that is waited for: to close it is the end of all. */
+Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
+{
+    char *dir = job_dir();
+    signal(SIGPIPE, SIG_IGN);
+    gate_shut();
+    struct run_process *p = start_with_no_reader(dir);
+    const int held = hold_stdout(dir);
+    gate_open();
+    cr_expect(
+        run_until_error(p, " is done (1 of 1)", PATIENCE_MS)); /* the rest of the output is waited for */
+    const ssize_t ignored = write(held, "late\n", 5);
+    (void)ignored;
+    struct run_result r = run_wait(p);
+    EXPECT(r, 0);
+    run_free(&r);
+    close(held);
+    job_dir_remove(dir);
+    gate_gone();
 }
 
 Test(ddprun_output, rank_0_reads_stdin_the_others_nothing)

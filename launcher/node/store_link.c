@@ -154,7 +154,7 @@ bool store_link_ask_status(struct store_link *link)
 /* A process that stood still must not take its own sleep for the store's. (SIGSTOP, a VM that moved: the clock has run
  * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
  * beat may be late, and the store would never be missed. When it goes on, what it reads may come before its beat is
- * due: so both look. */
+ * due: so both look. What was heard after the beat was due, but before the sleep, was not heard in the future. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -162,6 +162,8 @@ static void feel_pulse(struct store_link *link, uint64_t now_ms)
     link->stood_ms = now_ms - link->beat_at_ms;
     link->woke_ms = link->beat_at_ms = now_ms;
     link->heard_ms += link->stood_ms;
+    if (link->heard_ms > now_ms)
+        link->heard_ms = now_ms;
 }
 
 static bool is_silent(struct store_link *link, uint64_t now_ms)

@@ -119,6 +119,46 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
+/* Sleeps from before a beat was due until behind it, and what the store says meanwhile is read before the beat goes out. */
+static void sleep_over_a_beat(uv_idle_t *idle)
+{
+    static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";
+    const uv_buf_t bytes = uv_buf_init(news, sizeof(news) - 1);
+    cr_assert_eq(uv_try_write((uv_stream_t *)&peer, &bytes, 1), (int)bytes.len);
+    usleep(250 * 1000);
+    uv_close((uv_handle_t *)idle, NULL);
+}
+
+static void sleep_long(uv_check_t *check)
+{
+    usleep(700 * 1000);
+    uv_close((uv_handle_t *)check, NULL);
+}
+
+/* Our sleep is no silence of the store's, wherever its word fell. */
+Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
+     .fini = close_all)
+{
+    struct buf bytes = { 0 };
+    uv_idle_t idle;
+    uv_check_t check;
+    put_object(&bytes, JOINED);
+    answer = (const char *)bytes.data;
+    answer_len = bytes.len;
+    silent_ms = 3000;
+    open_link(listen_anywhere());
+    until(&joined);
+    uv_idle_init(&loop, &idle);
+    uv_check_init(&loop, &check);
+    uv_idle_start(&idle, sleep_over_a_beat);
+    uv_check_start(&check, sleep_long);
+    work_ms(50);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+    buf_free(&bytes);
+}
+
 /* Nobody may be started in a place of others or beside workers that run, nor stopped for another round's sake. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {

@@ -60,6 +60,7 @@ ddp_status core_forward(struct reducer_core *core, struct core_wish *wish, struc
     wish->rebuild = core->recorded && !core->rebuilt && !core->keep_order && !core->find_unused;
     wish->send_buffers = core->buffers_due;
     begin(core, CORE_FORWARD);
+    core->buffers_were_due = core->buffers_due;
     core->buffers_due = core->sync;
     return DDP_OK;
 }
@@ -155,6 +156,7 @@ ddp_status core_finish(const struct reducer_core *core, struct ddp_err *err)
 void core_cancel(struct reducer_core *core)
 {
     core->phase = CORE_IDLE;
+    core->buffers_due = core->buffers_were_due;
 }
 
 /* What was used counts until a step with sync has made something of it. */

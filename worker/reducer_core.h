@@ -23,13 +23,14 @@ struct reducer_core {
     bool find_unused, keep_order, uneven;
 
     enum core_phase phase;
-    bool sync, next_sync; /* of this step; as asked for the next */
-    bool buffers_due;     /* the step before this one had sync */
-    bool *ready;          /* of each parameter, in this step */
-    bool *used;           /* of each parameter, since the last step with sync */
-    size_t *pending;      /* of each bucket: parameters that are not ready yet */
-    size_t launched;      /* buckets, in this step */
-    size_t *order;        /* of readiness, in the first step with sync */
+    bool sync, next_sync;  /* of this step; as asked for the next */
+    bool buffers_due;      /* the step before this one had sync */
+    bool buffers_were_due; /* before the last forward */
+    bool *ready;           /* of each parameter, in this step */
+    bool *used;            /* of each parameter, since the last step with sync */
+    size_t *pending;       /* of each bucket: parameters that are not ready yet */
+    size_t launched;       /* buckets, in this step */
+    size_t *order;         /* of readiness, in the first step with sync */
     size_t ordered;
     bool recorded; /* `order` is whole: the first step with sync is over */
     bool rebuilt;  /* no more will be */
@@ -63,7 +64,7 @@ bool core_launch(struct reducer_core *core, size_t *bucket);
 ddp_status core_finish(const struct reducer_core *core, struct ddp_err *err);
 bool core_missing(const struct reducer_core *core, size_t *i);
 
-/* The step that has just begun will not be. */
+/* The step that has just begun will not be: all is as before its forward, as on ranks that have not come to it. */
 void core_cancel(struct reducer_core *core);
 
 /* All that was launched has come back. */

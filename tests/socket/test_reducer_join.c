@@ -87,3 +87,32 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
 {
     model_run_on("aaa", stop_early);
 }
+
+/* The forward that an early end breaks off is no step: whether buffers are sent in the next is what it was before, on the rank that
+ * was in it as on the one that was not. */
+static void stop_between_syncs(struct rank *me)
+{
+    const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
+    ddp_ctx *ctx = toy_join(me);
+    ddp_reducer_options options = toy_options();
+    options.uneven = DDP_UNEVEN_STOP;
+    options.buffers = list;
+    options.buffer_count = 1;
+    ddp_reducer *reducer = toy_open(me, ctx, &options);
+    uneven_step(me, reducer, &options, 0);
+    ddp_reducer_set_sync(reducer, 0);
+    ddp_status status = me->rank == 1 ? ddp_reducer_join(reducer) : ddp_reducer_forward(reducer);
+    rank_expect(me, status == DDP_ERR_ARG, "%s: %s", ddp_status_name(status), ddp_last_error());
+    ddp_reducer_set_sync(reducer, 1);
+    rank_expect_ok(me, ddp_reducer_forward(reducer));
+    rank_expect(me, model_mean[7] == 0, "rank 0's buffer expected, got %g", (double)model_mean[7]);
+    toy_backward(me, reducer, 0);
+    rank_expect_ok(me, ddp_reducer_finish(reducer));
+    rank_expect_ok(me, ddp_reducer_free(reducer));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(reducer_join, a_new_epoch_follows_an_early_end, .timeout = 30)
+{
+    model_run_on("aa", stop_between_syncs);
+}

@@ -158,6 +158,21 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
+/* A name is good for one barrier, and this may be the second program that this worker runs, or the second context of one: so rank 0
+ * counts the meetings, once all are in one. Nobody comes to the next before it has. */
+static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
+{
+    char counter[KEY], name[KEY + 24];
+    int64_t met = 0;
+    what_key(counter, b, "met");
+    ddp_status status = ddp_store_add(b->store, counter, 0, &met, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "joining as rank %d", b->rank);
+    snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
+    status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_left_ms(b), err);
+    return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
+}
+
 /* In a ddprun store the named barrier comes first: it knows for each missing rank whether it was ever
  * there, where, and how it ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
@@ -165,8 +180,7 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 {
     ddp_status status = leave_card(bootstrap, err);
     if (status == DDP_OK && bootstrap->ddprun_store)
-        status = ddp_store_barrier(bootstrap->store, bootstrap->prefix, NULL, 0, bootstrap_left_ms(bootstrap),
-                                   err);
+        status = meet_by_name(bootstrap, err);
     for (int r = 0; r < bootstrap->world_size && status == DDP_OK && cards != NULL; r++)
         status = bootstrap_card(bootstrap, r, &cards[r], err);
     return status;

@@ -134,3 +134,21 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
 {
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
+
+/* A store of ours and another's: what the first meeting has left there is not in the way of the next. */
+static void three_contexts(struct rank *me)
+{
+    for (int round = 0; round < 3; round++) {
+        int32_t x = me->rank + round;
+        ddp_ctx *ctx = rank_init(me, NULL);
+        rank_expect_ok(me, ddp_all_reduce(ddp_world(ctx), &x, &x, 1, DDP_I32, DDP_MAX, NULL, NULL));
+        rank_expect(me, x == me->world - 1 + round, "round %d: x is %d", round, x);
+        rank_expect_ok(me, ddp_finalize(ctx));
+    }
+}
+
+Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
+{
+    ranks_all_well(3, three_contexts, RANKS_PLAIN_STORE, NULL);
+    ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
+}

@@ -31,7 +31,7 @@ enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->left_waiting[0] = '\0';
-    n->cause.why[0] = '\0';
+    n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->step = -1;
     n->spawner.failed = NULL;
     n->attempt_started_ms = clock_ms();

@@ -5,6 +5,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,27 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     char *log = job_file(dir, "sub/0.jsonl");
     cr_assert_not_null(log);
     expect_counts(log, kinds, counts);
+    free(log);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+/* An attempt that failed is over: the next one ends for reasons of its own. */
+Test(ddprun_events, an_end_is_not_told_with_the_words_of_an_earlier_failure)
+{
+    char *dir = job_dir();
+    struct run_process *p =
+        JOB_START("--max-restarts=1", "--restart-backoff=10ms", in(dir, "e.jsonl"), "sh", "-c",
+                  "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 7; echo up; exec sleep 1000");
+    cr_expect(run_until_output(p, "up", PATIENCE_MS));
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    char *log = job_file(dir, "e.jsonl");
+    cr_assert_not_null(log);
+    const char *end = strstr(log, "\"event\":\"finished\"");
+    cr_assert_not_null(end, "%s", log);
+    cr_expect_null(strstr(end, "exit 7"), "%s", end);
     free(log);
     run_free(&r);
     job_dir_remove(dir);

@@ -120,13 +120,13 @@ static bool has_work(const struct slot *s)
 }
 
 /* The next slot with something to do now, looking on from `from` so that none is starved. NULL: there is
- * none before *wake_ms. */
-static struct slot *next_slot(const struct writer *w, int from, uint64_t *wake_ms)
+ * none before *wake_ms. Turns come thousands a second, and a job may last for weeks: they wrap around. */
+static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
     *wake_ms = UINT64_MAX;
-    for (int i = 0; i < w->n_slots; i++) {
-        struct slot *s = w->slots[(from + i) % w->n_slots];
+    for (unsigned i = 0, n = (unsigned)w->n_slots; i < n; i++) {
+        struct slot *s = w->slots[(from + i) % n];
         if (has_work(s) && s->retry_ms <= now)
             return s;
         if (has_work(s) && s->retry_ms < *wake_ms)
@@ -244,7 +244,7 @@ static void *writer_main(void *arg)
 {
     struct writer *w = arg;
     uint64_t wake_ms;
-    int turn = 0;
+    unsigned turn = 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     pthread_mutex_lock(&w->lock);
     while (!w->stopping) {

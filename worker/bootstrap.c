@@ -219,6 +219,13 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
                     *words == ' ' ? words + 1 : words);
 }
 
+/* Somebody's time may be as long as can be said. */
+static uint32_t left_with_slack_ms(const struct bootstrap *b)
+{
+    const uint32_t left_ms = bootstrap_left_ms(b);
+    return left_ms < UINT32_MAX - SLACK_MS ? left_ms + SLACK_MS : UINT32_MAX;
+}
+
 ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                           struct ddp_err *err)
 {
@@ -228,7 +235,7 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
 
     what_key(key, bootstrap, what);
     ddp_status status =
-        ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap) + SLACK_MS, &message, &found, err);
+        ddp_store_get(bootstrap->store, key, left_with_slack_ms(bootstrap), &message, &found, err);
     if (status == DDP_ERR_TIMEOUT)
         return name_missing(bootstrap, err);
     if (status != DDP_OK)

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void all_types(struct rank *me)
 {
@@ -151,4 +152,24 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
 {
     ranks_all_well(3, three_contexts, RANKS_PLAIN_STORE, NULL);
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
+}
+
+/* Longer than what the others add to rank 0's time, so that it may tell them what went wrong. */
+enum { LATER_THAN_SLACK_US = 700000 };
+
+static void wait_as_long_as_can_be_said(struct rank *me)
+{
+    ddp_options options = DDP_OPTIONS_INIT;
+    options.init_timeout_ms = options.step_timeout_ms = UINT32_MAX;
+    if (me->rank == 0)
+        usleep(LATER_THAN_SLACK_US);
+    ddp_ctx *ctx = rank_init(me, &options);
+    rank_expect_ok(me, ddp_barrier(ddp_world(ctx), UINT32_MAX));
+    rank_expect_ok(me, ddp_barrier_named(ctx, "all", UINT32_MAX));
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(collectives, the_longest_time_out_is_long, .timeout = 180)
+{
+    ranks_all_well(2, wait_as_long_as_can_be_said, RANKS_PLAIN_STORE, NULL);
 }

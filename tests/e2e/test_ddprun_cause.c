@@ -70,6 +70,31 @@ Test(ddprun_cause, out_of_memory_is_told_in_a_group_of_version_2_too)
     run_free(&r);
 }
 
+/* A file stands in for the kernel's log, in which this worker finds much before it writes of its own end. */
+Test(ddprun_cause, what_the_kernel_says_is_found_behind_all_that_it_said_before)
+{
+    char *dir = job_dir(), text[1024];
+    snprintf(
+        text, sizeof(text),
+        "[ \"$(readlink /proc/self/ns/pid)\" = 'pid:[4026531836]' ] || exit 77\n"
+        "export L=%s/kmsg; echo '6,1,1,-;up' >$L\n"
+        "unshare -m sh -c 'mount --bind $L /dev/kmsg || exit 77; exec $D sh -c \"yes 6,2,2,-\\;chatter | "
+        "head "
+        "-n 30000 >>\\$L; echo \\\"3,3,3,-;Out of memory: Killed process \\$\\$ (sh)\\\" >>\\$L; kill -9 "
+        "\\$\\$\"' || exit $?",
+        dir);
+    struct run_result r = script(text);
+    job_dir_remove(dir);
+    if (r.exit_code == 77 || r.exit_code == 1) {
+        run_free(&r);
+        cr_skip_test(
+            "skipped, because this user cannot mount, or the kernel's numbers of processes are others");
+    }
+    EXPECT(r, 137);
+    SAYS(r, "out of memory");
+    run_free(&r);
+}
+
 Test(ddprun_cause, a_sigkill_of_unknown_origin_is_not_called_out_of_memory)
 {
     struct run_result r = JOB(WORKER, "raise:9");

@@ -90,6 +90,14 @@ Test(bench, letters_are_those_of_nccl_tests)
     cr_assert_eq(o.kind, BENCH_REDUCE_SCATTER);
 }
 
+Test(bench, sizes_that_no_number_holds_are_the_last)
+{
+    cr_assert_eq(parse(WORDS("-b", "16M", "-e", "64M", "-f", "1024G")), DDP_OK);
+    cr_assert_eq(bench_next(o.least, o.step, o.factor), SIZE_MAX);
+    cr_assert_eq(bench_next(SIZE_MAX - 4, 5, 2), SIZE_MAX);
+    cr_assert_eq(bench_next(SIZE_MAX - 5, 5, 2), SIZE_MAX);
+}
+
 Test(bench, mistakes_are_named)
 {
     cr_assert_eq(parse(WORDS("-b", "2M", "-e", "1M")), DDP_ERR_ARG);

@@ -57,9 +57,13 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
+/* One that does not fit would come out small, and the sizes would never end. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
-    return step > 0 ? bytes + step : bytes * factor;
+    size_t next;
+    bool too_large =
+        step > 0 ? __builtin_add_overflow(bytes, step, &next) : __builtin_mul_overflow(bytes, factor, &next);
+    return too_large ? SIZE_MAX : next;
 }
 
 /* --- values ------------------------------------------------------------------------------------------------------- */

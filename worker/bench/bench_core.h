@@ -62,7 +62,7 @@ size_t bench_out_count(const struct bench_case *c);
 double bench_algbw(size_t bytes, double us);
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* The size after `bytes`: with a step in bytes, or times `factor` (step 0). */
+/* The size after `bytes`: with a step in bytes, or times `factor` (step 0); SIZE_MAX when that is more. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
 /* Fill rank `rank`'s input; how many elements of its output are wrong. Sums are exact in every type up to a world of 64;

@@ -235,11 +235,12 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
-/* Nothing can fail any more: the caller's blocks are written now, all of them. */
+/* Nothing can fail any more: the caller's blocks are written now, all of them. A block of nothing may be nowhere. */
 static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        memcpy(blocks[i].data, from, blocks[i].bytes);
+        if (blocks[i].bytes > 0)
+            memcpy(blocks[i].data, from, blocks[i].bytes);
         from += blocks[i].bytes;
     }
 }

@@ -83,6 +83,13 @@ Test(ckpt, an_empty_block_is_a_block)
     cr_expect_eq(ddp_ckpt_load(path, &into, 1, &err), DDP_OK);
 }
 
+Test(ckpt, a_block_of_nothing_may_be_nowhere)
+{
+    const ddp_ckpt_block nothing = { "nothing", NULL, 0 };
+    cr_assert_eq(ddp_ckpt_save(path, &nothing, 1, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_ckpt_load(path, &nothing, 1, &err), DDP_OK, "%s", err.msg);
+}
+
 Test(ckpt, what_is_no_file_is_refused_and_not_waited_for)
 {
     cr_assert_eq(mkfifo(path, 0600), 0);

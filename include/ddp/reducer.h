@@ -140,7 +140,8 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* This rank has no more batches (`uneven` must be set, and steps begin with ddp_reducer_forward). Takes part with zeros in
  * the steps of those that have, returns when all ranks are here, with the parameters and buffers of the rank that came last
- * (of several the largest). Then all may begin again. DDP_UNEVEN_STOP: DDP_ERR_ARG here and in the next forward of the others, naming the rank. */
+ * (of several the largest). Then all may begin again. DDP_UNEVEN_STOP: DDP_ERR_ARG here and in the next forward of the
+ * others, naming the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 /* Number of buckets and, for bucket b, how many bytes it holds; which bucket parameter i is in. */

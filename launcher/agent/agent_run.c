@@ -4,9 +4,9 @@
  * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell
  * says so (`unasked`). It is a failure too, but never the first.
  *
- * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes
- * the dead one apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST), or in words (`lost_peer`). Then nobody is
- * stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
+ * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes the dead one
+ * apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST), or in words (`lost_peer`). Then nobody
+ * is stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
  * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
 #include "agent/agent_core.h"
 

@@ -1,10 +1,10 @@
 /* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
  * the manual page from these rows; a new option is a row here and a field in struct cli.
  *
- * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see
- * cli_table.h), field of struct cli, name of the value in the help ("" = a switch), default as it would be
- * typed (NULL = none), whether PET_<NAME> is read, whose it is (of the FIRST torchrun,
- * 1.13, and all later; of later ones, THEIRS; OURS: what is a clear abbreviation for an earlier one stays one here), section of the help, help. */
+ * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see cli_table.h),
+ * field of struct cli, name of the value in the help ("" = a switch), default as it would be typed (NULL = none), whether
+ * PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS: what is a clear
+ * abbreviation for an earlier one stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 

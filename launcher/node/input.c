@@ -1,11 +1,11 @@
 /* input.c -- see input.h.
  *
- * Our stdin belongs to others, too: the shell, or whoever is at the other side of a pipe, shares its flags. So it is
- * never made non-blocking. What can be polled is opened again where the system allows that, and watched through an
- * epoll set of our own, since libuv changes the flags of what it watches itself; a plain file is read at once where the kernel
- * has it at hand, else by libuv's threads. Nobody can stop us by SIGTTIN, because the agent has left the terminal's session. That also means that
- * nobody would keep us from taking what is typed for the shell, so before each read from a terminal the guardian's
- * place there is looked up. */
+ * Our stdin belongs to others, too: the shell, or whoever is at the other side of a pipe, shares its flags. So it is never
+ * made non-blocking. What can be polled is opened again where the system allows that, and watched through an epoll set of
+ * our own, since libuv changes the flags of what it watches itself; a plain file is read at once where the kernel has it at
+ * hand, else by libuv's threads. Nobody can stop us by SIGTTIN, because the agent has left the terminal's session. That also
+ * means that nobody would keep us from taking what is typed for the shell, so before each read from a terminal the
+ * guardian's place there is looked up. */
 #include "node/input.h"
 
 #include "contain/procfs.h"

@@ -234,16 +234,23 @@ static int find_letter(char letter)
 
 /* --- reading words -------------------------------------------------------------------------------------- */
 
-/* Errors show the full name, however short it was typed: that is the one to look up. An empty value takes back what a
- * variable has said, where torchrun takes it for none. */
+/* What a variable has said is taken back. */
+static ddp_status set_default(struct reader *r, enum cli_option option, const char *spelled)
+{
+    const char *preset = cli_preset(r->cli, option);
+    r->cli->origin[option] = FROM_DEFAULT;
+    return preset != NULL ? set(r->cli, option, preset, spelled, r->err) : DDP_OK;
+}
+
+/* Errors show the full name, however short it was typed: that is the one to look up. */
 static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
 {
     char spelled[NAME_MAX_LEN + 3];
     snprintf(spelled, sizeof(spelled), "--%s", cli_rows[option].name);
-    const bool none = r->cli->torchrun && text[0] == '\0' && cli_forget(r->cli, option);
-    const char *preset = none ? cli_preset(r->cli, option) : NULL;
-    r->cli->origin[option] = none ? FROM_DEFAULT : FROM_COMMAND_LINE;
-    return none && preset == NULL ? DDP_OK : set(r->cli, option, none ? preset : text, spelled, r->err);
+    if (r->cli->torchrun && text[0] == '\0' && cli_forget(r->cli, option))
+        return set_default(r, option, spelled);
+    r->cli->origin[option] = FROM_COMMAND_LINE;
+    return set(r->cli, option, text, spelled, r->err);
 }
 
 /* The value is the next word, unless that looks like an option itself: then it was forgotten. */

@@ -1,6 +1,7 @@
 /* cli_torchrun.c -- the defaults of a ddprun that is called torchrun, and which of its options may be empty. */
 #include "cli/cli_table.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* Defaults that differ. What depends on other options is decided where they meet: the job id in plan_meeting.c,
@@ -26,27 +27,26 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
 /* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`. (Of signals
  * it is none, after a traceback; that nobody wants.) That of others is an error there, too, or a text that is empty
  * (--role=), or no ranks and no words. */
-#define CAN_BE_EMPTY(X)                     \
-    X(OPT_RDZV_ENDPOINT, endpoint)          \
-    X(OPT_RDZV_ID, job)                     \
-    X(OPT_MASTER_ADDR, master_addr)         \
-    X(OPT_LOCAL_ADDR, local_addr)           \
-    X(OPT_LOG_DIR, log_dir)                 \
-    X(OPT_PREFIX_TEMPLATE, prefix_template) \
-    X(OPT_SIGNALS, stop_signals)
+#define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
+static const struct {
+    enum cli_option option;
+    size_t at, size;
+} can_be_empty[] = {
+    { OPT_RDZV_ENDPOINT, FIELD(endpoint) },  { OPT_RDZV_ID, FIELD(job) },
+    { OPT_MASTER_ADDR, FIELD(master_addr) }, { OPT_LOCAL_ADDR, FIELD(local_addr) },
+    { OPT_LOG_DIR, FIELD(log_dir) },         { OPT_PREFIX_TEMPLATE, FIELD(prefix_template) },
+    { OPT_SIGNALS, FIELD(stop_signals) },
+};
+#undef FIELD
 
 bool cli_forget(struct cli *cli, enum cli_option option)
 {
-    switch ((int)option) {
-#define X(id, field)                                \
-    case id:                                        \
-        memset(&cli->field, 0, sizeof(cli->field)); \
-        return true;
-        CAN_BE_EMPTY(X)
-#undef X
-    default:
-        return false;
-    }
+    for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
+        if (can_be_empty[i].option == option) {
+            memset((char *)cli + can_be_empty[i].at, 0, can_be_empty[i].size);
+            return true;
+        }
+    return false;
 }
 
 bool cli_is_torchrun(const char *path)

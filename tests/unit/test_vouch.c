@@ -185,12 +185,18 @@ Test(held, any_cut_and_dialect_is_held)
     sim_expect(&sim, PLAIN, "0a00000000000000");
 }
 
-Test(held, the_only_job_with_an_agent_there_will_do)
+/* Two jobs, of which one alone has an agent. */
+static void one_job_with_agent_of_two(void)
 {
     node(A, "a");
     sim_client(&sim, OPERATOR + 1);
     sim_identify(&sim, OPERATOR + 1, "{\"role\":\"agent\"}", NULL);
     sim_control(&sim, OPERATOR + 1, "{\"op\":\"job\",\"job\":\"b\",\"attempt\":0,\"world_size\":1}");
+}
+
+Test(held, the_only_job_with_an_agent_there_will_do)
+{
+    one_job_with_agent_of_two();
     sim_client(&sim, PLAIN);
     sim_feed(&sim, PLAIN, SET_K COUNT);
     sim_at(&sim, 2999);
@@ -202,10 +208,7 @@ Test(held, the_only_job_with_an_agent_there_will_do)
 /* That one's requests are about to be worked off is no reason to give up the others early. */
 Test(held, each_has_its_own_time)
 {
-    node(A, "a");
-    sim_client(&sim, OPERATOR + 1);
-    sim_identify(&sim, OPERATOR + 1, "{\"role\":\"agent\"}", NULL);
-    sim_control(&sim, OPERATOR + 1, "{\"op\":\"job\",\"job\":\"b\",\"attempt\":0,\"world_size\":1}");
+    one_job_with_agent_of_two();
     sim_client(&sim, PLAIN);
     sim_feed(&sim, PLAIN, SET_K COUNT);
     sim_at(&sim, 2900);

@@ -20,9 +20,24 @@ bench=$BUILD/tests/bench
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 
+# The launch section once more as an ordinary user, who cannot enter every build folder: the programs are copied.
+launch_as_user() {
+    if [ "$(id -u)" -ne 0 ]; then return 0; fi
+    local copy=$lines/user
+    mkdir "$copy"
+    chmod 755 "$lines" "$copy"
+    cp "$bench/bench_launch" "$BUILD/ddprun" "$copy"
+    (cd / && HOME=/ setpriv --reuid=nobody --regid=nogroup --clear-groups "$copy/bench_launch" "$copy/ddprun" "$rounds")
+    rm -r "$copy"
+}
+
 section() {
     case $1 in
-    launch) "$bench/bench_launch" "$BUILD/ddprun" "$rounds" ;;
+    launch)
+        "$bench/bench_launch" "$BUILD/ddprun" "$rounds"
+        echo
+        launch_as_user
+        ;;
     torn) "$bench/bench_torn" "$BUILD/ddprun" "$BUILD/tests/prog/torn_writer" ;;
     output) "$bench/bench_output" "$BUILD/ddprun" "$BUILD/tests/prog/flood" ;;
     reaction) "$bench/bench_reaction" "$BUILD/ddprun" "$BUILD/tests/prog/probe_worker" ;;

@@ -224,3 +224,21 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     run_free(&r);
     job_dir_remove(dir);
 }
+
+/* A table that grows behind a running thread stops the agent for an RCU grace period, about 10 ms. Each worker reads the size of
+ * the agent's table at its own start. */
+Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
+{
+    struct run_result r =
+        JOB("--nproc_per_node=24", "--no_python", "sh", "-c", "grep FDSize: /proc/$PPID/status");
+    EXPECT(r, 0);
+    int sizes = 0, first = 0;
+    for (const char *at = r.out; (at = strstr(at, "FDSize:")) != NULL; sizes++) {
+        at += strlen("FDSize:");
+        first = sizes == 0 ? atoi(at) : first;
+        cr_expect_eq(atoi(at), first, "the table has grown from %d to %d descriptors", first, atoi(at));
+    }
+    cr_expect_eq(sizes, 24, "%s", r.out);
+    cr_expect_geq(first, 24 * 9, "%d descriptors for 24 workers", first);
+    run_free(&r);
+}

@@ -79,7 +79,7 @@ static int print_info(const struct cli *cli)
         return print_out(cli_print_completion(cli, &out), &out);
     if (cli->version)
         return print_out(cli_print_version(&out), &out);
-    return print_out(cli->help ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
+    return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
 }
 
 static int print_plan(const struct plan *plan)

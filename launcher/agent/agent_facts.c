@@ -136,6 +136,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     case EXIT_POLICY_RANK0:
         return rank0;
     case EXIT_POLICY_FIRST:
+    case EXIT_POLICY_WORKERS:
         break;
     }
     return first;
@@ -157,12 +158,25 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
+/* --exit_code=workers: the user stopped the job, nothing had failed before, and every worker of this node ended with 0. */
+static bool stop_succeeded(const struct agent *a)
+{
+    const bool stopped = a->stop_signal != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
+    const int code = a->judged ? a->verdict.exit_first : code_known_here(a);
+    bool all_well = stopped && (code == 0 || code > EXIT_CODE_SIGNAL);
+    for (int r = 0; r < a->nproc && all_well; r++)
+        all_well = a->workers[r].verdict == WORKER_OK;
+    return all_well;
+}
+
 /* What cannot be killed comes first: whoever reads the code should not give this host the next job. A stop that came
  * too late to change the end is still what the user asked for. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stuck)
         return EXIT_CODE_UNKILLABLE;
+    if (a->options.exit_policy == EXIT_POLICY_WORKERS && stop_succeeded(a))
+        return EXIT_CODE_OK;
     if (!a->judged)
         return code_known_here(a);
     const int code = by_policy(a, a->verdict.exit_first, a->verdict.exit_max, a->verdict.exit_rank0);

@@ -280,10 +280,10 @@ static ddp_status read_long(struct reader *r, const char *word)
     ddp_status status = find_long(name, word, &option, r->err);
     if (status != DDP_OK)
         return status;
-    if (cli_is_switch(&cli_rows[option]) && value != NULL)
+    if (cli_is_switch(&cli_rows[option]) && value != NULL && !cli_may_have_value(&cli_rows[option]))
         return ddp_fail(r->err, DDP_ERR_ARG, "--%s is a switch and takes no value, but got '%.*s'",
                         cli_rows[option].name, SHOWN_MAX, value);
-    if (cli_is_switch(&cli_rows[option]))
+    if (cli_is_switch(&cli_rows[option]) && value == NULL)
         return set_from_line(r, option, "1");
     return value != NULL ? set_from_line(r, option, value) : take_next_word(r, option);
 }
@@ -311,7 +311,7 @@ static ddp_status read_short(struct reader *r, const char *word)
 /* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
 bool cli_only_prints(const struct cli *cli)
 {
-    return cli->help || cli->version || cli->print_man || cli->completion != SHELL_NONE;
+    return cli->help != HELP_NONE || cli->version || cli->print_man || cli->completion != SHELL_NONE;
 }
 
 /* Options until the first word that is none. A lone "-" is a program's name, "--" ends the options. */

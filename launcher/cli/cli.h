@@ -86,8 +86,11 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than
 /* Which CPUs a worker may use, by where its GPU is. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
-/* Whose language --print_completion speaks. */
-enum cli_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_TCSH };
+/* The shell that --print_completion writes for. */
+enum cli_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH };
+
+/* How much --help prints. */
+enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
 /* Words to look for in lines. */
 struct cli_filters {
@@ -180,7 +183,8 @@ struct cli {
     } env;
     bool dry_run, quiet, verbose, json;
     enum cli_shell completion;
-    bool help, version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
+    enum cli_help help;
+    bool version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
@@ -208,7 +212,7 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
 /* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the text of --help, --version or the manual page (roff). False when memory is short. */
+/* Append the text of --help (`cli->help` says which), --version or the manual page (roff). False when memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);

@@ -47,6 +47,13 @@ static const struct {
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
+/* What --help explains; --help=all explains every option. */
+static const enum cli_option important[] = {
+    OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES,       OPT_NODE_RANK, OPT_RDZV_ENDPOINT,
+    OPT_RDZV_ID,        OPT_MODULE,     OPT_MAX_RESTARTS, OPT_LOG_DIR,   OPT_DRY_RUN
+};
+enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
+
 /* `text` cut into lines of at most HELP_WIDTH, each after the first indented by `column`; `at` is where the
  * first begins. */
 static bool wrap(struct buf *out, const char *text, size_t at, size_t column)
@@ -73,8 +80,8 @@ static bool help_row(struct buf *out, const struct cli_row *row, const char *pre
     char left[80], letter[8] = "";
     if (row->letter != 0)
         snprintf(letter, sizeof(letter), "-%c, ", row->letter);
-    int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name,
-                       row->value[0] != '\0' ? "=" : "", row->value);
+    int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name, cli_is_switch(row) ? "" : "=",
+                       row->value);
     bool long_left = len + 2 > HELP_COLUMN;
     bool ok = long_left ? buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "")
                         : buf_printf(out, "%-*s", HELP_COLUMN, left);
@@ -95,6 +102,46 @@ static bool help_section(struct buf *out, const struct cli *cli, enum cli_sectio
     return ok;
 }
 
+static bool help_all_sections(struct buf *out, const struct cli *cli)
+{
+    bool ok = true;
+    for (int s = 0; s < SECTIONS; s++)
+        ok = ok && help_section(out, cli, (enum cli_section)s);
+    return ok;
+}
+
+static bool is_important(int option)
+{
+    for (int i = 0; i < IMPORTANT; i++)
+        if (important[i] == (enum cli_option)option)
+            return true;
+    return false;
+}
+
+/* The names alone of all other options, a paragraph for each section. */
+static bool help_other_names(struct buf *out)
+{
+    bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
+    for (int s = 0; s < SECTIONS; s++) {
+        struct buf names = { 0 };
+        for (int i = 0; i < OPTIONS; i++)
+            if (cli_rows[i].section == (enum cli_section)s && !is_important(i))
+                ok = ok && buf_printf(&names, "--%s ", cli_rows[i].name);
+        ok = ok && buf_printf(out, "  %s: ", section_titles[s]) && buf_append(&names, "", 1) &&
+             wrap(out, (const char *)names.data, 4 + strlen(section_titles[s]), 4);
+        buf_free(&names);
+    }
+    return ok;
+}
+
+static bool help_important(struct buf *out, const struct cli *cli)
+{
+    bool ok = buf_printf(out, "\nOptions that matter first:\n");
+    for (int i = 0; i < IMPORTANT; i++)
+        ok = ok && help_row(out, &cli_rows[important[i]], cli_preset(cli, important[i]));
+    return ok && help_other_names(out);
+}
+
 static const char purpose[] = "Start the workers of a data-parallel job on this machine, carry their output, "
                               "and stop them all when one fails. Everything after PROGRAM is PROGRAM's.";
 static const char rules[] =
@@ -105,12 +152,13 @@ static const char rules[] =
 bool cli_print_help(const struct cli *cli, struct buf *out)
 {
     const char *name = cli->torchrun ? "torchrun" : "ddprun";
-    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) && wrap(out, purpose, 0, 0);
-    for (int s = 0; s < SECTIONS; s++)
-        ok = ok && help_section(out, cli, (enum cli_section)s);
-    ok = ok && buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
-    for (int i = 0; i < EXAMPLES; i++)
-        ok = ok && buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what);
+    const bool all = cli->help == HELP_ALL;
+    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) &&
+              wrap(out, purpose, 0, 0) && (all ? help_all_sections(out, cli) : help_important(out, cli)) &&
+              buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
+    for (int i = 0; i < (all ? EXAMPLES : SHORT_EXAMPLES); i++)
+        ok = ok && (all ? buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what)
+                        : buf_printf(out, "  %s  # %s\n", examples[i].command, examples[i].what));
     return ok;
 }
 
@@ -153,7 +201,7 @@ static bool man_option(struct buf *out, const struct cli_row *row)
         ok = ok && buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
     ok = ok && buf_printf(out, "\\fB\\-\\-%s\\fR", row->name);
     if (row->value[0] != '\0')
-        ok = ok && buf_printf(out, "=\\fI%s\\fR", row->value);
+        ok = ok && buf_printf(out, "%s\\fI%s\\fR", cli_is_switch(row) ? "" : "=", row->value);
     ok = ok && buf_printf(out, "\n") && roff(out, row->help) && buf_printf(out, ".");
     if (row->preset != NULL)
         ok = ok && buf_printf(out, " Default: ") && roff(out, row->preset) && buf_printf(out, ".");

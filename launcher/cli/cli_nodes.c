@@ -40,9 +40,8 @@ ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
  * would not be asked. */
 ddp_status cli_value_BACKEND(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d" };
     enum rdzv_backend *backend = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_BACKEND, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
@@ -88,11 +87,8 @@ ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = {
-        [HOST_STORE_AUTO] = "auto", [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"
-    };
     enum host_store *host = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_HOST_STORE, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'yes', 'no' or 'auto'");
     *host = (enum host_store)word;
@@ -101,11 +97,8 @@ ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_TORCH_STORE(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = {
-        [TORCH_STORE_AUTO] = "auto", [TORCH_STORE_LAUNCHER] = "launcher", [TORCH_STORE_RANK0] = "rank0"
-    };
     enum torch_store *store = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_TORCH_STORE, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'launcher', 'rank0' or 'auto'");
     *store = (enum torch_store)word;
@@ -114,11 +107,8 @@ ddp_status cli_value_TORCH_STORE(const char *text, void *to, struct ddp_err *err
 
 ddp_status cli_value_GROW(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = {
-        [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"
-    };
     enum grow_policy *grow = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_GROW, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'agreed', 'now' or 'never'");
     *grow = (enum grow_policy)word;
@@ -129,7 +119,7 @@ ddp_status cli_value_GROW(const char *text, void *to, struct ddp_err *err)
 ddp_status cli_value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
-    if (strcmp(text, "fast") == 0)
+    if (cli_word_of(KIND_NODE_TIMEOUT, text) >= 0)
         *ms = FAST_MS;
     else if (!cli_duration(text, ms) || *ms < NODE_TIMEOUT_MIN_MS)
         return ddp_fail(err, DDP_ERR_ARG, "'fast' (1.5s) or a time of at least %dms, as 3s",

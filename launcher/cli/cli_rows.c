@@ -7,8 +7,9 @@
 
 const struct cli_row cli_rows[OPTIONS] = {
 #define X(id, name, letter, kind, field, value, preset, in_environment, whose, section, help) \
-    { name,   letter,         cli_value_##kind, offsetof(struct cli, field), value,           \
-      preset, in_environment, WHOSE_##whose,    SECTION_##section,           help },
+    { name,  letter, KIND_##kind,    cli_value_##kind, offsetof(struct cli, field),           \
+      value, preset, in_environment, WHOSE_##whose,    SECTION_##section,                     \
+      help },
     DDPRUN_OPTIONS(X)
 #undef X
 };

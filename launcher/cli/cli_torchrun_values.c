@@ -29,10 +29,10 @@ ddp_status cli_value_ROLE(const char *text, void *to, struct ddp_err *err)
 }
 
 /* One of a few words, kept as it was typed. */
-static ddp_status one_of(const char *text, const char *const words[], size_t n, void *to)
+static ddp_status one_of(enum cli_kind kind, const char *text, void *to)
 {
     const char **field = to;
-    if (cli_word_in(text, words, n) < 0)
+    if (cli_word_of(kind, text) < 0)
         return DDP_ERR_ARG;
     *field = text;
     return DDP_OK;
@@ -40,28 +40,22 @@ static ddp_status one_of(const char *text, const char *const words[], size_t n, 
 
 ddp_status cli_value_START_METHOD(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { "spawn", "fork", "forkserver" };
-    if (one_of(text, words, sizeof(words) / sizeof(words[0]), to) == DDP_OK)
+    if (one_of(KIND_START_METHOD, text, to) == DDP_OK)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "'spawn', 'fork' or 'forkserver'");
 }
 
 ddp_status cli_value_RANK_ARGUMENT(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { "local-rank", "local_rank" };
-    if (one_of(text, words, sizeof(words) / sizeof(words[0]), to) == DDP_OK)
+    if (one_of(KIND_RANK_ARGUMENT, text, to) == DDP_OK)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "'local-rank' or 'local_rank'");
 }
 
 ddp_status cli_value_BINDING(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { [NUMA_NODE] = "node",
-                                         [NUMA_SOCKET] = "socket",
-                                         [NUMA_EXCLUSIVE] = "exclusive",
-                                         [NUMA_CORE_COMPLEX] = "core-complex" };
     enum numa_binding *field = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_BINDING, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'node', 'socket', 'exclusive' or 'core-complex'");
     *field = (enum numa_binding)word;
@@ -70,9 +64,8 @@ ddp_status cli_value_BINDING(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { "null", "console" };
     bool *field = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_EVENT_HANDLER, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "'null' or 'console'; other handlers are Python code registered inside of torchrun, "
@@ -83,8 +76,7 @@ ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *e
 
 ddp_status cli_value_LOGS_SPECS(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { "default" };
-    if (one_of(text, words, 1, to) == DDP_OK)
+    if (one_of(KIND_LOGS_SPECS, text, to) == DDP_OK)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
                     "'default'; others are entry points of Python packages (torchrun.logs_specs), use "

@@ -28,20 +28,11 @@ bool cli_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-int cli_word_in(const char *text, const char *const words[], size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (words[i] != NULL && strcmp(text, words[i]) == 0)
-            return (int)i;
-    return -1;
-}
-
 /* Words first: a number is tried last, so that its error can list everything that is allowed. */
 ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto" };
     struct cli_nproc *nproc = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_NPROC, text);
     nproc->kind = word >= 0 ? (enum nproc_kind)word : NPROC_NUMBER;
     if (word >= 0 || cli_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
@@ -109,6 +100,12 @@ ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* The names of schedulers, and of none; plan/scheduler.c lists them when the name is unknown. */
+ddp_status cli_value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
+{
+    return cli_value_TEXT(text, to, err);
+}
+
 /* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor
  * commands the other's terminal. */
 ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
@@ -135,12 +132,8 @@ ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
 /* Whether the layer is there is found out by contain_open. */
 ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { [CONTAIN_AUTO] = "auto",
-                                         [CONTAIN_PLAIN] = "plain",
-                                         [CONTAIN_CGROUP] = "cgroup",
-                                         [CONTAIN_PIDNS] = "pidns" };
     enum contain_kind *kind = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_CONTAIN, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
     *kind = (enum contain_kind)word;
@@ -177,7 +170,7 @@ ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
     struct rank_set ranks = { 0 };
-    const bool all = strcmp(text, "all") == 0, word = all || strcmp(text, "none") == 0;
+    const bool word = cli_word_of(KIND_INPUT, text) >= 0, all = word && text[0] == 'a';
     ddp_status status = word ? DDP_OK : rank_set_parse(&ranks, text, CLI_NPROC_MAX, err);
     if (status == DDP_ERR_ARG)
         return ddp_fail(err, status, "'all', 'none', or ranks as 0,2-5");
@@ -197,13 +190,10 @@ ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = {
-        [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0"
-    };
     enum exit_policy *policy = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_EXIT_POLICY, text);
     if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'first', 'max' or 'rank0'");
+        return ddp_fail(err, DDP_ERR_ARG, "'first', 'max', 'rank0' or 'workers'");
     *policy = (enum exit_policy)word;
     return DDP_OK;
 }
@@ -292,23 +282,31 @@ ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const words[] = { [LOG_BLOCK] = "block", [LOG_DROP] = "drop" };
     enum log_policy *policy = to;
-    const int word = CLI_WORD_IN(text, words);
+    const int word = cli_word_of(KIND_POLICY, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
     *policy = (enum log_policy)word;
     return DDP_OK;
 }
 
-static const char *const shells[] = { [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_TCSH] = "tcsh" };
-
 ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
 {
     enum cli_shell *shell = to;
-    const int word = CLI_WORD_IN(text, shells);
+    const int word = cli_word_of(KIND_SHELL, text);
     if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh' or 'tcsh'");
+        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh', 'fish' or 'tcsh'");
     *shell = (enum cli_shell)word;
+    return DDP_OK;
+}
+
+/* "--help" alone arrives as "1", like every switch. */
+ddp_status cli_value_HELP_PAGE(const char *text, void *to, struct ddp_err *err)
+{
+    enum cli_help *page = to;
+    const int word = cli_word_of(KIND_HELP_PAGE, text);
+    if (word < 0 && strcmp(text, "1") != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "--help for the most important options, --help=all for all");
+    *page = word >= 0 ? (enum cli_help)word : HELP_SHORT;
     return DDP_OK;
 }

@@ -2,7 +2,7 @@
  * the manual page from these rows; a new option is a row here and a field in struct cli.
  *
  * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see cli_table.h),
- * field of struct cli, name of the value in the help ("" = a switch), default as it would be typed (NULL = none), whether
+ * field of struct cli, name of the value in the help ("" = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none), whether
  * PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS: what is a clear
  * abbreviation for an earlier one stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
@@ -62,7 +62,7 @@
       "a node that is not heard of for this long is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node whose workers are done waits for the other nodes")                                    \
-    X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
+    X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "whose variables say what the options above leave open: 'auto' (whoever has started this process), "   \
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, "", NULL, true, OURS, NODES,                                      \
@@ -171,11 +171,13 @@
       "Only for workers that tell their progress (ddp_progress)")                                            \
     X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
       "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
-      "that of 'rank0'")                                                                                     \
-    X(HELP, "help", 'h', SWITCH, help, "", NULL, false, FIRST, INFO, "print this text")                             \
+      "that of 'rank0'; 'workers' is 'first', but 0 when a signal stopped the job and every worker of "      \
+      "this node ended with 0")                                                                                     \
+    X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
+      "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, OURS, INFO, "print the version")                  \
     X(PRINT_COMPLETION, "print_completion", 0, SHELL, completion, "SHELL", NULL, false, THEIRS, INFO,        \
-      "print what makes 'bash', 'zsh' or 'tcsh' complete these options")                                     \
+      "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, OURS, INFO,                                   \
       "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */

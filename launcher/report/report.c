@@ -236,7 +236,7 @@ static void flights(const struct report *r, struct rows *rows)
 /* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */
 static void whose_code(const struct report *r, char *out, size_t size)
 {
-    static const char *const policies[] = { "first", "max", "rank0" };
+    static const char *const policies[] = { "first", "max", "rank0", "workers" };
     const struct agent_worker *w = cause_worker(r);
     const struct cause *c = r->elsewhere;
     out[0] = '\0';

@@ -28,6 +28,6 @@ enum exit_code {
 };
 
 /* --exit-code: whose code it is when workers have failed. */
-enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0 };
+enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0, EXIT_POLICY_WORKERS };
 
 #endif

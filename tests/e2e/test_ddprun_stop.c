@@ -105,6 +105,25 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     run_free(&r);
 }
 
+static int code_of_a_graceful_end(const char *policy)
+{
+    struct run_process *p =
+        JOB_START("--nproc_per_node=2", policy, WORKER, "catch:15", "say:ready", "pause", "exit:0");
+    until_ready(p, 2);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    const int code = r.exit_code;
+    run_free(&r);
+    return code;
+}
+
+/* A batch system that sends SIGTERM before its time limit takes 143 for a failure. */
+Test(ddprun_stop, workers_that_save_and_end_well_make_a_success_by_policy)
+{
+    cr_expect_eq(code_of_a_graceful_end("--exit_code=workers"), 0);
+    cr_expect_eq(code_of_a_graceful_end("--exit_code=first"), 143);
+}
+
 Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");

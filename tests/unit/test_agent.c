@@ -366,6 +366,35 @@ Test(agent, the_exit_code_follows_the_policy)
     }
 }
 
+/* Two workers, one of which has ended with `before`; the user stops the job, and the other ends with `after`. */
+static int code_of_stop(enum exit_policy policy, int before, int after)
+{
+    struct agent *a =
+        agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .exit_policy = policy });
+    at(a, 0, AGENT_START, 0, 0);
+    at(a, 0, AGENT_SPAWNED, 0, 0);
+    at(a, 0, AGENT_SPAWNED, 1, 0);
+    agent_step(
+        a, &(struct agent_event){ .type = AGENT_EXITED, .now_ms = 10, .exit_code = before, .unasked = true },
+        &n);
+    at(a, 20, AGENT_STOP, 0, SIGTERM);
+    agent_step(
+        a, &(struct agent_event){ .type = AGENT_EXITED, .now_ms = 30, .local_rank = 1, .exit_code = after },
+        &n);
+    const int code = agent_exit_code(a);
+    agent_free(a);
+    return code;
+}
+
+Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_says_so)
+{
+    cr_expect_eq(code_of_stop(EXIT_POLICY_WORKERS, 0, 0), 0);
+    cr_expect_eq(code_of_stop(EXIT_POLICY_WORKERS, 0, 3), 128 + SIGTERM);
+    cr_expect_eq(code_of_stop(EXIT_POLICY_WORKERS, 7, 0), 7);
+    cr_expect_eq(code_of_stop(EXIT_POLICY_FIRST, 0, 0), 128 + SIGTERM);
+    cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
+}
+
 /* Under every policy: a script that goes on should know that this host has a process that nobody can end. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {

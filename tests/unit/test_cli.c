@@ -225,6 +225,13 @@ Test(cli, an_environment_of_another_launcher_is_noticed)
 
 static bool print_help(struct buf *out)
 {
+    cli.help = HELP_SHORT;
+    return cli_print_help(&cli, out);
+}
+
+static bool print_whole_help(struct buf *out)
+{
+    cli.help = HELP_ALL;
     return cli_print_help(&cli, out);
 }
 
@@ -237,9 +244,8 @@ static char *printed(bool (*print)(struct buf *out))
     return (char *)out.data;
 }
 
-Test(cli, the_help_has_every_option_and_fits_80_columns)
+static void expect_every_option_in_80_columns(char *help)
 {
-    char *help = printed(print_help);
     for (int i = 0; i < OPTIONS; i++) {
         char word[128];
         snprintf(word, sizeof(word), "--%s", cli_rows[i].name);
@@ -249,11 +255,43 @@ Test(cli, the_help_has_every_option_and_fits_80_columns)
         cr_assert_leq(strlen(line), 80, "%s", line);
 }
 
+Test(cli, the_whole_help_has_every_option_and_fits_80_columns)
+{
+    char *help = printed(print_whole_help);
+    cr_assert_not_null(strstr(help, "--node_timeout=TIME"));
+    expect_every_option_in_80_columns(help);
+}
+
+/* Ten options are explained, the others named. */
+Test(cli, the_help_fits_two_screens)
+{
+    char *help = printed(print_help);
+    int lines = 0, explained = 0;
+    for (const char *p = help; *p != '\0'; p++)
+        lines += *p == '\n';
+    cr_expect_leq(lines, 60, "%d lines", lines);
+    for (const char *p = help; (p = strstr(p, "\n  -")) != NULL; p++)
+        explained++;
+    cr_expect_eq(explained, 10, "%d options are explained", explained);
+    cr_expect_not_null(strstr(help, "  --nproc_per_node=N      workers"));
+    cr_expect_not_null(strstr(help, "--help=all"));
+    cr_expect_null(strstr(help, "--node_timeout=TIME"));
+    expect_every_option_in_80_columns(help);
+}
+
 Test(cli, help_and_version_need_no_program)
 {
     PARSE("--help");
-    cr_assert(cli.help);
+    cr_assert_eq(cli.help, HELP_SHORT);
     cli_free(&cli);
+    PARSE("-h");
+    cr_assert_eq(cli.help, HELP_SHORT);
+    cli_free(&cli);
+    PARSE("--help=all");
+    cr_assert_eq(cli.help, HELP_ALL);
+    cli_free(&cli);
+    REFUSED("--help=some is not valid; expected: --help for the most important options, --help=all for all",
+            "--help=some");
     PARSE("-V", "--nonsense");
     cr_assert(cli.version);
     cli_free(&cli);

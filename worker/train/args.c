@@ -100,6 +100,8 @@ static ddp_status parse_one(const struct arg_row *rows, size_t n, void *into, ch
                             struct ddp_err *err)
 {
     const char *word = argv[(*at)++];
+    if (strcmp(word, "-h") == 0)
+        word = "--help";
     if (strncmp(word, "--", 2) != 0)
         return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", word);
     size_t len = strcspn(word + 2, "=");

@@ -189,7 +189,7 @@ $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/lib
 $(BUILD)/ddp-rendezvous: $(call obj,rendezvous/server/main.c) $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lcjson
-$(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/librendezvous.a
+$(BUILD)/ddpctl: $(call obj,rendezvous/ctl/ddpctl.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lcjson
 $(BUILD)/train: $(call obj,worker/train/main.c) $(BUILD)/libtrain.a $(BUILD)/libddp.a

@@ -7,6 +7,8 @@
 #
 #     server -> core <- client (only the table of requests and the encoding)      ctl -> client
 #
+# (ddpctl's main program also reads the records of running jobs, launcher/contain)
+#
 # and inside launcher/, where all may use the table of core/findings.h, and each directory those before it (see below()):
 #
 #     text  tables  cli  plan  agent  lines  contain  report  output  node
@@ -49,6 +51,8 @@ set_layer() {
         allowed='include/ddp rendezvous/base protocol rendezvous/core rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
+    rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs
+        allowed='include/ddp rendezvous/base rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;

@@ -4,7 +4,7 @@
  *
  *     main       contain_open: choose; what dead jobs have left is killed
  *     guardian   contain_fork: the PID namespace begins here, with its record
- *     agent      contain_enter, then for each attempt contain_attempt: record, control group
+ *     agent      contain_enter, contain_name_store: record; then for each attempt contain_attempt: control group
  *     agent      contain_leave: nobody is left, so no group need be
  *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
  *
@@ -215,6 +215,14 @@ static void write_record(struct contain *c)
         snprintf(c->words + len, sizeof(c->words) - len,
                  "; should both be killed at once, the next start will not know of this job: %.300s",
                  err.msg);
+}
+
+void contain_name_store(struct contain *c, const char *host, int port)
+{
+    char address[ENDPOINT_TEXT_MAX];
+    write_record(c);
+    if (c->cookie[0] != '\0')
+        record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
 /* Of the attempt before: the next one's has the same name, by which the guardian knows it, and is another group. Who cannot

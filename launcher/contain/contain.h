@@ -49,6 +49,10 @@ pid_t contain_fork(struct contain *c);
 /* In the agent, before anything else. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
+/* In the agent, as soon as it knows where the job's store is: write that, and the record, so that ddpctl finds the job while
+ * it waits for other nodes, too. */
+void contain_name_store(struct contain *c, const char *host, int port);
+
 /* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 

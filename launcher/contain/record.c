@@ -31,7 +31,8 @@
 enum {
     RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
     TURN_MS = 5,       /* between two looks whether it is our turn */
-    DEAF_S = 60        /* a FIFO is opened right after it was made */
+    DEAF_S = 60,       /* a FIFO is opened right after it was made */
+    STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
@@ -72,7 +73,7 @@ static bool where_are_we(struct record *r)
 /* Under a name that no reader takes for a record, then renamed: nobody ever sees half of one. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
-    char draft[COOKIE_CHARS + 8];
+    char draft[COOKIE_CHARS + 16];
     snprintf(draft, sizeof(draft), ".%s", name);
     int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -110,6 +111,23 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         close(dir);
     buf_free(&text);
     return ok ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, strerror(error));
+}
+
+static void store_file_name(char name[STORE_NAME_MAX], const char *cookie)
+{
+    snprintf(name, STORE_NAME_MAX, "%.*s.store", RUNTIME_NAME_DIGITS, cookie);
+}
+
+void record_write_store(const char *cookie, const char *address)
+{
+    char path[PATH_MAX], name[STORE_NAME_MAX];
+    const struct buf text = { .data = (uint8_t *)address, .len = strlen(address) };
+    const int dir = runtime_dir_make(path);
+    store_file_name(name, cookie);
+    if (dir >= 0) {
+        put_file(dir, name, &text);
+        close(dir);
+    }
 }
 
 /* The record, or "DIGITS.more", what a worker has left: a file, or whatever it has put in place of one. */
@@ -155,21 +173,26 @@ void record_remove(const char *cookie)
 
 /* --- look ------------------------------------------------------------------------------------------------ */
 
-/* False: no record of ours. */
-static bool read_record(int dir, const char *name, struct record *r)
+/* A text file of this user's, with a NUL behind its end. False: there is none, it is empty, or another user owns it. */
+static bool read_own_file(int dir, const char *name, char *text, size_t size)
 {
-    char text[RECORD_MAX];
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = -1;
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
-        n = read(fd, text, sizeof(text) - 1);
+        n = read(fd, text, size - 1);
     if (fd >= 0)
         close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    return (size_t)n == strlen(text) && record_parse(text, r) && strcmp(r->cookie, name) == 0;
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0 && (size_t)n == strlen(text);
+}
+
+/* False: no record of ours. */
+static bool read_record(int dir, const char *name, struct record *r)
+{
+    char text[RECORD_MAX];
+    return read_own_file(dir, name, text, sizeof(text)) && record_parse(text, r) &&
+           strcmp(r->cookie, name) == 0;
 }
 
 /* A zombie holds its pid and start time, and starts nobody any more. That holds when its last thread has ended, not before:
@@ -301,5 +324,52 @@ void record_sweep(bool quiet)
         while (known && look_through(dir, &here, quiet) > 0)
             continue;
         close(dir);
+    }
+}
+
+/* --- running jobs ---------------------------------------------------------------------------------------- */
+
+/* The kernel counts the start of a process from boot, with the time of sleep. */
+static uint64_t age_ms(const struct record_process *p)
+{
+    struct timespec now;
+    const uint64_t start_ms = p->start_ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+    if (clock_gettime(CLOCK_BOOTTIME, &now) != 0)
+        return 0;
+    const uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return now_ms > start_ms ? now_ms - start_ms : 0;
+}
+
+/* A job of another PID namespace has pids that mean nothing here, and mostly a network of its own. */
+static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
+{
+    struct record r;
+    char name[STORE_NAME_MAX];
+    if (strlen(cookie) != COOKIE_CHARS || !read_record(dir, cookie, &r) || strcmp(r.boot, here->boot) != 0 ||
+        r.pid_namespace != here->pid_namespace || !is_running(&r, here))
+        return false;
+    store_file_name(name, r.cookie);
+    if (!read_own_file(dir, name, job->store, sizeof(job->store)))
+        return false;
+    memcpy(job->job, r.job, sizeof(job->job));
+    job->pid = r.guardian.pid;
+    job->age_ms = age_ms(&r.guardian);
+    return true;
+}
+
+void record_each(void (*visit)(void *user, const struct record_job *job), void *user)
+{
+    struct record here = { 0 };
+    struct record_job job;
+    for (int i = 0; i < RUNTIME_DIRS && where_are_we(&here); i++) {
+        const int dir = runtime_dir_open(i);
+        DIR *d = dir >= 0 ? entries_of(dir) : NULL;
+        for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+            if (find_job(dir, e->d_name, &here, &job))
+                visit(user, &job);
+        if (d != NULL)
+            closedir(d);
+        if (dir >= 0)
+            close(dir);
     }
 }

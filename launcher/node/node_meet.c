@@ -55,6 +55,7 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     if (n->plan->meeting.elsewhere)
         snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", host);
     struct join_dial_found at = { .fd = -1, .port = port };
+    contain_name_store(n->contain, host, port);
     snprintf(at.address, sizeof(at.address), "%s", host);
     return open_link(n, &at, err);
 }
@@ -142,6 +143,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .failed = on_failed,
                                                .say = on_say,
                                                .user = n };
+    contain_name_store(n->contain, place->host, place->port);
     return join_dial_start(&options, &n->dial, err);
 }
 

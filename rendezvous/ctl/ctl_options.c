@@ -41,13 +41,16 @@ static const struct ctl_command commands[] = {
 
 /* --- options -------------------------------------------------------------------------------------------- */
 
-/* A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a job may have any. */
+/* A port alone is one of this machine. A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a
+ * job may have any. */
 static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
 {
     struct ctl_options *o = into;
     ddp_status status = endpoint_parse(value, 0, &o->addr, err);
-    if (status == DDP_OK && (o->addr.host[0] == '\0' || o->addr.port == 0))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT", value);
+    if (status == DDP_OK && o->addr.port == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT, or a port of this machine", value);
+    if (status == DDP_OK && o->addr.host[0] == '\0')
+        snprintf(o->addr.host, sizeof(o->addr.host), "127.0.0.1");
     return status;
 }
 
@@ -125,11 +128,12 @@ SET_ACTION(set_version, CTL_VERSION)
 
 static const struct option_row table[] = {
     { "addr", "HOST:PORT",
-      "the store; default $DDPRUN_STORE_ADDR, which is yours to set, else\n$MASTER_ADDR:$MASTER_PORT, as in "
-      "a worker",
+      "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else\n"
+      "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)",
       set_addr },
     { "json", NULL, "print the answer as JSON", set_json },
-    { "job", "ID", "which job, where a ddp-rendezvous serves several (see jobs)", set_job },
+    { "job", "ID", "which job, where several of yours run here, or a ddp-rendezvous serves several",
+      set_job },
     { "watch", NULL, "ask again every second, until q or Ctrl-C", set_watch },
     { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
     { "limit", "N", "keys: at most N of them", set_limit },
@@ -194,7 +198,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Inside a worker's environment, as in a shell that was started from one, no option is needed. */
+/* Inside a worker's environment, as in a shell that was started from one, no option is needed. Without an address the port
+ * stays 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -202,9 +207,7 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     if (addr == NULL && host != NULL && port != NULL)
         addr = endpoint_print(host, atoi(port), text);
     if (addr == NULL)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "which store? Give --addr HOST:PORT, or set DDPRUN_STORE_ADDR (or MASTER_ADDR and MASTER_PORT)");
+        return DDP_OK;
     ddp_status status = set_addr(o, addr, err);
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
@@ -278,7 +281,7 @@ static bool command_man(struct buf *out)
 }
 
 static const char head[] =
-    "usage: ddpctl [--addr HOST:PORT] [options] COMMAND\n"
+    "usage: ddpctl [options] COMMAND\n"
     "\n"
     "Asks the store of a ddprun job, or a ddp-rendezvous, what it knows. It disturbs nobody, so\n"
     "it can be used while a job hangs: that is what it is for.\n"

@@ -30,8 +30,8 @@ struct ctl_options {
     const char *output; /* NULL = none given */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
-    int limit; /* 0 = the store's own */
-    struct endpoint addr;
+    int limit;            /* 0 = the store's own */
+    struct endpoint addr; /* port 0 = none was given: ctl_jobs.h finds it */
     uint32_t timeout_ms;
     bool json, watch;
 };

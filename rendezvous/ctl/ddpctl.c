@@ -4,7 +4,9 @@
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "base/text.h"
+#include "contain/record.h"
 #include "ctl/ctl_flight.h"
+#include "ctl/ctl_jobs.h"
 #include "ctl/ctl_options.h"
 #include "ctl/ctl_timeline.h"
 #include "ctl/ctl_watch.h"
@@ -12,6 +14,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { PATIENCE_MS = 1000 }; /* nobody waits longer without a word */
@@ -171,6 +174,54 @@ static int watch(const struct ctl_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
+/* --- the user's jobs on this machine --------------------------------------------------------------------- */
+
+struct jobs {
+    struct ctl_job *items; /* owned */
+    size_t n;
+    bool ok;
+};
+
+static void add_job(void *user, const struct record_job *r)
+{
+    struct jobs *jobs = user;
+    struct ctl_job *items = realloc(jobs->items, (jobs->n + 1) * sizeof(*items)), *job;
+    jobs->ok = jobs->ok && items != NULL;
+    if (items == NULL)
+        return;
+    jobs->items = items;
+    job = &items[jobs->n++];
+    *job = (struct ctl_job){ .pid = r->pid, .age_ms = r->age_ms };
+    snprintf(job->id, sizeof(job->id), "%s", r->job);
+    snprintf(job->store, sizeof(job->store), "%s", r->store);
+}
+
+/* Nobody gave an address. The store may serve other jobs, too, so the job is named to it. Several jobs are a question to the
+ * user, which the table helps to answer. */
+static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
+{
+    static char id[sizeof(((struct ctl_job *)NULL)->id)];
+    const struct ctl_job *found;
+    struct jobs jobs = { .ok = true };
+    struct buf list = { 0 };
+    record_each(add_job, &jobs);
+    ddp_status status = jobs.ok ? ctl_jobs_choose(jobs.items, jobs.n, o->job, &found, &list, err)
+                                : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (status == DDP_OK)
+        status = endpoint_parse(found->store, 0, &o->addr, err);
+    if (status == DDP_OK) {
+        snprintf(id, sizeof(id), "%s", found->id);
+        o->job = id;
+    } else {
+        log_error("%s", err->msg);
+        if (list.len > 0)
+            fwrite(list.data, 1, list.len, stderr);
+    }
+    buf_free(&list);
+    free(jobs.items);
+    return status;
+}
+
 /* Exit code 2 is for the command line alone, so that a script can tell a typing error from a store that is
  * away. */
 int main(int argc, char **argv)
@@ -187,5 +238,7 @@ int main(int argc, char **argv)
         return print_text(&text, ctl_options_text(options.action, &text));
     if (options.command->op == NULL)
         return from_files(&options);
+    if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)
+        return EXIT_USAGE;
     return options.watch ? watch(&options) : ask_once(&options);
 }

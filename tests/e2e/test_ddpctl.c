@@ -164,7 +164,7 @@ Test(ddpctl, takes_the_address_from_the_environment)
 Test(ddpctl, tells_usage_errors_from_failures)
 {
     expect_failure(ask("statsu", NULL), 2, "unknown command 'statsu'");
-    const char *nowhere[] = { bin("ddpctl"), "status", NULL };
+    const char *nowhere[] = { bin("ddpctl"), "--job=nobody-s-job", "status", NULL };
     const char *bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", NULL };
     expect_failure(run_command(nowhere, &(struct run_options){ .env = bare }), 2, "--addr HOST:PORT");
     int port, reserved = fake_port_reserve(&port);

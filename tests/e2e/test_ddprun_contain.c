@@ -59,6 +59,8 @@ static void skip_without(const char *layer)
     run_free(&r);
 }
 
+enum { JOB_FILES = 2 }; /* the record, and the address of the store */
+
 static int records(void)
 {
     char path[256];
@@ -95,7 +97,7 @@ Test(ddprun_contain, the_record_is_gone_at_the_end, .init = set_up, .fini = tear
 {
     struct run_process *p = START("--contain=plain", "--prefix", WORKER, "say:ready", "forever");
     cr_assert(run_until_output(p, "ready", PATIENCE_MS));
-    cr_expect_eq(records(), 1);
+    cr_expect_eq(records(), JOB_FILES);
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     cr_expect_eq(records(), 0);
@@ -230,7 +232,7 @@ static void next_start_cleans_up(const char *layer)
     expect_words(r.err, "was left without ddprun");
     cr_expect(job_witness_alone(&w), "somebody is left");
     run_free(&r);
-    cr_expect_eq(records(), 1, "that of the other job only");
+    cr_expect_eq(records(), JOB_FILES, "those of the other job only");
     run_signal(other, SIGTERM);
     r = run_wait(other);
     cr_expect_eq(r.exit_code, 143, "the other job was touched: %d, %s", r.exit_code, r.err);
@@ -415,7 +417,7 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     orphan_a_job("--contain=pidns", w.hold);
     cr_expect(job_witness_alone(&w), "somebody is left");
     job_witness_close(&w);
-    cr_expect_gt(records(), 1, "there is a record, and beside it what the worker wrote");
+    cr_expect_gt(records(), JOB_FILES, "there is a record, and beside it what the worker wrote");
     struct run_result r = RUN("--contain=pidns", "true");
     cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
     cr_expect_eq(records(), 0, "files of the dead job are left");

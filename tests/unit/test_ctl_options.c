@@ -86,7 +86,19 @@ Test(ctl_options, the_address_comes_from_the_environment_when_it_is_not_given)
     cr_assert_str_eq(o.addr.host, "::1");
     cr_assert_eq(parse("status --addr x:5", ddprun_env, &o, NULL), DDP_OK);
     cr_assert_str_eq(o.addr.host, "x");
-    expect_error("status", "Give --addr HOST:PORT, or set DDPRUN_STORE_ADDR");
+    cr_assert_eq(parse("status", no_env, &o, NULL), DDP_OK);
+    cr_assert_eq(o.addr.port, 0, "then the user's job on this machine is asked");
+}
+
+Test(ctl_options, a_port_alone_is_one_of_this_machine)
+{
+    struct ctl_options o;
+    static const char *const lines[] = { "status --addr 29500", "status --addr :29500" };
+    for (size_t i = 0; i < 2; i++) {
+        cr_assert_eq(parse(lines[i], no_env, &o, NULL), DDP_OK, "%s", lines[i]);
+        cr_assert_str_eq(o.addr.host, "127.0.0.1");
+        cr_assert_eq(o.addr.port, 29500);
+    }
 }
 
 Test(ctl_options, mistakes_are_named)
@@ -97,7 +109,7 @@ Test(ctl_options, mistakes_are_named)
     expect_error("cancel", "cancel needs more: ddpctl cancel NAME");
     expect_error("cancel a b", "'b' is too much");
     expect_error("--addr host status", "'host': expected HOST:PORT");
-    expect_error("--addr :5 status", "':5': expected HOST:PORT");
+    expect_error("--addr :0 status", "':0': expected HOST:PORT, or a port");
     expect_error("--limit 0 keys", "--limit: '0' is not a number from 1");
     expect_error("--timeout -1 keys", "--timeout: '-1' is not a number of seconds");
     expect_error("--timeout nan keys", "--timeout: 'nan'");

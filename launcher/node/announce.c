@@ -174,12 +174,12 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-/* "attempt 1 failed: rank 3: exit 7; starting attempt 2 of 4 in 2 s". Said also with --quiet: the output of the
- * workers starts from its beginning, and the user would wonder. */
+/* "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Attempts count from 0 in every text, as
+ * in the names of the log directories. Printed also with --quiet, because the output of the workers begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
-    char who[CAUSE_HOST_MAX + 32] = "", of[32] = "", when[48];
+    char who[CAUSE_HOST_MAX + 32] = "", restart[48] = "", when[48];
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
@@ -189,16 +189,17 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
     else if (failed->rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->rank);
-    /* Beyond N + 1 when some were no failures and cost nothing, as an elastic job's loss of a node does not. */
-    if (next <= agent_max_restarts(agent) && (failed->rank >= 0 || !a->plan->meeting.elastic))
-        snprintf(of, sizeof(of), " of %d", agent_max_restarts(agent) + 1);
+    /* A node that an elastic job loses is not charged to --max_restarts. */
+    if (failed->rank >= 0 || !a->plan->meeting.elastic)
+        snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
+                 agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
         a->plan->nnodes > 1) /* it may have to wait for nodes: who says "in 0 s"? */
         snprintf(when, sizeof(when), "when enough nodes are here");
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
-    output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt + 1, who,
-                failed->words, next + 1, of, when);
+    output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt, who,
+                failed->words, next, restart, when);
 }
 
 void announce_again(const struct announce *a, const struct cause *cause)

@@ -1,6 +1,6 @@
 /* report_attempts.c -- see report_attempts.h.
  *
- *     before   attempt 1 of 4: rank 1: exit 7, 2.5 s after its start, at step 100
+ *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: the attempts come no further than step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
@@ -96,8 +96,7 @@ static void put_attempt(const struct report *r, struct rows *rows, const char *l
                  words_time(time, a->failed_ms - a->worker_started_ms), a->rank < 0 ? "the" : "its");
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
-    rows_printf(rows, label, "attempt %d of %d: %s%s%s%s", a->attempt + 1, agent_max_restarts(r->agent) + 1,
-                who, a->words, after, step);
+    rows_printf(rows, label, "attempt %d: %s%s%s%s", a->attempt, who, a->words, after, step);
 }
 
 /* Those before the one that the headline tells of; all of them when the last attempt did not fail. */

@@ -100,10 +100,10 @@ static void log_stop(struct rdzv *r)
 {
     const struct rdzv_cause *cause = &r->cause;
     if (cause->rank >= 0)
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "round %" PRIu32 " stops: rank %" PRId32 " on %s %s", r->round,
-                  cause->rank, cause->host, cause->words);
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %" PRId32 " on %s %s",
+                  r->round - 1, cause->rank, cause->host, cause->words);
     else
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "round %" PRIu32 " stops: %s", r->round, cause->words);
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->round - 1, cause->words);
 }
 
 /* One deadline for all, by the longest grace time: whoever has not answered then never will.
@@ -235,7 +235,7 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
-              "round %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->round, backoff_ms);
+              "attempt %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->round - 1, backoff_ms);
     tell_restart(r, backoff_ms);
     r->back_off_until_ms = r->now_ms + backoff_ms;
     r->gather_until_ms = r->back_off_until_ms + r->rules.join_timeout_ms;

@@ -333,7 +333,8 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
         return refuse(r, c, RDZV_REFUSED_JOB_OVER);
     }
     if (node->state != RDZV_NODE_RESTING) {
-        say(c, "%s is in round %" PRIu32 " already", rdzv_name(node, room, sizeof(room)), r->round);
+        say(c, "%s takes part in attempt %" PRIu32 " already", rdzv_name(node, room, sizeof(room)),
+            r->round - 1);
         return refuse(r, c, RDZV_REFUSED_ALREADY_IN);
     }
     rdzv_node_waits(r, node);

@@ -168,8 +168,9 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
         rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
         return rdzv_end_job(r, RDZV_WHY_REFUSED, RDZV_NO_RESTART_NOT_READY);
     }
-    rdzv_note(r, RDZV_RECORD_ROUND, NULL, "round %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s",
-              r->round, n, n == 1 ? "" : "s", r->world_size, r->world_size == 1 ? "" : "s");
+    rdzv_note(r, RDZV_RECORD_ROUND, NULL,
+              "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->round - 1, n,
+              n == 1 ? "" : "s", r->world_size, r->world_size == 1 ? "" : "s");
     tell_all(r, &world);
     if (r->n_waiting > 0)
         rdzv_will_say(r);

@@ -51,13 +51,13 @@ static bool put_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
 }
 
-/* "round 1 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now" */
+/* "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now" */
 static bool put_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
     words nodes, ranks, who, what, time;
-    bool ok = buf_printf(out, "round %u runs with %s and %s", s->round, counted(nodes, members_of(s), "node"),
-                         counted(ranks, s->world_size, "rank"));
+    bool ok = buf_printf(out, "attempt %u runs with %s and %s", s->round - 1,
+                         counted(nodes, members_of(s), "node"), counted(ranks, s->world_size, "rank"));
     if (wait == NULL)
         return ok;
     return ok && buf_printf(out, "; %s %s %s, for %s now", waiters_of(who, wait),
@@ -75,8 +75,8 @@ static bool put_headline(const struct snapshot *s, struct buf *out)
     case PHASE_RUNNING:
         return ok && put_running(s, out);
     case PHASE_STOPPING:
-        return ok &&
-               buf_printf(out, "round %u has been stopped for %s", s->round, duration(waited, s->waited_ms));
+        return ok && buf_printf(out, "attempt %u has been stopped for %s", s->round - 1,
+                                duration(waited, s->waited_ms));
     case PHASE_OVER:
         break;
     }

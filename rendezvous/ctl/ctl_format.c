@@ -205,13 +205,13 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* "round     2, running, 1 restart" */
-static bool put_round(const cJSON *answer, struct buf *out)
+/* "state     running, 1 restart". The line above has the attempt, which is the round less one. */
+static bool put_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
     if (state == NULL)
         return true;
-    return buf_printf(out, "round     %.0f, %s, ", number(answer, "round"), state) &&
+    return buf_printf(out, "state     %s, ", state) &&
            put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
@@ -235,7 +235,7 @@ static bool put_counters(const cJSON *counters, struct buf *out)
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
-    bool ok = put_job(answer, out) && put_round(answer, out) && buf_printf(out, "store     ") &&
+    bool ok = put_job(answer, out) && put_state(answer, out) && buf_printf(out, "store     ") &&
               put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
               put_bytes(out, number(answer, "bytes"));
     if (ok && number(answer, "max_bytes") > 0)

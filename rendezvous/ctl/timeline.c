@@ -244,7 +244,7 @@ static void on_restart(struct making *m, const struct timeline_event *event)
 {
     char text[256];
     snprintf(text, sizeof(text), "attempt %d of the job follows",
-             (int)timeline_number(event, "next_attempt") + 1);
+             (int)timeline_number(event, "next_attempt"));
     making_mark(m, TIMELINE_MARK_RESTART, node_of(m, event), text);
 }
 

@@ -151,8 +151,8 @@ static bool put_bands(const struct timeline *t, int height, struct buf *out)
         const double from = x_of(t, band->from_ms), to = x_of(t, band->to_ms);
         ok = buf_printf(out,
                         "<rect class=\"band\" x=\"%.1f\" y=\"2\" width=\"%.1f\" height=\"%d\"/>"
-                        "<text x=\"%.1f\" y=\"16\">round %u</text>\n",
-                        from, to - from, height - 2, from + 4, band->round);
+                        "<text x=\"%.1f\" y=\"16\">attempt %u</text>\n",
+                        from, to - from, height - 2, from + 4, band->round - 1);
     }
     return ok;
 }
@@ -169,7 +169,7 @@ static bool put_names(const struct timeline *t, const int *y, struct buf *out)
     return ok;
 }
 
-/* "rank 3 waits in a barrier for rank 1: barrier 'a', released. 0.100 s to 0.400 s (0.300 s), round 1" */
+/* "rank 3 waits in a barrier for rank 1: barrier 'a', released. 0.100 s to 0.400 s (0.300 s), attempt 0" */
 static bool put_bar_title(const struct timeline *t, const struct timeline_bar *bar, struct buf *out)
 {
     bool ok = put_text(out, t->rows[t->rows[bar->row].drawn_with].name, TEXT_BYTES) &&
@@ -181,7 +181,7 @@ static bool put_bar_title(const struct timeline *t, const struct timeline_bar *b
     ok = ok && buf_printf(out, ". ") && put_seconds(out, bar->from_ms) && buf_printf(out, " to ") &&
          put_seconds(out, bar->to_ms) && buf_printf(out, ", that is ") &&
          put_seconds(out, bar->to_ms - bar->from_ms);
-    return ok && (bar->round == 0 || buf_printf(out, ", round %u", bar->round));
+    return ok && (bar->round == 0 || buf_printf(out, ", attempt %u", bar->round - 1));
 }
 
 /* At least half a pixel wide: a barrier of a microsecond among hours must still be there to be found. */
@@ -305,9 +305,9 @@ bool timeline_html(const struct timeline *t, struct buf *out)
     bool ok = buf_printf(out, "%s<title>job ", head) && put_text(out, t->job, TEXT_BYTES) &&
               buf_printf(out, "</title>\n%s</head><body>\n<h1>Job ", style) &&
               put_text(out, t->job, TEXT_BYTES) &&
-              buf_printf(out, "</h1>\n<p>%zu node%s, %zu rank%s, %zu round%s, ", nodes, nodes == 1 ? "" : "s",
-                         t->n_rows - nodes, t->n_rows - nodes == 1 ? "" : "s", t->n_bands,
-                         t->n_bands == 1 ? "" : "s") &&
+              buf_printf(out, "</h1>\n<p>%zu node%s, %zu rank%s, %zu attempt%s, ", nodes,
+                         nodes == 1 ? "" : "s", t->n_rows - nodes, t->n_rows - nodes == 1 ? "" : "s",
+                         t->n_bands, t->n_bands == 1 ? "" : "s") &&
               put_seconds(out, t->end_ms) && buf_printf(out, " by the store&#39;s clock</p>\n");
     return ok && put_key(out) && put_picture(t, out) && put_list(t, out) &&
            buf_printf(out, "%s</body></html>\n", script);

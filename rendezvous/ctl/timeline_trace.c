@@ -94,8 +94,8 @@ static bool put_mark(const struct timeline *t, struct buf *out, const struct tim
 static bool put_band(const struct timeline *t, struct buf *out, const struct timeline_band *band)
 {
     return put_head(t, out, "X", TIMELINE_JOB) &&
-           buf_printf(out, "\"round %u\",\"cat\":\"round\",\"ts\":%lld,\"dur\":%lld,\"args\":{}}",
-                      band->round, (long long)band->from_ms * 1000,
+           buf_printf(out, "\"attempt %u\",\"cat\":\"attempt\",\"ts\":%lld,\"dur\":%lld,\"args\":{}}",
+                      band->round - 1, (long long)band->from_ms * 1000,
                       (long long)(band->to_ms - band->from_ms) * 1000);
 }
 

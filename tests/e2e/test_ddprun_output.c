@@ -296,7 +296,7 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
     struct run_result r =
         JOB("--max_restarts=1", "--restart_backoff=10ms", "sh", "-c", "printf half >&2; exit 3");
     cr_expect_eq(r.exit_code, 3);
-    cr_expect_eq(strncmp(r.err, "half\nddprun: attempt 1 failed", 28), 0, "%s", r.err);
+    cr_expect_eq(strncmp(r.err, "half\nddprun: attempt 0 failed", 28), 0, "%s", r.err);
     cr_expect_not_null(strstr(r.err, "\nhalf\nddprun: rank 0 on "), "%s", r.err);
     run_free(&r);
     r = JOB("sh", "-c", "printf half >&2");

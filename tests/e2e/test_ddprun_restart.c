@@ -43,8 +43,8 @@ Test(ddprun_restart, the_next_attempt_meets_in_an_empty_store_on_the_same_port)
     after(r.out, "port ", 0, first);
     after(r.out, "port ", 5, last);
     cr_expect(first[0] != '\0' && strcmp(first, last) == 0, "'%s' and '%s' in:\n%s", first, last, r.out);
-    SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 of 4 in 0.01 s");
-    SAYS(r, "attempt 2 failed: rank 1: exit 9; starting attempt 3 of 4 in 0.02 s");
+    SAYS(r, "attempt 0 failed: rank 1: exit 9; starting attempt 1 (restart 1 of 3) in 0.01 s");
+    SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 (restart 2 of 3) in 0.02 s");
     run_free(&r);
 }
 
@@ -67,6 +67,41 @@ Test(ddprun_restart, logs_of_old_attempts_stay)
     job_dir_remove(dir);
 }
 
+/* One number for one attempt, wherever a user reads it: the second attempt is attempt 1. */
+Test(ddprun_restart, every_output_counts_attempts_from_0)
+{
+    char *dir = job_dir(), logs[300], events[300], script[600], timeline[600];
+    snprintf(logs, sizeof(logs), "--log-dir=%s", dir);
+    snprintf(events, sizeof(events), "--events=%s/events", dir);
+    snprintf(
+        script, sizeof(script),
+        "test $TORCHELASTIC_RESTART_COUNT = 1 || exit 7; exec %s --addr $MASTER_ADDR:$MASTER_PORT status",
+        bin("ddpctl"));
+    struct run_result r =
+        JOB("--max-restarts=1", "--restart-backoff=0", "-v", logs, events, "sh", "-c", script);
+    EXPECT(r, 0);
+    SAYS(r, "attempt 0 failed: rank 0: exit 7; starting attempt 1 (restart 1 of 1)");
+    SAYS(r, "attempt 0 begins: 1 node, 1 rank\n");
+    SAYS(r, "attempt 1 begins: 1 node, 1 rank\n");
+    SILENT(r, "attempt 2");
+    SILENT(r, "round");
+    PRINTS(r, "attempt 1, world size 1\n");
+    cr_expect(strstr(r.out, "round") == NULL, "%s", r.out);
+    run_free(&r);
+    snprintf(
+        timeline, sizeof(timeline),
+        "cd %s && test -d latest/attempt_1 && test ! -e latest/attempt_2 && %s timeline events -o t.html && "
+        "grep -o 'attempt [0-9]*' t.html | sort -u",
+        dir, bin("ddpctl"));
+    const char *argv[] = { "sh", "-c", timeline, NULL };
+    struct run_result drawn = run_command(argv, NULL);
+    EXPECT(drawn, 0);
+    cr_expect_not_null(strstr(drawn.out, "attempt 0\nattempt 1\n"), "%s", drawn.out);
+    cr_expect_null(strstr(drawn.out, "attempt 2"), "%s", drawn.out);
+    run_free(&drawn);
+    job_dir_remove(dir);
+}
+
 Test(ddprun_restart, what_the_old_attempt_has_left_is_gone_before_the_next)
 {
     char *dir = job_dir(), file[300];
@@ -84,8 +119,8 @@ Test(ddprun_restart, restarts_end_and_the_report_lists_the_attempts)
     struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=2", "--restart-backoff=1ms", WORKER,
                               "only:1", "exit:7", "all", "forever");
     EXPECT(r, 7);
-    SAYS(r, "attempt 1 of 3: rank 1: exit 7");
-    SAYS(r, "attempt 2 of 3: rank 1: exit 7");
+    SAYS(r, "attempt 0: rank 1: exit 7");
+    SAYS(r, "attempt 1: rank 1: exit 7");
     SAYS(r, "none: all restarts of --max_restarts=2 are used up");
     run_free(&r);
 }
@@ -109,7 +144,7 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     struct run_process *p =
         JOB_START("--nproc_per_node=2", "--max-restarts=3", "--restart-backoff=1h",
                   "--restart-backoff-max=1h", WORKER, "only:1", "exit:7", "all", "forever");
-    cr_assert(run_until_error(p, "starting attempt 2 of 4 in 3600 s", PATIENCE_MS));
+    cr_assert(run_until_error(p, "starting attempt 1 (restart 1 of 3) in 3600 s", PATIENCE_MS));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 7);
@@ -122,8 +157,8 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     struct run_result r = JOB("--nproc_per_node=2", "--max-restarts=9", "--restart-backoff=1ms",
                               "--max-no-progress=2", attempt_worker(), "progress", "42");
     EXPECT(r, 9);
-    SAYS(r, "starting attempt 3 of 10");
-    SILENT(r, "starting attempt 4 of 10");
+    SAYS(r, "starting attempt 2 (restart 2 of 9)");
+    SILENT(r, "starting attempt 3 (restart 3 of 9)");
     SAYS(r, "none: the attempts come no further than step 42 (--max_no_progress)");
     run_free(&r);
 }

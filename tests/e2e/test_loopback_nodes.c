@@ -182,8 +182,8 @@ Test(loopback_nodes, a_failure_starts_all_nodes_again)
     for (int i = 0; i < NODES; i++) {
         cr_expect_not_null(strstr(end[i].out, "attempt 0"), "%s", end[i].out);
         cr_expect_not_null(strstr(end[i].out, "attempt 1"), "%s", end[i].out);
-        says(i, "attempt 1 failed: rank 1 on ");
-        says(i, "starting attempt 2 of 2 in 0.01 s");
+        says(i, "attempt 0 failed: rank 1 on ");
+        says(i, "starting attempt 1 (restart 1 of 1) in 0.01 s");
     }
 }
 

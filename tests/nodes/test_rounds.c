@@ -22,7 +22,7 @@ SCENE(rounds, a_failure_on_one_node_restarts_all_until_the_budget_is_used,
                 { .exit = 7, .prints = "TORCHELASTIC_RESTART_COUNT=0|TORCHELASTIC_RESTART_COUNT=1" } })
 
 SCENE(rounds, what_fails_once_ends_well, .options = "--max_restarts=2 --restart_backoff=200ms",
-      .program = "attempt_worker keys 1", .says = "starting attempt 2", .within_ms = 60000,
+      .program = "attempt_worker keys 1", .says = "starting attempt 1", .within_ms = 60000,
       .node = { { .exit = 0 }, { .exit = 0 } })
 
 /* --- elastic ---------------------------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@ assert 'http:' not in text and 'https:' not in text
 bars = [title for kind, title in page.rects if kind == 'barrier']
 assert any("rank 0: waits in a barrier, the last was rank 1; barrier 'meet <script>alert(1)</script>', released" in b
            or "rank 0: waits in a barrier, the last was rank 1; barrier 'ddp/" in b for b in bars), bars
-waits = [b for b in bars if 'that is 0.' in b and 'round 2' in b and float(b.split('that is ')[1].split(' s')[0]) > 0.2]
+waits = [b for b in bars if 'that is 0.' in b and 'attempt 1' in b and float(b.split('that is ')[1].split(' s')[0]) > 0.2]
 assert len(waits) == 1, bars
 assert sum(kind == 'band' for kind, _ in page.rects) == 2, page.rects
 assert any(kind == 'backoff' for kind, _ in page.rects), page.rects
@@ -59,7 +59,7 @@ import json, sys
 events = json.load(open(sys.argv[1]))['traceEvents']
 waits = [e for e in events if e['ph'] == 'X' and e['cat'] == 'barrier' and e['dur'] > 200000]
 assert len(waits) == 1 and waits[0]['args']['waited_for'] == 'rank 1', waits
-assert len([e for e in events if e['ph'] == 'X' and e['cat'] == 'round']) == 2
+assert len([e for e in events if e['ph'] == 'X' and e['cat'] == 'attempt']) == 2
 assert {e['ph'] for e in events} == {'X', 'i', 'M'}
 END
 

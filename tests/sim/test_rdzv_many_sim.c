@@ -67,16 +67,16 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     for (int i = 1; i < 1000; i++)
         rsim_done(&sim, i, 4);
     rsim_expect(&sim, "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
-                      "[   999] round 1 begins: 1000 nodes, 2000 ranks\n"
-                      "[  5000] round 1 stops: node 100 (n100) is lost: its connection was closed\n"
-                      "[  5000] round 1 is over: the next one begins in 0 ms\n"
-                      "[  5000] round 2 begins: 950 nodes, 1900 ranks\n"
-                      "[  5000] round 2 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
-                      "[  5000] round 2 is over: the next one begins in 0 ms\n"
-                      "[  5000] round 3 begins: 949 nodes, 1898 ranks\n"
-                      "[  5000] round 3 stops: rank 77 on n500 was killed by signal 9\n"
-                      "[  5000] round 3 is over: the next one begins in 1000 ms\n"
-                      "[  6000] round 4 begins: 949 nodes, 1898 ranks\n"
+                      "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
+                      "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
+                      "[  5000] attempt 0 is over: the next one begins in 0 ms\n"
+                      "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
+                      "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                      "[  5000] attempt 1 is over: the next one begins in 0 ms\n"
+                      "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
+                      "[  5000] attempt 2 stops: rank 77 on n500 was killed by signal 9\n"
+                      "[  5000] attempt 2 is over: the next one begins in 1000 ms\n"
+                      "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
                       "[ 10000] the job is done\n");
 }
 

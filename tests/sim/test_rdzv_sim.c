@@ -36,7 +36,7 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
                       "[   250]   n0 < gathering: 1 of 2\n"
                       "[  5000] node n1 joined (2 of 2)\n"
                       "[  5000]   keys of attempt 0\n"
-                      "[  5000] round 1 begins: 2 nodes, 4 ranks\n"
+                      "[  5000] attempt 0 begins: 2 nodes, 4 ranks\n"
                       "[  5000]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
                       "[  5000]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
                       "[ 60000] node 1 (n1) is done (1 of 2)\n"
@@ -68,24 +68,24 @@ Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = t
                       "[  1250]   n10 < last call: 2 of 4\n"
                       "[  1250]   n2 < last call: 2 of 4\n"
                       "[ 31000]   keys of attempt 0\n"
-                      "[ 31000] round 1 begins: 2 nodes, 4 ranks\n"
+                      "[ 31000] attempt 0 begins: 2 nodes, 4 ranks\n"
                       "[ 31000]   n2 < round 1: node 0 of 2, ranks from 0 of 4\n"
                       "[ 31000]   n10 < round 1: node 1 of 2, ranks from 2 of 4\n"
                       "[ 40000] node n7 joined as a spare: a round is running\n"
                       "[ 40000]   key waiting_nodes = 1\n"
                       "[ 40250]   n7 < running: 2 of 4, 1 spare\n"
-                      "[ 50000] round 1 stops: 1 more node can be taken in\n"
+                      "[ 50000] attempt 0 stops: 1 more node can be taken in\n"
                       "[ 50000]   n2 < stop round 1: grow\n"
                       "[ 50000]   n10 < stop round 1: grow\n"
                       "[ 50000] node 0 (n2) has stopped\n"
                       "[ 50100] node 1 (n10) has stopped\n"
-                      "[ 50100] round 1 is over: the next one begins in 0 ms\n"
+                      "[ 50100] attempt 0 is over: the next one begins in 0 ms\n"
                       "[ 50100]   n2 < restart after grow, in 0 ms\n"
                       "[ 50100]   n10 < restart after grow, in 0 ms\n"
                       "[ 50100] node 1 (n10) is back\n"
                       "[ 50100] node 0 (n2) is back\n"
                       "[ 50100]   keys of attempt 1\n"
-                      "[ 50100] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[ 50100] attempt 1 begins: 3 nodes, 6 ranks\n"
                       "[ 50100]   n2 < round 2: node 0 of 3, ranks from 0 of 6\n"
                       "[ 50100]   n10 < round 2: node 1 of 3, ranks from 2 of 6\n"
                       "[ 50100]   n7 < round 2: node 2 of 3, ranks from 4 of 6\n");
@@ -125,14 +125,14 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
     rsim_rejoin(&sim, 0);
     rsim_rejoin(&sim, 3);
     rsim_expect(&sim, "[ 10000] node 1 (n1) is lost: its connection was closed\n"
-                      "[ 10000] round 1 stops: node 1 (n1) is lost: its connection was closed\n"
+                      "[ 10000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
                       "[ 10000]   n0 < stop round 1: node_lost\n"
                       "[ 10000]   n2 < stop round 1: node_lost\n"
                       "[ 10000]   n3 < stop round 1: node_lost\n"
                       "[ 10000] node 0 (n0) has stopped\n"
                       "[ 10000] node 2 (n2) has stopped\n"
                       "[ 10000] node 3 (n3) has stopped\n"
-                      "[ 10000] round 1 is over: the next one begins in 0 ms\n"
+                      "[ 10000] attempt 0 is over: the next one begins in 0 ms\n"
                       "[ 10000]   n0 < restart after node_lost, in 0 ms\n"
                       "[ 10000]   n2 < restart after node_lost, in 0 ms\n"
                       "[ 10000]   n3 < restart after node_lost, in 0 ms\n"
@@ -140,7 +140,7 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
                       "[ 10000] node 0 (n0) is back\n"
                       "[ 10000] node 3 (n3) is back\n"
                       "[ 10000]   keys of attempt 1\n"
-                      "[ 10000] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[ 10000] attempt 1 begins: 3 nodes, 6 ranks\n"
                       "[ 10000]   n0 < round 2: node 0 of 3, ranks from 0 of 6\n"
                       "[ 10000]   n3 < round 2: node 1 of 3, ranks from 2 of 6\n"
                       "[ 10000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
@@ -163,12 +163,12 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
     rsim_fail(&sim, 0, 2, 0, -3);
     rsim_stopped(&sim, 0, 2);
     rsim_stopped(&sim, 1, 2);
-    rsim_expect(&sim, "[  7000] round 1 stops: rank 3 on n1 was killed by signal 9\n"
+    rsim_expect(&sim, "[  7000] attempt 0 stops: rank 3 on n1 was killed by signal 9\n"
                       "[  7000]   n0 < stop round 1: failed\n"
                       "[  7000]   n1 < stop round 1: failed\n"
                       "[  7200] node 1 (n1) has stopped\n"
                       "[  7200] node 0 (n0) has stopped\n"
-                      "[  7200] round 1 is over: the next one begins in 1000 ms\n"
+                      "[  7200] attempt 0 is over: the next one begins in 1000 ms\n"
                       "[  7200]   n0 < restart after failed, in 1000 ms\n"
                       "[  7200]   n1 < restart after failed, in 1000 ms\n"
                       "[  7200] node 1 (n1) is back\n"
@@ -176,10 +176,10 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  7450]   n1 < backing off: 2 of 2\n"
                       "[  7450]   n0 < backing off: 2 of 2\n"
                       "[  8200]   keys of attempt 1\n"
-                      "[  8200] round 2 begins: 2 nodes, 4 ranks\n"
+                      "[  8200] attempt 1 begins: 2 nodes, 4 ranks\n"
                       "[  8200]   n0 < round 2: node 0 of 2, ranks from 0 of 4\n"
                       "[  8200]   n1 < round 2: node 1 of 2, ranks from 2 of 4\n"
-                      "[  9000] round 2 stops: rank 0 on n0 ended with exit code 3\n"
+                      "[  9000] attempt 1 stops: rank 0 on n0 ended with exit code 3\n"
                       "[  9000]   n0 < stop round 2: failed\n"
                       "[  9000]   n1 < stop round 2: failed\n"
                       "[  9000] node 0 (n0) has stopped\n"
@@ -205,7 +205,7 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 3);
     rsim_expect(&sim, "[  1000] node 0 (n0) leaves its round: SIGTERM from pid 77 (bash) of bob\n"
-                      "[  1000] round 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                      "[  1000] attempt 0 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
                       "[  1000]   n1 < stop round 1: node_left\n"
                       "[  1000]   n2 < stop round 1: node_left\n"
                       "[  1000]   n3 < stop round 1: node_left\n"
@@ -214,7 +214,7 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
                       "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
                       "[  1000] node 1 (n1) has stopped\n"
                       "[  1000] node 3 (n3) has stopped\n"
-                      "[  1000] round 1 is over: the next one begins in 0 ms\n"
+                      "[  1000] attempt 0 is over: the next one begins in 0 ms\n"
                       "[  1000]   n1 < restart after node_left, in 0 ms\n"
                       "[  1000]   n2 < restart after node_left, in 0 ms\n"
                       "[  1000]   n3 < restart after node_left, in 0 ms\n"
@@ -222,7 +222,7 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
                       "[  1000] node 2 (n2) is back\n"
                       "[  1000] node 3 (n3) is back\n"
                       "[  1000]   keys of attempt 1\n"
-                      "[  1000] round 2 begins: 3 nodes, 6 ranks\n"
+                      "[  1000] attempt 1 begins: 3 nodes, 6 ranks\n"
                       "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
                       "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
                       "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
@@ -237,7 +237,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
     rsim_stopped(&sim, 0, 1);
     rsim_stopped(&sim, 1, 1);
     rsim_expect(&sim, "[     0] node 0 (n0) leaves its round: SIGINT from pid 77 (bash) of bob\n"
-                      "[     0] round 1 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
+                      "[     0] attempt 0 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
                       "[     0]   n1 < stop round 1: node_left\n"
                       "[     0] node 0 (n0) has stopped\n"
                       "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
@@ -259,7 +259,7 @@ Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init
     rsim_fail(&sim, 0, 1, 0, -75);
     rsim_stopped(&sim, 0, 1);
     rsim_at(&sim, 20000);
-    rsim_expect(&sim, "[ 11000] round 1 stops: rank 0 on n0 ended with exit code 75\n"
+    rsim_expect(&sim, "[ 11000] attempt 0 stops: rank 0 on n0 ended with exit code 75\n"
                       "[ 11000]   n0 < stop round 1: failed\n"
                       "[ 11000]   n1 < stop round 1: failed\n"
                       "[ 11000] node 0 (n0) has stopped\n"
@@ -327,7 +327,7 @@ Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = e
     rsim_fail(&sim, 0, 1, 0, 11);
     rsim_stopped(&sim, 0, 1);
     rsim_at(&sim, 30000);
-    rsim_expect(&sim, "[     0] round 1 stops: rank 0 on n0 was killed by signal 11\n"
+    rsim_expect(&sim, "[     0] attempt 0 stops: rank 0 on n0 was killed by signal 11\n"
                       "[     0]   n0 < stop round 1: failed\n"
                       "[     0]   n1 < stop round 1: failed\n"
                       "[     0] node 0 (n0) has stopped\n"
@@ -366,7 +366,7 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
         "already; give every node a --node_rank of its own; end the other ddprun if it is a stray one\n"
         "[     0] node 0 (n0) joined (2 of 2)\n"
         "[     0]   keys of attempt 0\n"
-        "[     0] round 1 begins: 2 nodes, 4 ranks\n"
+        "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
         "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
         "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
         "[     0] node 0 (n0) speaks of round 0, this is round 1: not listened to\n");
@@ -396,16 +396,16 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
     rsim_at(&sim, 20000);
     rsim_join(&sim, 8);
     rsim_expect(&sim, "[  1000] node 1 (n1) is lost: its connection was closed\n"
-                      "[  1000] round 1 stops: node 1 (n1) is lost: its connection was closed\n"
+                      "[  1000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
                       "[  1000]   n0 < stop round 1: node_lost\n"
                       "[  1000] node 0 (n0) has stopped\n"
-                      "[  1000] round 1 is over: the next one begins in 1000 ms\n"
+                      "[  1000] attempt 0 is over: the next one begins in 1000 ms\n"
                       "[  1000]   n0 < restart after node_lost, in 1000 ms\n"
                       "[  1000] node 0 (n0) is back\n"
                       "[  1250]   n0 < backing off: 1 of 2, missing 1\n"
                       "[ 20000] node n8 joined (2 of 2)\n"
                       "[ 20000]   keys of attempt 1\n"
-                      "[ 20000] round 2 begins: 2 nodes, 4 ranks\n"
+                      "[ 20000] attempt 1 begins: 2 nodes, 4 ranks\n"
                       "[ 20000]   n0 < round 2: node 0 of 2, ranks from 0 of 4\n"
                       "[ 20000]   n8 < round 2: node 1 of 2, ranks from 2 of 4\n");
 }

@@ -51,7 +51,7 @@ Test(ctl_format, the_nodes_stand_above_the_ranks)
         "\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"addr\":\"10.0.0.1\",\"pid\":7,\"nproc\":2,"
         "\"state\":\"running\",\"joined_ms\":60000,\"heard_ms\":300}],\"members\":[]}",
         "job       j, attempt 1, world size 4\n"
-        "round     2, running, 1 restart\n"
+        "state     running, 1 restart\n"
         "store     0 keys, 0 bytes; 0 connections, 0 waiting; 0 open barriers\n"
         "\n"
         "NODE  HOST  ADDRESS   PID  WORKERS  STATE    JOINED  LAST BEAT\n"

@@ -351,7 +351,7 @@ Test(rdzv, growth_may_need_no_agreement)
     sim.join.last_call_ms = 0;
     rsim_join(&sim, 0);
     rsim_join(&sim, 1);
-    rsim_expect_part(&sim, "round 1 stops: 1 more node can be taken in\n");
+    rsim_expect_part(&sim, "attempt 0 stops: 1 more node can be taken in\n");
 }
 
 /* --- restarts -------------------------------------------------------------------------------------------- */

@@ -215,7 +215,7 @@ Test(rdzv_join, a_member_cannot_join_twice)
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* asked again before any answer: the same */
     rsim_join(&sim, 1);
     cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
-    cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) is in round 1 already");
+    cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
 /* Before the first round a mistake can be mended without waiting for anything. */

@@ -104,8 +104,8 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
     make(2);
     for (int i = 0; i < 3; i++)
         fail_once(7 + i, 100 * i, i < 2 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
-    expect("  before   attempt 1 of 3: rank 1: exit 7, 1.0 s after its start, at step 0\n"
-           "           attempt 2 of 3: rank 1: exit 8, 1.0 s after its start, at step 100\n"
+    expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 0\n"
+           "           attempt 1: rank 1: exit 8, 1.0 s after its start, at step 100\n"
            "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
@@ -120,7 +120,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
         fail_once(7, -1, i < 1 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
     cr_assert(attempt_words(&killed, &oom, &words));
     snprintf(failed[0].words, sizeof(failed[0].words), "%s", (const char *)words.data);
-    expect("  before   attempt 1 of 2: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
+    expect("  before   attempt 0: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
            "  restart  none: the restart of --max_restarts=1 is used up\n");
     buf_free(&words);
 }
@@ -137,8 +137,8 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
     snprintf(failed[0].host, sizeof(failed[0].host), "n2");
     failed[1].rank = -1;
     snprintf(failed[1].words, sizeof(failed[1].words), "node 1 (n2) is lost: it is silent");
-    expect("  before   attempt 1 of 4: rank 1 on n2: exit 7, 1.0 s after its start\n"
-           "           attempt 2 of 4: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
+    expect("  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
+           "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
            "  restart  none: too few nodes are left, or joined again in time (--nnodes, --timeout)\n");
     plan.nnodes = 1;
 }
@@ -149,10 +149,10 @@ Test(report_attempts, many_are_cut_from_the_front)
     for (int i = 0; i < 10; i++)
         fail_once(7, -1, i < 9 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
     expect("  before   5 earlier attempts failed, too\n"
-           "           attempt 6 of 10: rank 1: exit 7, 1.0 s after its start\n"
-           "           attempt 7 of 10: rank 1: exit 7, 1.0 s after its start\n"
-           "           attempt 8 of 10: rank 1: exit 7, 1.0 s after its start\n"
-           "           attempt 9 of 10: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 5: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 6: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 7: rank 1: exit 7, 1.0 s after its start\n"
+           "           attempt 8: rank 1: exit 7, 1.0 s after its start\n"
            "  restart  none: all restarts of --max_restarts=9 are used up\n");
 }
 
@@ -161,8 +161,8 @@ Test(report_attempts, standing_still_is_told_with_the_step)
     make(9);
     for (int i = 0; i < 3; i++)
         fail_once(7, 42, i < 2 ? RESTART_ALLOWED : NO_RESTART_NO_PROGRESS);
-    expect("  before   attempt 1 of 10: rank 1: exit 7, 1.0 s after its start, at step 42\n"
-           "           attempt 2 of 10: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+    expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+           "           attempt 1: rank 1: exit 7, 1.0 s after its start, at step 42\n"
            "  restart  none: the attempts come no further than step 42 (--max_no_progress)\n");
 }
 

@@ -111,7 +111,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Several nodes can only meet where all of them know it beforehand. */
+/* Several nodes can only meet where all of them know it beforehand. A job that can run with one node may take a free port: others
+ * can join once they are told which. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -125,7 +126,7 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
             "--nnodes=%d needs the address where the nodes meet: --master_addr=HOST (node 0's) or "
             "--rdzv_endpoint=HOST[:PORT], the same on every node",
             cli->nnodes.max);
-    if (cli->nnodes.max > 1 && open_port)
+    if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
                         "port 0 (any free one) cannot be with --nnodes=%d: the other nodes could not know it",
                         cli->nnodes.max);

@@ -57,12 +57,14 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
     struct buf rank = { 0 }, local_rank = { 0 };
     bool ok = put_ranks(from, plan->workers[0].rank, &rank) && put_ranks(from, 0, &local_rank);
     struct prefix_values values = { 0 };
+    const bool prefix =
+        from->ranks != NULL ? plan->prefix : plan_stream_has_prefix(plan, from->local_rank, from->which);
     if (ok) {
         values.of[PREFIX_RANK] = (const char *)rank.data;
         values.of[PREFIX_LOCAL_RANK] = (const char *)local_rank.data;
         if (from->ranks != NULL && !(plan->prefix && plan->line_prefix.ranked))
             ok = buf_printf(out, "[%s] ", values.of[PREFIX_RANK]);
-        if (plan->prefix)
+        if (prefix)
             ok =
                 ok && put_prefix(plan, from, &values, colour ? colour_of(plan, from) : PREFIX_NO_COLOUR, out);
     }

@@ -120,6 +120,10 @@ ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan
                      struct ddp_err *err);
 void plan_free(struct plan *plan);
 
+/* Do this worker's lines on the console have a prefix? `which` is STD_OUT or STD_ERR. Under the name torchrun those of a stream
+ * that --tee leaves out have none, although `plan->prefix` is set. */
+bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which);
+
 /* Make the workers' ranks and paths anew for a round. What borrowed the old ones must be gone. DDP_ERR_ARG: only a
  * pattern of --log_file that gives two workers one file. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err);

@@ -69,6 +69,12 @@ static bool needs_prefix(const struct plan *plan)
            plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
 }
 
+bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
+{
+    const bool tees_only = plan->cli->torchrun && plan->cli->prefix == PREFIX_AUTO;
+    return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
+}
+
 /* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {

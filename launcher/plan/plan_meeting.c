@@ -43,7 +43,8 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 
 /* Whoever says --timeout means that, else torchrun's key, else torchrun's default. The knob's name goes
  * along, since every message about this time must name the option that would change it. Torchrun speaks of
- * intervals and attempts where we have one time: their product. */
+ * intervals and attempts where we have one time: their product. With any free port the job begins at once, because no other node
+ * can know the port yet. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -56,7 +57,7 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->join_ms = conf->join_ms;
         m->join_knob = m->elastic ? "--rdzv_conf join_timeout" : "--rdzv_conf timeout";
     }
-    m->last_call_ms = conf->last_call_ms > 0 ? conf->last_call_ms : LAST_CALL_MS;
+    m->last_call_ms = conf->last_call_ms > 0 ? conf->last_call_ms : m->port == 0 ? 0 : LAST_CALL_MS;
     m->node_timeout_ms = cli->node_timeout_ms;
     if (conf->keep_alive_ms > 0 && !cli_gives(cli, OPT_NODE_TIMEOUT))
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;

@@ -37,6 +37,34 @@ Test(ddprun_torchrun, under_its_name_one_worker_runs_and_nothing_stands_before_i
     expect("$T --no_python -t 3 --log-dir=L --role=chief sh -c 'echo line'", 0, "[chief0]:line\n", NULL);
 }
 
+Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
+{
+    static const char lines[] = "$T --nproc-per-node=2 --no_python --tee 0:1,1:2 --log-dir=L sh -c "
+                                "'echo out $RANK; echo err $RANK >&2' ";
+    char text[512];
+    snprintf(text, sizeof(text), "%s2>err | sort; grep rr err | sort", lines);
+    expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
+}
+
+/* As in tutorials; nobody could know the port, so nobody is waited for. */
+Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
+{
+    static const char *const names[] = { "$D", "$T --no_python" };
+    char text[256];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text),
+                 "%s --nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 --nproc_per_node=1 "
+                 "sh -c 'test $MASTER_PORT -gt 0 && echo $WORLD_SIZE'",
+                 names[i]);
+        expect(text, 0, "1\n", NULL);
+    }
+}
+
+Test(ddprun_torchrun, a_job_of_one_node_keeps_its_id)
+{
+    expect("$T --standalone --rdzv-id=zz --no_python sh -c 'echo $TORCHELASTIC_RUN_ID'", 0, "zz\n", NULL);
+}
+
 Test(ddprun_torchrun, under_its_name_a_program_is_pythons)
 {
     expect("echo 'import sys; print(sys.argv[1:])' >script; $T script --lr 1", 0, "['--lr', '1']\n", NULL);

@@ -116,6 +116,7 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
     REFUSED("--master_port=1 and --rdzv_endpoint's port 2 differ", "--master_port=1", "--rdzv_endpoint=b:2");
     REFUSED("port 0 (any free one) cannot be with --nnodes=2", "--nnodes=2", "--node_rank=0",
             "--master_addr=a", "--master_port=0");
+    REFUSED("port 0 (any free one) cannot be with --nnodes=3", "--nnodes=2:3", "--rdzv_endpoint=localhost:0");
     REFUSED("--host_store=no needs --rdzv_endpoint", "--host_store=no");
 }
 

@@ -198,6 +198,13 @@ Test(torchrun, only_what_is_teed_has_a_prefix_under_its_name, .fini = tear_down)
     TORCHRUN("--nproc-per-node=2", "-t3", "p");
     cr_assert(plan.prefix);
     cr_assert_eq(plan.line_prefix.n, 4, "[ role, local rank ]:");
+    TORCHRUN("--nproc-per-node=2", "--tee=0:1,1:2", "p");
+    cr_expect(plan_stream_has_prefix(&plan, 0, STD_OUT));
+    cr_expect_not(plan_stream_has_prefix(&plan, 0, STD_ERR));
+    cr_expect_not(plan_stream_has_prefix(&plan, 1, STD_OUT));
+    cr_expect(plan_stream_has_prefix(&plan, 1, STD_ERR));
+    TORCHRUN("--nproc-per-node=2", "--tee=0:1", "--prefix", "p");
+    cr_expect(plan_stream_has_prefix(&plan, 1, STD_ERR), "the user asks for all");
 }
 
 Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_down)

@@ -31,8 +31,8 @@ static void say_whose(struct node *n, int64_t conn, const char *peer, const char
 {
     char words[256];
     struct port_holder holder;
-    const uint64_t inode = vouch_inode(peer, store);
-    if (inode == 0 || !find_holder(n, inode, &holder))
+    struct socket_owner owner;
+    if (!vouch_owner(&n->vouch, peer, store, &owner) || !find_holder(n, owner.inode, &holder))
         return;
     holder.pid = contain_shown_pid(n->contain, holder.pid);
     holder.age_s = 0;

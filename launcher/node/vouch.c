@@ -9,77 +9,38 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <netinet/tcp.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-/* --- the connection's inode ------------------------------------------------------------------------------- */
+/* --- the connection's owner ------------------------------------------------------------------------------- */
 
-struct question {
-    struct nlmsghdr head;
-    struct inet_diag_req_v2 body;
-};
-
-/* One end, as the kernel wants it; the address family, or 0 when the text is no literal address. */
-static int put_end(const char *text, __be32 address[static 4], __be16 *port)
+/* Return false when the text is no literal address with a port. */
+static bool parse_end(const char *text, struct sockaddr_storage *out)
 {
     struct endpoint end;
+    struct sockaddr_in *v4 = (void *)out;
+    struct sockaddr_in6 *v6 = (void *)out;
+    *out = (struct sockaddr_storage){ 0 };
     if (endpoint_parse(text, 0, &end, NULL) != DDP_OK)
-        return 0;
-    *port = htons((uint16_t)end.port);
-    if (inet_pton(AF_INET, end.host, address) == 1)
-        return AF_INET;
-    return inet_pton(AF_INET6, end.host, address) == 1 ? AF_INET6 : 0;
-}
-
-/* Without NLM_F_DUMP and with all four numbers: a lookup in the kernel's hash table. A dump of a machine
- * with 10,000 connections takes milliseconds for each question. */
-static bool ask(int fd, const char *ours, const char *theirs)
-{
-    struct question q = {
-        .head = { .nlmsg_len = sizeof(q), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST },
-        .body = { .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u }
-    };
-    struct inet_diag_sockid *id = &q.body.id;
-    int family = put_end(ours, id->idiag_src, &id->idiag_sport);
-    id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    if (family == 0 || put_end(theirs, id->idiag_dst, &id->idiag_dport) != family)
         return false;
-    q.body.sdiag_family = (uint8_t)family;
-    return send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
+    v4->sin_port = htons((uint16_t)end.port); /* at the same place in both */
+    if (inet_pton(AF_INET, end.host, &v4->sin_addr) == 1) {
+        out->ss_family = AF_INET;
+        return true;
+    }
+    out->ss_family = AF_INET6;
+    return inet_pton(AF_INET6, end.host, &v6->sin6_addr) == 1;
 }
 
-/* The answer lies there when send returns. One that has been closed by its process (FIN_WAIT ...) belongs to nobody
- * any more, and the kernel shows it with inode 0. */
-static uint64_t answer(int fd)
+bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner)
 {
-    union {
-        struct nlmsghdr head;
-        char room[1024];
-    } reply;
-    ssize_t n = recv(fd, &reply, sizeof(reply), MSG_DONTWAIT);
-    const struct inet_diag_msg *msg = NLMSG_DATA(&reply.head);
-    if (n < (ssize_t)NLMSG_LENGTH(sizeof(*msg)) || reply.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
-        return 0;
-    bool is_held = msg->idiag_state == TCP_ESTABLISHED || msg->idiag_state == TCP_CLOSE_WAIT;
-    return is_held ? msg->idiag_inode : 0;
-}
-
-/* A socket for each question: it needs no rights, and one that stays open would be another handle to close. */
-uint64_t vouch_inode(const char *ours, const char *theirs)
-{
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    if (fd < 0)
-        return 0;
-    uint64_t inode = ask(fd, ours, theirs) ? answer(fd) : 0;
-    close(fd);
-    return inode;
+    struct sockaddr_storage near, far;
+    return parse_end(ours, &near) && parse_end(theirs, &far) &&
+           socket_owner_find(&v->owners, (struct sockaddr *)&near, (struct sockaddr *)&far, owner) ==
+               SOCKET_OPEN;
 }
 
 /* --- the sockets of our workers --------------------------------------------------------------------------- */
@@ -199,17 +160,17 @@ static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_
 bool vouch_find(struct vouch *v, const struct vouch_process *workers, size_t n, const char *ours,
                 const char *theirs, struct vouch_process *found)
 {
-    uint64_t inode = n > 0 ? vouch_inode(ours, theirs) : 0;
-    if (inode == 0)
+    struct socket_owner owner;
+    if (n == 0 || !vouch_owner(v, ours, theirs, &owner))
         return false;
-    if (known_and_alive(v, inode, found))
+    if (known_and_alive(v, owner.inode, found))
         return true;
     look(v, workers, n);
-    return known(v, inode, found);
+    return known(v, owner.inode, found);
 }
 
-/* The list is all that is kept between two questions. */
 void vouch_free(struct vouch *v)
 {
+    socket_owners_close(&v->owners);
     buf_free(&v->sockets);
 }

@@ -9,6 +9,7 @@
 #define LAUNCHER_VOUCH_H
 
 #include "base/buf.h"
+#include "server/socket_owner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,8 +22,9 @@ struct vouch_process {
     int rank;
 };
 
-/* What is known of the sockets of our workers. Zeroed before first use; vouch_free gives its memory back. */
+/* What is known of the sockets of our workers. Zeroed before first use; vouch_free frees it. */
 struct vouch {
+    struct socket_owners owners;
     struct buf sockets; /* struct vouch_socket, by inode */
 };
 
@@ -32,7 +34,7 @@ bool vouch_find(struct vouch *v, const struct vouch_process *workers, size_t n, 
                 const char *theirs, struct vouch_process *found);
 void vouch_free(struct vouch *v);
 
-/* The inode of that socket on this machine; 0 = there is none. */
-uint64_t vouch_inode(const char *ours, const char *theirs);
+/* Find the owner of that socket on this host. False: no process holds it. */
+bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner);
 
 #endif

@@ -57,15 +57,19 @@ static void end(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-Test(vouch_node, a_connection_has_an_inode_while_it_is_open)
+Test(vouch_node, an_open_connection_has_an_owner)
 {
     int fd = peer_connect(served_port());
     struct ends e = ends_of(fd);
-    cr_assert_neq(vouch_inode(e.ours, e.theirs), 0);
+    struct vouch v = { 0 };
+    struct socket_owner owner;
+    cr_assert(vouch_owner(&v, e.ours, e.theirs, &owner));
+    cr_assert_eq(owner.uid, geteuid());
     close(fd);
-    cr_assert_eq(vouch_inode(e.ours, e.theirs), 0);
-    cr_assert_eq(vouch_inode("no address", e.theirs), 0);
-    cr_assert_eq(vouch_inode("[::1]:4", "127.0.0.1:4"), 0);
+    cr_assert_not(vouch_owner(&v, e.ours, e.theirs, &owner));
+    cr_assert_not(vouch_owner(&v, "no address", e.theirs, &owner));
+    cr_assert_not(vouch_owner(&v, "[::1]:4", "127.0.0.1:4", &owner));
+    vouch_free(&v);
 }
 
 /* A connection of ours whose other end the server has, held by nobody but the new worker. */

@@ -1,0 +1,270 @@
+/* socket_owner.c -- see socket_owner.h.
+ *
+ * A connection is looked up with both ends and without NLM_F_DUMP: one access to the kernel's hash table, however many
+ * connections the host has. sock_diag answers ENOENT for "no such socket" and for "no tcp_diag module", so ENOENT is
+ * reliable only after a lookup has succeeded; until then /proc/net/tcp is read, too. */
+#include "server/socket_owner.h"
+
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- addresses -------------------------------------------------------------------------------------------- */
+
+/* One end of a connection as sock_diag wants it. */
+struct end {
+    int family;
+    uint32_t address[4]; /* network byte order; IPv4 uses the first */
+    uint16_t port;       /* network byte order */
+    uint32_t scope;      /* interface of a link-local address, else 0 */
+};
+
+/* Return false for other families. */
+static bool end_of(const struct sockaddr *from, struct end *end)
+{
+    const struct sockaddr_in *v4 = (const void *)from;
+    const struct sockaddr_in6 *v6 = (const void *)from;
+    *end = (struct end){ .family = AF_INET };
+    if (from->sa_family == AF_INET) {
+        end->address[0] = v4->sin_addr.s_addr;
+        end->port = v4->sin_port;
+        return true;
+    }
+    if (from->sa_family != AF_INET6)
+        return false;
+    end->port = v6->sin6_port;
+    if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+        memcpy(end->address, &v6->sin6_addr.s6_addr[12], 4);
+        return true;
+    }
+    end->family = AF_INET6;
+    end->scope = v6->sin6_scope_id;
+    memcpy(end->address, &v6->sin6_addr, sizeof(end->address));
+    return true;
+}
+
+static bool is_loopback(const struct end *end)
+{
+    static const uint8_t v6_loopback[16] = { [15] = 1 };
+    if (end->family == AF_INET)
+        return ntohl(end->address[0]) >> 24 == IN_LOOPBACKNET;
+    return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
+}
+
+/* The source that the kernel chooses for a packet to an own address is this address. Binding to it would not do: with
+ * net.ipv4.ip_nonlocal_bind=1 it succeeds for any address. */
+bool socket_address_is_local(const struct sockaddr *address)
+{
+    struct sockaddr_storage to = { 0 }, from = { 0 };
+    struct end end, chosen;
+    socklen_t len = sizeof(from);
+    if (!end_of(address, &end))
+        return address->sa_family == AF_UNIX;
+    if (is_loopback(&end))
+        return true;
+    memcpy(&to, address,
+           address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same place in both; connect wants one */
+    int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    const bool local = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 &&
+                       getsockname(fd, (struct sockaddr *)&from, &len) == 0 &&
+                       end_of((struct sockaddr *)&from, &chosen) && chosen.family == end.family &&
+                       memcmp(chosen.address, end.address, sizeof(end.address)) == 0;
+    close(fd);
+    return local;
+}
+
+/* --- sock_diag -------------------------------------------------------------------------------------------- */
+
+struct question {
+    struct nlmsghdr head;
+    struct inet_diag_req_v2 body;
+};
+
+/* One datagram of the kernel's. A dump of the listeners on one port fits into a few of them. */
+union answer {
+    struct nlmsghdr head;
+    char room[16384];
+};
+
+static int diag_socket(struct socket_owners *o)
+{
+    if (!o->is_open) {
+        o->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+        o->is_open = o->fd >= 0;
+    }
+    return o->is_open ? o->fd : -1;
+}
+
+/* Answers that an earlier question has left unread are dropped first. */
+static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
+                     uint32_t states)
+{
+    union answer old;
+    struct question q = { .head = { .nlmsg_len = sizeof(q),
+                                    .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                                    .nlmsg_flags = NLM_F_REQUEST | flags },
+                          .body = { .sdiag_family = (uint8_t)near->family,
+                                    .sdiag_protocol = IPPROTO_TCP,
+                                    .idiag_states = states,
+                                    .id = { .idiag_sport = near->port,
+                                            .idiag_dport = far->port,
+                                            .idiag_if = near->scope,
+                                            .idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE } } } };
+    memcpy(q.body.id.idiag_src, near->address, sizeof(near->address));
+    memcpy(q.body.id.idiag_dst, far->address, sizeof(far->address));
+    const int fd = diag_socket(o);
+    while (fd >= 0 && recv(fd, &old, sizeof(old), MSG_DONTWAIT) > 0)
+        continue;
+    return fd >= 0 && send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
+}
+
+/* The socket's owner, when a process holds it in one of `states`. */
+static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct socket_owner *owner)
+{
+    const struct inet_diag_msg *msg = NLMSG_DATA(head);
+    if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY || head->nlmsg_len < NLMSG_LENGTH(sizeof(*msg)) ||
+        (states >> msg->idiag_state & 1) == 0 || msg->idiag_inode == 0)
+        return false;
+    *owner = (struct socket_owner){ .uid = msg->idiag_uid, .inode = msg->idiag_inode };
+    return true;
+}
+
+/* The reply is there when send returns, because the kernel answers on the sender's thread. */
+static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
+                                   struct socket_owner *owner)
+{
+    enum { HELD = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT };
+    union answer reply;
+    if (!diag_ask(o, near, far, 0, ~0u))
+        return SOCKET_UNKNOWN;
+    const ssize_t n = recv(o->fd, &reply, sizeof(reply), MSG_DONTWAIT);
+    if (n < (ssize_t)sizeof(reply.head))
+        return SOCKET_UNKNOWN;
+    if (reply.head.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
+        o->is_answered = true;
+        return diag_owner(&reply.head, HELD, owner) ? SOCKET_OPEN : SOCKET_CLOSED;
+    }
+    const struct nlmsgerr *error = NLMSG_DATA(&reply.head);
+    const bool not_found = reply.head.nlmsg_type == NLMSG_ERROR &&
+                           n >= (ssize_t)NLMSG_LENGTH(sizeof(*error)) && error->error == -ENOENT;
+    return not_found && o->is_answered ? SOCKET_CLOSED : SOCKET_UNKNOWN;
+}
+
+/* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
+
+/* "0100007F:72D8": the address as words of the host, the port as a number. `mapped`: an IPv4 address in tcp6. */
+static void print_end(const struct end *end, bool mapped, char text[static 48])
+{
+    const uint32_t *a = end->address;
+    const unsigned port = ntohs(end->port);
+    if (end->family == AF_INET6)
+        snprintf(text, 48, "%08X%08X%08X%08X:%04X", a[0], a[1], a[2], a[3], port);
+    else if (mapped)
+        snprintf(text, 48, "0000000000000000%08X%08X:%04X", htonl(0xffff), a[0], port);
+    else
+        snprintf(text, 48, "%08X:%04X", a[0], port);
+}
+
+static enum socket_state table_find(const char *path, const struct end *near, const struct end *far,
+                                    struct socket_owner *owner)
+{
+    const bool mapped = near->family == AF_INET && strstr(path, "tcp6") != NULL;
+    char line[512], ours[48], theirs[48], near_text[48], far_text[48];
+    enum socket_state found = SOCKET_CLOSED;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return SOCKET_UNKNOWN;
+    print_end(near, mapped, near_text);
+    print_end(far, mapped, far_text);
+    while (found == SOCKET_CLOSED && fgets(line, sizeof(line), file) != NULL) {
+        unsigned state, uid;
+        unsigned long inode;
+        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %u %*s %lu", ours, theirs, &state, &uid, &inode) ==
+                5 &&
+            strcmp(ours, near_text) == 0 && strcmp(theirs, far_text) == 0 && inode != 0 &&
+            (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT)) {
+            *owner = (struct socket_owner){ .uid = uid, .inode = inode };
+            found = SOCKET_OPEN;
+        }
+    }
+    fclose(file);
+    return found;
+}
+
+/* An IPv4 connection of an IPv6 socket stands in tcp6. */
+static enum socket_state tables_find(const struct end *near, const struct end *far,
+                                     struct socket_owner *owner)
+{
+    enum socket_state four = SOCKET_CLOSED;
+    if (near->family == AF_INET)
+        four = table_find("/proc/net/tcp", near, far, owner);
+    if (four == SOCKET_OPEN)
+        return four;
+    const enum socket_state six = table_find("/proc/net/tcp6", near, far, owner);
+    return near->family == AF_INET && six == SOCKET_UNKNOWN ? four : six; /* a kernel without IPv6 */
+}
+
+/* --- the calls -------------------------------------------------------------------------------------------- */
+
+enum socket_state socket_owner_find(struct socket_owners *o, const struct sockaddr *near,
+                                    const struct sockaddr *far, struct socket_owner *owner)
+{
+    struct end from, to;
+    if (!end_of(near, &from) || !end_of(far, &to) || from.family != to.family)
+        return SOCKET_CLOSED;
+    const enum socket_state state = diag_find(o, &from, &to, owner);
+    return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
+}
+
+/* Read one dump to its end. SOCKET_UNKNOWN: the kernel did not answer. */
+static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
+                                        enum socket_state state, struct socket_owner *owner)
+{
+    union answer reply;
+    const struct end near = { .family = family, .port = htons((uint16_t)port) }, far = { 0 };
+    if (!diag_ask(o, &near, &far, NLM_F_DUMP, 1u << TCP_LISTEN))
+        return SOCKET_UNKNOWN;
+    for (;;) {
+        ssize_t n = recv(o->fd, &reply, sizeof(reply), MSG_DONTWAIT);
+        if (n <= 0)
+            return SOCKET_UNKNOWN;
+        for (const struct nlmsghdr *head = &reply.head; NLMSG_OK(head, n); head = NLMSG_NEXT(head, n)) {
+            struct socket_owner found;
+            if (head->nlmsg_type == NLMSG_DONE)
+                return state;
+            if (head->nlmsg_type == NLMSG_ERROR)
+                return SOCKET_UNKNOWN;
+            if (diag_owner(head, 1u << TCP_LISTEN, &found) && (state != SOCKET_OPEN || owner->uid == uid)) {
+                *owner = found;
+                state = SOCKET_OPEN;
+            }
+        }
+    }
+}
+
+/* IPv6 sockets stand apart, also those that take IPv4 connections. */
+enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
+                                       struct socket_owner *owner)
+{
+    const enum socket_state four = dump_listeners(o, AF_INET, port, uid, SOCKET_CLOSED, owner);
+    if (four == SOCKET_UNKNOWN)
+        return four;
+    const enum socket_state six = dump_listeners(o, AF_INET6, port, uid, four, owner);
+    return six != SOCKET_UNKNOWN ? six : four;
+}
+
+void socket_owners_close(struct socket_owners *o)
+{
+    if (o->is_open)
+        close(o->fd);
+    *o = (struct socket_owners){ 0 };
+}

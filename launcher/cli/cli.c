@@ -10,6 +10,7 @@
  * Nothing is read and then ignored: an option is in the table because something obeys it. */
 #include "cli/cli_table.h"
 #include "tables/worker_env.h"
+#include "text/words.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -121,38 +122,17 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Letters to change to make one word of the other (Levenshtein), by one row of the matrix at a time. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_LEN + 1];
-    size_t len = strlen(b);
-    for (size_t j = 0; j <= len; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= len; j++) {
-            size_t above = row[j];
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            best = above + 1 < best ? above + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = above;
-        }
-    }
-    return row[len];
-}
-
 /* How far a mistyped name is from an option; one that was also cut short is compared with as much of the
  * option. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];
-    size_t whole = distance(name, option);
+    size_t whole = words_distance(name, option);
     size_t len = strlen(name);
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = distance(name, front) + 1; /* half a word fits too many */
+    size_t cut = words_distance(name, front) + 1; /* half a word fits too many */
     return cut < whole ? cut : whole;
 }
 

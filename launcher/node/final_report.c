@@ -94,9 +94,12 @@ struct details {
 /* A name that was searched along PATH is no path: what lies here by that name was not executed. */
 static void look_at_program(struct report *r, struct details *d, const char *program)
 {
-    if (program == NULL || strchr(program, '/') == NULL)
+    if (program == NULL || (program != r->plan->script && strchr(program, '/') == NULL))
         return;
-    program_see(program, &d->look);
+    if (program == r->plan->script)
+        program_see_script(program, &d->look);
+    else
+        program_see(program, &d->look);
     r->look = &d->look;
 }
 

@@ -61,6 +61,8 @@ struct node {
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
     struct heard_waiting waiting; /* what was said last, while it is waited */
     uv_timer_t waiting_timer;
+    int missing; /* errno of a program that is not here, 0 = it is */
+    uv_timer_t missing_timer;
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
     uint64_t waiting_heard_ms;
@@ -200,6 +202,9 @@ void node_pump(struct node *n);
  * is left of the last attempt cannot reach it. */
 void node_offer_port(struct node *n);
 
+/* Print why the program of this node cannot be started, `error` of spawner_find(), and what helps. */
+void node_say_not_started(const struct node *n, int error);
+
 /* Carry out a wish that is words for the store or the user. */
 void node_tell(struct node *n, struct agent_wish wish);
 
@@ -226,6 +231,9 @@ void node_begin_prepared(struct node *n);
 void node_on_timer(uv_timer_t *timer);
 
 /* --- node_meet.c --- */
+
+/* Where other nodes may take part: end the job before the rendezvous when this node cannot execute the program. */
+void node_check_program(struct node *n);
 
 /* Start the store, or look for it, and join. */
 ddp_status node_meet(struct node *n, struct ddp_err *err);

@@ -11,12 +11,13 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
-enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500 };
+enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
 
 /* The process as other nodes' users may find it. The boot's id tells two machines from two containers of one; without
  * /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") reads different elsewhere. */
@@ -159,6 +160,41 @@ static void on_place(void *user, const struct store_place *place)
         n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
         give_up(n, err.msg);
+}
+
+/* --- a program that is not here ------------------------------------------------------------------------- */
+
+static int missing_code(const struct node *n)
+{
+    return n->missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
+}
+
+static void give_up_missing(struct node *n)
+{
+    node_say_not_started(n, n->missing);
+    node_finish(n, missing_code(n));
+}
+
+/* With a round the attempt reports it, on every node. */
+static void on_missing_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    if (n->round == NULL)
+        give_up_missing(n);
+}
+
+/* A node that the others need joins when it can do so within TELL_OTHERS_MS: then the attempt fails on all nodes with this
+ * reason. A job that may begin without this node is not disturbed. */
+void node_check_program(struct node *n)
+{
+    const struct plan_meeting *m = &n->plan->meeting;
+    n->missing = m->elsewhere ? spawner_find(&n->spawner) : 0;
+    if (n->missing != ENOENT && n->missing != EACCES)
+        return;
+    if (m->nnodes_max > 1 && m->nnodes_min == m->nnodes_max)
+        uv_timer_start(&n->missing_timer, on_missing_timer, TELL_OTHERS_MS, 0);
+    else
+        give_up_missing(n);
 }
 
 /* A single node looks for nothing and waits for nobody: its store listens before the first worker is made. */

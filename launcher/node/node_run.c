@@ -44,8 +44,9 @@ static bool init_handles(struct node *n, int lifeline)
         return false;
     uv_timer_init(&n->loop, &n->timer);
     uv_timer_init(&n->loop, &n->waiting_timer);
+    uv_timer_init(&n->loop, &n->missing_timer);
     uv_idle_init(&n->loop, &n->more);
-    n->timer.data = n->waiting_timer.data = n->more.data = n;
+    n->timer.data = n->waiting_timer.data = n->missing_timer.data = n->more.data = n;
     return true;
 }
 
@@ -119,9 +120,11 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->spawner.hurry = &n->hurry;
     exits_open(&n->exits);
     if (status == DDP_OK)
+        node_check_program(n);
+    if (status == DDP_OK && !n->ended)
         status = node_meet(n, err);
     n->evidence = evidence_new(contain_mounts(n->contain), contain_groups(n->contain));
-    if (status == DDP_OK)
+    if (status == DDP_OK && !n->ended)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }

@@ -13,6 +13,7 @@
 #include "report/start_words.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -23,26 +24,43 @@
 
 /* --- to the store --------------------------------------------------------------------------------------- */
 
-/* With its path, and what is wrong with it here: on the other nodes it may well be there. */
-static bool not_started_words(const struct node *n, const struct agent_worker *w, struct buf *out)
+/* With its path, and what is wrong with it here: on the other nodes it may well be there. With `remedy` what helps, too. */
+static bool start_words(const struct node *n, int error, bool remedy, struct buf *out)
 {
     static struct program_look look; /* paths make it too large for a stack */
     const char *failed = n->spawner.failed;
-    const struct start_failure failure = { .error = w->error,
-                                           .program = n->plan->workers[0].argv[0],
+    const bool is_script = failed != NULL && failed == n->plan->script;
+    const struct start_failure failure = { .error = error,
+                                           .program = is_script ? failed : n->plan->workers[0].argv[0],
                                            .path = env_find(n->plan->facts->environ_block, "PATH"),
                                            .look = &look };
     memset(&look, 0, sizeof(look));
-    if (failed != NULL && strchr(failed, '/') != NULL)
+    if (is_script)
+        program_see_script(failed, &look);
+    else if (failed != NULL && strchr(failed, '/') != NULL)
         program_see(failed, &look);
-    return buf_printf(out, "could not be started: ") && start_cause(&failure, out) && buf_append(out, "", 1);
+    bool ok = start_cause(&failure, out);
+    const size_t len = out->len;
+    ok = ok && (!remedy || (buf_printf(out, "; ") && start_remedy(&failure, out)));
+    if (out->len == len + 2) /* no remedy is known */
+        out->len = len;
+    return ok && buf_append(out, "", 1);
+}
+
+void node_say_not_started(const struct node *n, int error)
+{
+    struct buf words = { 0 };
+    if (start_words(n, error, true, &words))
+        log_error("%s", (const char *)words.data);
+    buf_free(&words);
 }
 
 static bool failure_words(const struct node *n, int local_rank, struct buf *out)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    return w->verdict == WORKER_NOT_STARTED ? not_started_words(n, w, out)
-                                            : attempt_words(w, evidence_of(n->evidence, local_rank), out);
+    if (w->verdict == WORKER_NOT_STARTED)
+        return buf_printf(out, "could not be started: ") && start_words(n, w->error, false, out);
+    return attempt_words(w, evidence_of(n->evidence, local_rank), out);
 }
 
 /* The first failure here, as the other nodes are to read it. `error` is only sent of a worker that was never

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -55,6 +56,13 @@ void spawner_close(struct spawner *s)
     proc_slots_close(&s->slots);
 }
 
+/* Only a missing file is an error here: Python has words for everything else. */
+static bool lacks_script(const char *script)
+{
+    struct stat st;
+    return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 /* Find the program once; it is the same for all. The search uses the worker's own PATH, which --env
  * may have changed: what counts is what the worker would find. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
@@ -62,10 +70,24 @@ static int find_program(struct spawner *s, const char *program, char *const *env
     if (s->path[0] != '\0')
         return 0;
     int error = proc_find(program, env_find(envp, "PATH"), s->path, sizeof(s->path));
-    if (error != 0) {
-        s->path[0] = '\0';
-        s->failed = program;
+    s->failed = error != 0 ? program : NULL;
+    if (error == 0 && lacks_script(s->plan->script)) {
+        s->failed = s->plan->script;
+        error = ENOENT;
     }
+    if (error != 0)
+        s->path[0] = '\0';
+    return error;
+}
+
+int spawner_find(struct spawner *s)
+{
+    struct ddp_err err;
+    struct worker_env env;
+    if (plan_env(s->plan, 0, &env, &err) != DDP_OK)
+        return ENOMEM;
+    const int error = find_program(s, s->plan->workers[0].argv[0], env.block);
+    worker_env_free(&env);
     return error;
 }
 

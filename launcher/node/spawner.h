@@ -30,6 +30,10 @@ struct spawner {
  * `input` and `hurry`, which must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
+/* Look for the program, and for the script that Python is to run. Returns 0 or an errno; then `failed` is the one that is
+ * missing or cannot be executed. */
+int spawner_find(struct spawner *s);
+
 /* Returns 0 and *pid, or an errno: ENOENT only when the program itself does not exist. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
 

@@ -107,6 +107,7 @@ struct plan {
     struct plan_worker *workers; /* nproc of them */
     struct flight_page page; /* of the attempt, the first worker's; pid 0 = none, the shell writes it here */
     char *flight;        /* owned; value of DDP_FLIGHT_RECORDER that we set for the attempt, NULL = none */
+    const char *script;  /* borrowed from cli; the file that Python is to run, see program_script() */
     char *timer_file;    /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
     char *stop_signals;  /* owned; names of the signals that stop the job */
     struct env_base env; /* what the workers' environments have in common */

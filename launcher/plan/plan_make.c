@@ -167,6 +167,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
     const struct plan_round first = plan_same_round(plan, 0);
+    plan->script = program_script(plan->cli, python);
     for (int r = 0; r < plan->nproc; r++) {
         struct plan_worker *w = &plan->workers[r];
         w->local_rank = r;

@@ -40,12 +40,23 @@ static const char *interpreter(const char *python_exec)
     return python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
 }
 
+static bool is_named_python(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    return strncmp(slash != NULL ? slash + 1 : program, "python", strlen("python")) == 0;
+}
+
 const char *program_python(const struct cli *cli, const char *python_exec)
 {
-    const char *slash = strrchr(cli->program, '/'), *name = slash != NULL ? slash + 1 : cli->program;
     if (is_python(cli))
         return interpreter(python_exec);
-    return strncmp(name, "python", strlen("python")) == 0 ? cli->program : NULL;
+    return is_named_python(cli->program) ? cli->program : NULL;
+}
+
+const char *program_script(const struct cli *cli, const char *python_exec)
+{
+    const bool is_file = is_python(cli) && !cli->module && strcmp(cli->program, "-") != 0;
+    return is_file && is_named_python(interpreter(python_exec)) ? cli->program : NULL;
 }
 
 /* Words in front of PROGRAM; returns how many. */

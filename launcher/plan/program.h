@@ -14,4 +14,8 @@ char **program_argv(const struct cli *cli, const char *python_exec, int local_ra
  * python. NULL = by its name it is no Python program. Borrowed. */
 const char *program_python(const struct cli *cli, const char *python_exec);
 
+/* The file that a Python is to run: PROGRAM, or NULL when it is a module, "-", or no Python program. NULL also with an
+ * interpreter whose name does not begin with "python", because a wrapper may run it where other files are. Borrowed. */
+const char *program_script(const struct cli *cli, const char *python_exec);
+
 #endif

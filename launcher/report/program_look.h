@@ -24,9 +24,11 @@ enum { INTERPRETER_MAX = 256 };
 struct program_look {
     char path[PATH_MAX]; /* what was looked at */
     enum path_kind kind;
-    bool empty;                        /* a file of 0 bytes */
-    bool noexec;                       /* on a file system mounted noexec */
-    char locked[PATH_MAX];             /* the first directory above it that may not be entered; "" = none */
+    bool is_python_file;   /* Python was to run it: `path` is what the user wrote */
+    char near[PATH_MAX];   /* of a missing one: a file beside it whose name differs by a slip; "" = none */
+    bool empty;            /* a file of 0 bytes */
+    bool noexec;           /* on a file system mounted noexec */
+    char locked[PATH_MAX]; /* the first directory above it that may not be entered; "" = none */
     char interpreter[INTERPRETER_MAX]; /* of a script, behind "#!" and without arguments; "" = no script */
     bool carriage_return;              /* the script's first line ends in \r\n */
     struct elf_look elf;               /* of a program */

@@ -2,6 +2,9 @@
  * without waiting (a FIFO has no writer), and read only when it is a regular file. */
 #include "report/program_see.h"
 
+#include "text/words.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,7 +16,7 @@
 #include <unistd.h>
 
 /* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
-enum { HEAD_BYTES = 4096 };
+enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
 /* Where a file system is mounted noexec the kernel refuses whatever the file's own bits allow. */
 static bool on_noexec(const char *path)
@@ -66,6 +69,27 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
+/* Of a few thousand files beside `path` the one whose name is nearest, when at most a third of its letters differ. */
+static void find_near(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const int front = (int)(name - path);
+    size_t best = strlen(name) < 3 ? strlen(name) : strlen(name) / 3 + 2;
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%.*s", front > 0 ? front : 1, front > 0 ? path : ".");
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    for (int seen = 0; d != NULL && seen < NEAR_SEEN_MAX && (e = readdir(d)) != NULL; seen++) {
+        const size_t distance = words_distance(name, e->d_name);
+        if (e->d_type == DT_DIR || distance >= best)
+            continue;
+        if (snprintf(out, PATH_MAX, "%.*s%s", front, path, e->d_name) < PATH_MAX)
+            best = distance;
+    }
+    if (d != NULL)
+        closedir(d);
+}
+
 /* What our own executable says of its machine is what this kernel runs for sure: compared with it, nothing need be
  * known about processors. */
 void program_see(const char *path, struct program_look *look)
@@ -76,6 +100,8 @@ void program_see(const char *path, struct program_look *look)
     *look = (struct program_look){ .kind = kind_of(path) };
     snprintf(look->path, sizeof(look->path), "%s", path);
     find_locked(path, look->locked);
+    if (look->kind == PATH_MISSING)
+        find_near(path, look->near);
     if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY)
         look->processes_max = processes.rlim_cur;
     if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
@@ -89,4 +115,10 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->interpreter);
     else if (look->elf.interpreter[0] != '\0')
         look->helper = kind_of(look->elf.interpreter);
+}
+
+void program_see_script(const char *path, struct program_look *look)
+{
+    program_see(path, look);
+    look->is_python_file = true;
 }

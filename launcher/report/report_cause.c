@@ -37,10 +37,11 @@ static const struct program_look not_looked_at;
 
 static struct start_failure start_failure(const struct report *r, const struct agent_worker *w)
 {
+    const struct program_look *look = r->look != NULL ? r->look : &not_looked_at;
     return (struct start_failure){ .error = w->error,
-                                   .program = r->plan->workers[0].argv[0],
+                                   .program = look->is_python_file ? look->path : r->plan->workers[0].argv[0],
                                    .path = r->path,
-                                   .look = r->look != NULL ? r->look : &not_looked_at };
+                                   .look = look };
 }
 
 /* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. */

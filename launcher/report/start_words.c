@@ -37,6 +37,11 @@ static bool ends_in_cr(const struct start_failure *f)
     return f->look->carriage_return;
 }
 
+static bool has_near(const struct start_failure *f)
+{
+    return f->look->near[0] != '\0';
+}
+
 /* The script's interpreter exists, but is itself a foreign or broken program. */
 static bool is_there(const struct start_failure *f)
 {
@@ -133,6 +138,7 @@ static const struct row {
       "build it on this system, or install the C library that it was built with" },
     { ENOENT, is_there, "{program} is there, but the loader that it needs is not: it was built for another system",
       "build it on this system" },
+    { ENOENT, has_near, "{program}: no such file", "did you mean {near}?" },
     { ENOENT, always, "{program}: no such file", "check the path, and that the file system with it is mounted here" },
     { EACCES, searched, "{program}: found in PATH ({search}), but nowhere as a file that may be executed",
       "chmod +x the one that is meant, or name it with its directory" },
@@ -194,6 +200,7 @@ static bool fill(const struct start_failure *f, const char *sentence, struct buf
     const struct word words[] = {
         { "program", f->program },
         { "search", search },
+        { "near", look->near },
         { "interpreter", look->interpreter },
         { "loader", look->elf.interpreter },
         { "locked", look->locked },

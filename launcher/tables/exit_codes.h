@@ -16,7 +16,7 @@
       "no worker's fault: another node was lost or never came, or ddprun itself failed (no port, no "    \
       "memory, a log directory that cannot be made ...)")                                                \
     X(126, CANNOT_RUN, "the program was found but cannot be executed")                                   \
-    X(127, NOT_FOUND, "the program was not found")                                                       \
+    X(127, NOT_FOUND, "the program, or the file that Python is to run, was not found")                   \
     X(128, SIGNAL,                                                                                       \
       "128 + n: signal n killed the worker that failed first, or stopped the job (the user's), or "      \
       "killed ddprun's own agent process")

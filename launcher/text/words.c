@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The word for the gap that begins at `gap`, and where the gap ends. NULL: nobody fills it. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
@@ -87,4 +88,27 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     snprintf(out + n, TIME_TEXT_MAX - (size_t)n, "%02d:%02d:%02d.%03d", of_day / 3600000, of_day / 60000 % 60,
              of_day / 1000 % 60, of_day % 1000);
     return out;
+}
+
+/* One row of the matrix at a time. */
+size_t words_distance(const char *a, const char *b)
+{
+    size_t row[WORDS_DISTANCE_MAX + 1];
+    const size_t len = strlen(b);
+    if (len > WORDS_DISTANCE_MAX)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= len; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= len; j++) {
+            const size_t above = row[j];
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            best = above + 1 < best ? above + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            diagonal = above;
+        }
+    }
+    return row[len];
 }

@@ -25,4 +25,9 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
  * `day` only the time of that day. Returns `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
+/* Letters to insert, remove or replace to make one word of the other (Levenshtein). SIZE_MAX when `b` is longer than
+ * WORDS_DISTANCE_MAX. */
+enum { WORDS_DISTANCE_MAX = 255 };
+size_t words_distance(const char *a, const char *b);
+
 #endif

@@ -1,4 +1,5 @@
 /* test_ddprun_exit.c -- how a job ends: exit codes, who is to blame, what cannot be started. */
+#include "free_port.h"
 #include "job.h"
 #include "patience.h"
 #include "procstat.h"
@@ -147,14 +148,6 @@ Test(ddprun_exit, a_program_that_does_not_exist_is_127)
     run_free(&r);
 }
 
-Test(ddprun_exit, a_directory_is_126)
-{
-    struct run_result r = JOB("/tmp");
-    EXPECT(r, 126);
-    SAYS(r, "directory");
-    run_free(&r);
-}
-
 static void write_file(const char *path, const char *text, mode_t mode)
 {
     FILE *f = fopen(path, "we");
@@ -162,6 +155,81 @@ static void write_file(const char *path, const char *text, mode_t mode)
     fputs(text, f);
     fclose(f);
     chmod(path, mode);
+}
+
+/* Ends with 127 although no other node ever comes, and although the time to wait for one is ten minutes. */
+static void expect_missing_on_node(const char *rank, const char *nnodes)
+{
+    const char *argv[] = {
+        bin("ddprun"), nnodes, "--master_addr=127.0.0.1", free_port_option("--master_port="), rank,
+        "./not/there", NULL
+    };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_not(r.timed_out);
+    EXPECT(r, 127);
+    SAYS(r, "ddprun: error: ./not/there: no such file; check the path");
+    run_free(&r);
+}
+
+Test(ddprun_exit, a_missing_program_does_not_wait_for_other_nodes)
+{
+    expect_missing_on_node("--node_rank=0", "--nnodes=2");
+    expect_missing_on_node("--node_rank=1", "--nnodes=2");
+}
+
+/* Such a job begins without this node: it must not meet it at all. */
+Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
+{
+    const char *argv[] = { bin("ddprun"),
+                           "--nnodes=1:2",
+                           free_port_option("--rdzv_endpoint=127.0.0.1:"),
+                           "--max-restarts=3",
+                           "-v",
+                           "./not/there",
+                           NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 127);
+    SAYS(r, "ddprun: error: ./not/there: no such file");
+    SILENT(r, "joined");
+    run_free(&r);
+}
+
+/* The python3 of this PATH leaves a trace. --env decides, not the launcher's own PATH. */
+Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
+{
+    char *dir = job_dir(), python[256], script[256], path[300];
+    snprintf(python, sizeof(python), "%s/python3", dir);
+    snprintf(script, sizeof(script), "%s/light.py", dir);
+    snprintf(path, sizeof(path), "--env=PATH=%s", dir);
+    write_file(python, "#!/bin/sh\necho python has started\n", 0755);
+    write_file(script, "", 0644);
+    const struct run_options here = { .cwd = dir };
+    struct run_result r = job_run((const char *const[]){ path, "ligth.py", NULL }, &here);
+    EXPECT(r, 127);
+    cr_expect_str_eq(r.out, "");
+    SAYS(r, "could not be started: ligth.py: no such file\n");
+    SAYS(r, "did you mean light.py?\n");
+    run_free(&r);
+    r = job_run((const char *const[]){ path, "light.py", NULL }, &here);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "python has started\n");
+    run_free(&r);
+    r = job_run((const char *const[]){ path, "-m", "ligth.py", NULL }, &here); /* a module: Python finds it */
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "python has started\n");
+    run_free(&r);
+    r = job_run((const char *const[]){ path, "--run_path", "ligth.py", NULL }, &here);
+    EXPECT(r, 127);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_exit, a_directory_is_126)
+{
+    struct run_result r = JOB("/tmp");
+    EXPECT(r, 126);
+    SAYS(r, "directory");
+    run_free(&r);
 }
 
 Test(ddprun_exit, a_file_without_x_permission_is_126_and_the_cure_is_named)

@@ -54,6 +54,8 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
     set((struct program_look){ .kind = PATH_MISSING });
     expect(ENOENT, "./train: no such file",
            "check the path, and that the file system with it is mounted here");
+    set((struct program_look){ .kind = PATH_MISSING, .near = "./trein" });
+    expect(ENOENT, "./train: no such file", "did you mean ./trein?");
     set((struct program_look){ .kind = PATH_DIRECTORY });
     expect(EACCES, "./train is a directory, not a program",
            "a package of Python's runs as python3 -u ./train");

@@ -10,6 +10,8 @@
 #include "report/error_read.h"
 #include "report/event_json.h"
 #include "report/program_see.h"
+#include "plan/program.h"
+#include "plan/torch_look.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -86,6 +88,7 @@ static int utc_offset_s(void)
 
 /* What can be looked up about the first failure alone. */
 struct details {
+    char python[PATH_MAX];
     struct program_look look;
     struct error_text error;
     struct ddp_err trouble;
@@ -101,6 +104,17 @@ static void look_at_program(struct report *r, struct details *d, const char *pro
     else
         program_see(program, &d->look);
     r->look = &d->look;
+}
+
+/* Which of several Pythons ran is what a failed import asks for. */
+static void look_for_python(struct report *r, struct details *d)
+{
+    const struct cli *cli = r->plan->cli;
+    char *const *inherited = r->plan->facts->environ_block;
+    const struct env_sources env = { cli->env.items, cli->env.n, inherited };
+    const char *python = program_python(cli, env_find(inherited, "PYTHON_EXEC"));
+    if (python != NULL && torch_look_python(python, &env, d->python))
+        r->python = d->python;
 }
 
 /* Of the first failure alone: what the others wrote about a broken connection is in their own files. A worker that
@@ -191,6 +205,7 @@ void final_report(const struct final_facts *f)
     if (r.elsewhere == NULL) {
         r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
         look_at_program(&r, &details, f->program);
+        look_for_python(&r, &details);
         read_error_file(&r, &details);
         hand_on_error(&r);
     }

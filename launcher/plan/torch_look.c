@@ -63,7 +63,7 @@ static const char *next_part(const char *at, char part[PATH_MAX])
     return at[len] == ':' ? at + len + 1 : NULL;
 }
 
-static bool find_program(const char *name, const struct env_sources *env, char path[PATH_MAX])
+bool torch_look_python(const char *name, const struct env_sources *env, char path[PATH_MAX])
 {
     const char *list = env_sources_find(env, "PATH");
     char dir[PATH_MAX];
@@ -118,7 +118,7 @@ static bool find_python(struct search *s, const char *python)
 {
     static const char stem[] = "python3.";
     char program[PATH_MAX], real[PATH_MAX];
-    if (!find_program(python, s->env, program) || realpath(program, real) == NULL)
+    if (!torch_look_python(python, s->env, program) || realpath(program, real) == NULL)
         return false;
     const char *name = strrchr(real, '/') + 1; /* a real path has one */
     if (strncmp(name, stem, strlen(stem)) != 0)

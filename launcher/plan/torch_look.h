@@ -23,4 +23,7 @@ struct torch_look {
  * where it is usually installed, which says nothing about whether there is one. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look);
 
+/* Where the interpreter `python` lies, by the workers' PATH. False: it is nowhere. */
+bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);
+
 #endif

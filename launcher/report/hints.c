@@ -1,7 +1,10 @@
 /* hints.c -- see hints.h. One table from a piece of text to a sentence. The pieces are those of the programs that print
  * them (the C library, Python, PyTorch, NCCL); a sentence says what it means for the person at the launcher, and
- * nothing that the line says itself. */
+ * nothing that the line says itself. A row may need a second piece of text, or a fact: of two rows for one piece the first
+ * that fits counts. */
 #include "report/hints.h"
+
+#include "text/words.h"
 
 #include <stdint.h>
 
@@ -11,82 +14,161 @@
 static const char lost_rank[] =
     "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended";
 
-static const struct {
+static const char no_gpu_here[] =
+    "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
+static const char lost_loader[] =
+    "a process of Python's multiprocessing has died, as a rule a DataLoader worker: often for memory, or because /dev/shm is full; num_workers=0 runs its code in the rank itself and shows its error";
+
+static bool lacks_gpu(const struct hint_facts *f)
+{
+    return f->no_gpu;
+}
+
+static bool knows_python(const struct hint_facts *f)
+{
+    return f->python != NULL;
+}
+
+static bool is_launchers_store(const struct hint_facts *f)
+{
+    return !f->rank0_store;
+}
+
+static bool is_standalone(const struct hint_facts *f)
+{
+    return f->standalone;
+}
+
+static bool has_gloo_interface(const struct hint_facts *f)
+{
+    return f->gloo_interface;
+}
+
+/* `sentence` may have the gap {python}. */
+static const struct hint {
     const char *piece, *sentence;
+    const char *with;                                /* stands somewhere in the text, too; NULL = no condition */
+    bool (*applies)(const struct hint_facts *facts); /* NULL = no condition */
 } hints[] = {
-    { "unrecognized arguments: --local-rank",
+    { .piece = "unrecognized arguments: --local-rank",
       "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { "unrecognized arguments: --local_rank",
+    { .piece = "unrecognized arguments: --local_rank",
       "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on what stands behind PROGRAM, and adds nothing" },
-    { "without libuv support", "this PyTorch refuses the launcher's store: --torch_store=rank0 lets rank 0 host one for the workers" },
-    { "Address already in use",
+    { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on what stands behind PROGRAM, and adds nothing" },
+    { .piece = "without libuv support", "this PyTorch refuses the launcher's store: --torch_store=rank0 lets rank 0 host one for the workers",
+      .applies = is_launchers_store },
+    { .piece = "Address already in use",
+      "another process has the port that the program itself opened: a job on this machine, or what is left of one; ss -ltnp shows which",
+      .applies = is_standalone },
+    { .piece = "Address already in use",
       "another process has the port: a job on this machine, or what is left of one; ss -ltnp shows which, --standalone takes a free one for the store" },
-    { "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
-    { "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
-    { "invalid device ordinal",
+    { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install one with CUDA, or use init_process_group('gloo')" },
+    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "'torch._C' has no attribute '_cuda_", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "No CUDA GPUs are available", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "Found no NVIDIA driver", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "NCCL error", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "no CUDA-capable device", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
+    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
+    { .piece = "invalid device ordinal",
       "the worker chose a GPU that does not exist: its index must be LOCAL_RANK, and no higher than the GPUs in CUDA_VISIBLE_DEVICES" },
-    { "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides them, or the container was started without --gpus" },
-    { "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
-    { "No space left on device", "a disk or /dev/shm is full: df -h, df -i and df -h /dev/shm show which" },
-    { "Disk quota exceeded", "the user's quota on that file system is used up: quota -s shows it" },
-    { "Too many open files", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
-    { "received 0 items of ancdata", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
-    { "Call to ibv_reg_mr", "the limit for locked memory is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
-    { "Cannot allocate memory",
+    { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides them, or the container was started without --gpus" },
+    { .piece = "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
+    { .piece = "No space left on device", "a disk or /dev/shm is full: df -h, df -i and df -h /dev/shm show which" },
+    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up: quota -s shows it" },
+    { .piece = "Too many open files", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "received 0 items of ancdata", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "Call to ibv_reg_mr", "the limit for locked memory is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
+    { .piece = "Cannot allocate memory",
       "free memory, a cgroup's limit, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l: see which is low" },
-    { "can't start new thread", "the limit for processes and threads is too low: ulimit -u, or pids.max of the cgroup" },
-    { "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u, or pids.max of the cgroup" },
-    { "is killed by signal: Bus error", "a data loader met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
-    { "is killed by signal: Killed", "a data loader was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
-    { "ModuleNotFoundError", "the Python of the workers lacks a module; $PYTHON_EXEC, else python3 in PATH, is the one that runs" },
-    { "is not a package",
+    { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u, or pids.max of the cgroup" },
+    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u, or pids.max of the cgroup" },
+    { .piece = "is killed by signal: Bus error", "a DataLoader worker met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
+    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
+    { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks a module: install it there, or set PYTHON_EXEC to another Python",
+      .applies = knows_python },
+    { .piece = "ModuleNotFoundError", "the Python that the program chose lacks a module; the first line of a script names its Python" },
+    { .piece = "ImportError:", "an import failed in {python}, which ran the program; set PYTHON_EXEC if another Python was meant",
+      .applies = knows_python },
+    { .piece = "is not a package",
       "the program has a file of its own with the name of the package that it imports, and Python found that one: rename it (a script called torch.py hides PyTorch)" },
-    { "partially initialized module",
+    { .piece = "partially initialized module",
       "two modules import each other, or a file of the program has the name of the package that it imports: rename it (a script called torch.py hides PyTorch)" },
-    { "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
-    { "version `GLIBC_", "the program was built for a newer C library than this system has" },
-    { "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
-    { "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
-    { "Connection refused", "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, say, mends that" },
-    { "recv operation to complete", LATE_RANK },
-    { "send operation to complete", LATE_RANK },
-    { "caught collective operation timeout", LATE_RANK },
-    { "Connection closed by peer", lost_rank },
-    { "Connection reset by peer", lost_rank },
-    { "ncclRemoteError", lost_rank },
-    { "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
-    { "terminate called without an active exception",
+    { .piece = "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
+    { .piece = "version `GLIBC_", "the program was built for a newer C library than this system has" },
+    { .piece = "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
+    { .piece = "Connection refused",
+      "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, or of an earlier group of the same name; GLOO_SOCKET_IFNAME must name an interface that the other hosts reach",
+      .applies = has_gloo_interface },
+    { .piece = "Connection refused", "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, say, mends that" },
+    { .piece = "recv operation to complete", LATE_RANK },
+    { .piece = "send operation to complete", LATE_RANK },
+    { .piece = "caught collective operation timeout", LATE_RANK },
+    { .piece = "Connection closed by peer", lost_rank },
+    { .piece = "Connection reset by peer", lost_loader, .with = "/multiprocessing/connection.py" },
+    { .piece = "Connection reset by peer", lost_loader, .with = "object type name: ConnectionResetError" },
+    { .piece = "Connection reset by peer", lost_rank },
+    { .piece = "ncclRemoteError", lost_rank },
+    { .piece = "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
+    { .piece = "terminate called without an active exception",
       "a C++ thread still ran when the process ended: PyTorch's do now and then, less often if the program calls torch.distributed.destroy_process_group() before; why it ended is the error above 'terminate called', and if there is none, its script had come to its end" },
-    { "Stale file handle", "a file server has lost the file: mount the file system again" },
-    { "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
+    { .piece = "Stale file handle", "a file server has lost the file: mount the file system again" },
+    { .piece = "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
 };
 /* clang-format on */
 
+static bool contains(struct slice text, const char *piece)
+{
+    return text.len > 0 && memmem(text.data, text.len, piece, strlen(piece)) != NULL;
+}
+
+static bool fits(const struct hint *h, struct slice text, const struct hint_facts *facts)
+{
+    return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
+}
+
+/* The last place of `piece`; NULL = it is nowhere. */
+static const uint8_t *last_place(struct slice text, const char *piece)
+{
+    const size_t len = strlen(piece);
+    const uint8_t *last = NULL, *at = text.data, *end = at + text.len;
+    while (text.len > 0 && (at = memmem(at, (size_t)(end - at), piece, len)) != NULL)
+        last = at++;
+    return last;
+}
+
 /* The last place of any piece wins, because programs end with their reason; of two at one place the row
  * that comes first. */
-const char *hint_for(struct slice text)
+static const struct hint *find(struct slice text, const struct hint_facts *facts)
 {
-    const char *found = NULL;
+    const struct hint *found = NULL;
     const uint8_t *last = NULL;
     for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++) {
-        size_t len = strlen(hints[i].piece);
-        const uint8_t *at = text.data, *end = at + text.len;
-        while (text.len > 0 && (at = memmem(at, (size_t)(end - at), hints[i].piece, len)) != NULL) {
-            if (last == NULL || at > last) {
-                last = at;
-                found = hints[i].sentence;
-            }
-            at++;
+        const uint8_t *at = last_place(text, hints[i].piece);
+        if (at != NULL && (last == NULL || at > last) && fits(&hints[i], text, facts)) {
+            last = at;
+            found = &hints[i];
         }
     }
     return found;
 }
 
+bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
+{
+    const struct hint *found = find(text, facts);
+    const struct word words[] = { { "python", facts->python } };
+    return found == NULL || words_fill(out, found->sentence, words, 1);
+}
+
 /* A connection of the program's own may be reset as well: only a process group's means a rank. */
 bool hint_is_of_lost_rank(struct slice text)
 {
-    static const char gloo[] = "gloo/transport/", nccl[] = "ncclRemoteError";
-    return hint_for(text) == lost_rank && (memmem(text.data, text.len, gloo, sizeof(gloo) - 1) != NULL ||
-                                           memmem(text.data, text.len, nccl, sizeof(nccl) - 1) != NULL);
+    const struct hint *found = find(text, &(struct hint_facts){ 0 });
+    return found != NULL && found->sentence == lost_rank &&
+           (contains(text, "gloo/transport/") || contains(text, "ncclRemoteError"));
 }

@@ -2,12 +2,23 @@
 #ifndef LAUNCHER_HINTS_H
 #define LAUNCHER_HINTS_H
 
+#include "base/buf.h"
 #include "base/slice.h"
 
 #include <stdbool.h>
 
-/* A sentence for what the worker wrote last, NULL when nothing in it is known. Of several the last line's counts. */
-const char *hint_for(struct slice last_lines);
+/* What a hint depends on besides the text. Zeroed: nothing is known, no option is set. */
+struct hint_facts {
+    const char *python;  /* the Python that ran the worker; borrowed, NULL = not known */
+    bool no_gpu;         /* this machine has none */
+    bool rank0_store;    /* --torch_store=rank0 is in force, */
+    bool standalone;     /* and --standalone */
+    bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+};
+
+/* Append a sentence for what the worker wrote last; nothing when none is known, or its remedy is in force already. Of several
+ * the last line's counts. False when memory is short. */
+bool hint_for(struct slice last_lines, const struct hint_facts *facts, struct buf *out);
 
 /* Does a process group of PyTorch's (Gloo, NCCL) say last that the process at its other end is gone? */
 bool hint_is_of_lost_rank(struct slice last_lines);

@@ -142,9 +142,7 @@ static void first_cause(const struct report *r, struct rows *rows)
     if (w->verdict == WORKER_NOT_STARTED)
         return;
     recorded(r, rows);
-    const char *hint = cause_hint(r);
-    if (hint != NULL)
-        rows_text(rows, "hint", slice_str(hint), WHY_LINES);
+    made_row(r, rows, "hint", cause_hint);
     last_words(r, rows);
 }
 
@@ -152,7 +150,6 @@ static void first_cause(const struct report *r, struct rows *rows)
 static void cause_elsewhere(const struct report *r, struct rows *rows)
 {
     const struct cause *c = r->elsewhere;
-    const char *hint = cause_hint(r);
     made_row(r, rows, "why", cause_why);
     if (c->rank >= 0 && c->pid > 0)
         rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s, node %d; more is said there",
@@ -161,8 +158,7 @@ static void cause_elsewhere(const struct report *r, struct rows *rows)
         rows_printf(rows, "node", "node %d, host %s", c->node_rank, c->host);
     if (c->log[0] != '\0')
         rows_printf(rows, "its logs", "%s on %s", c->log, c->host);
-    if (hint != NULL)
-        rows_text(rows, "hint", slice_str(hint), WHY_LINES);
+    made_row(r, rows, "hint", cause_hint);
     for (int i = 0; i < c->n_lines; i++)
         rows_quote(rows, i > 0 ? "" : c->from_stdout ? "stdout" : "stderr", slice_str(c->lines[i]));
 }

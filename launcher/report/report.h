@@ -46,6 +46,7 @@ struct report {
     bool colour;                            /* the text goes to a terminal */
     const struct program_look *look;        /* at the command that could not be started, or NULL */
     const char *path;                       /* the worker's PATH, for "not found" */
+    const char *python;                     /* that ran the workers: a path; NULL = not known */
     const struct worker_evidence *evidence; /* about the first failure, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
     const struct cause *elsewhere;       /* the first cause, when it is no worker of this node; else NULL */

@@ -226,19 +226,33 @@ static void cause_lines_elsewhere(const struct cause *c, struct buf *out)
         buf_printf(out, "%s\n", c->lines[i]);
 }
 
-/* The error file speaks first: it is the worker's own summary. */
-const char *cause_hint(const struct report *r)
+static struct hint_facts hint_facts(const struct report *r)
 {
+    const struct plan *plan = r->plan;
+    const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    return (struct hint_facts){ .python = r->python,
+                                .no_gpu = plan->facts->physical_gpus == 0,
+                                .rank0_store = plan->rank0_store,
+                                .standalone = plan->cli->standalone,
+                                .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
+}
+
+/* The error file speaks first: it is the worker's own summary. */
+bool cause_hint(const struct report *r, struct buf *out)
+{
+    const struct hint_facts facts = hint_facts(r);
     struct buf lines = { 0 };
-    bool from_stdout;
+    bool from_stdout, ok = true;
+    const size_t before = out->len;
     int first = cause_first(r);
-    const char *hint = r->error != NULL ? hint_for(slice_str(r->error->message)) : NULL;
-    if (hint == NULL && r->elsewhere != NULL)
+    if (r->error != NULL)
+        ok = hint_for(slice_str(r->error->message), &facts, out);
+    if (out->len == before && r->elsewhere != NULL)
         cause_lines_elsewhere(r->elsewhere, &lines);
-    if (hint == NULL && lines.len > 0)
-        hint = hint_for(buf_slice(&lines));
-    if (hint == NULL && first >= 0 && cause_last_lines(r, first, HINT_LINES, &lines, &from_stdout) > 0)
-        hint = hint_for(buf_slice(&lines));
+    else if (out->len == before && first >= 0)
+        cause_last_lines(r, first, HINT_LINES, &lines, &from_stdout);
+    if (lines.len > 0)
+        ok = ok && hint_for(buf_slice(&lines), &facts, out);
     buf_free(&lines);
-    return hint;
+    return ok;
 }

@@ -27,8 +27,8 @@ bool cause_core(const struct report *r, struct buf *out);
 size_t cause_last_lines(const struct report *r, int local_rank, size_t max, struct buf *out,
                         bool *from_stdout);
 
-/* A sentence about what the last lines say, or NULL. */
-const char *cause_hint(const struct report *r);
+/* A sentence about what the last lines say. */
+bool cause_hint(const struct report *r, struct buf *out);
 
 /* Wall clock of a moment of the agent's clock, in ms since 1970. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms);

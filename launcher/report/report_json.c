@@ -183,7 +183,7 @@ static bool add_failure_elsewhere(cJSON *o, const struct report *r)
     if (c->error != 0)
         ok = ok && json_add_number(f, "errno", c->error);
     return ok && json_add_null(f, "cause") && json_add_null(f, "remedy") && json_add_null(f, "core") &&
-           json_add_text(f, "hint", cause_hint(r)) && json_add(f, "evidence", cJSON_CreateObject()) &&
+           add_made(f, r, "hint", cause_hint) && json_add(f, "evidence", cJSON_CreateObject()) &&
            json_add_null(f, "error") && json_add_text(f, "log_dir", c->log[0] != '\0' ? c->log : NULL) &&
            add_lines_elsewhere(f, c);
 }
@@ -202,7 +202,7 @@ static bool add_first_failure(cJSON *o, const struct report *r)
            json_add_number(f, "node_rank", r->plan->node_rank) &&
            add_ending(f, r, agent_worker(r->agent, first)) && add_made(f, r, "cause", cause_why) &&
            add_made(f, r, "remedy", cause_remedy) && add_made(f, r, "core", cause_core) &&
-           json_add_text(f, "hint", cause_hint(r)) && add_evidence(f, r) && add_error(f, r) &&
+           add_made(f, r, "hint", cause_hint) && add_evidence(f, r) && add_error(f, r) &&
            json_add_text(f, "log_dir", r->plan->workers[first].log_dir) && add_last_lines(f, r, first);
 }
 

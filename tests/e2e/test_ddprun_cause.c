@@ -344,3 +344,40 @@ Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = make_d
         run_free(&r);
     }
 }
+
+/* --- hints ---------------------------------------------------------------------------------------------- */
+
+/* A Python of the test's own that only PATH leads to, and what it says when a module is missing. */
+Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
+{
+    char *bin_dir = job_dir(), text[1024], path[256];
+    snprintf(text, sizeof(text),
+             "cd %s && printf '#!/bin/sh\\necho \"ModuleNotFoundError: No module named x\" "
+             ">&2\\nexit 1\\n' "
+             ">python3 && chmod +x python3 && touch t.py && unset PYTHON_EXEC && "
+             "PATH=%s:$PATH exec $D --nproc_per_node=1 t.py",
+             bin_dir, bin_dir);
+    struct run_result r = script(text);
+    EXPECT(r, 1);
+    snprintf(path, sizeof(path), "hint     %s/python3, which", bin_dir);
+    SAYS(r, path);
+    run_free(&r);
+    job_dir_remove(bin_dir);
+}
+
+/* Its --torch_store is the hint of another, whose user has not set it. */
+Test(ddprun_cause, a_hint_does_not_repeat_an_option)
+{
+    static const char *const options[] = { "launcher", "rank0" };
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        snprintf(text, sizeof(text),
+                 "exec $D --nproc_per_node=1 --torch_store=%s sh -c 'echo built without libuv support >&2; "
+                 "exit 1'",
+                 options[i]);
+        struct run_result r = script(text);
+        EXPECT(r, 1);
+        cr_expect_eq(strstr(r.err, "hint  ") != NULL, i == 0, "%s", r.err);
+        run_free(&r);
+    }
+}

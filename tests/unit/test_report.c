@@ -204,11 +204,14 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
         { "Watchdog caught collective operation timeout: WorkNCCL(", "did not come to this collective" },
         { "[enforce fail at context.cc:23] rank < size. 3 vs 3", "world_size that is smaller" },
         { "Connection closed by peer\nDataLoader worker (pid 7) is killed by signal: Killed.",
-          "data loader" },
+          "DataLoader worker" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        const char *hint = hint_for(slice_str(cases[i].says));
-        cr_expect(hint != NULL && strstr(hint, cases[i].means) != NULL, "%s", cases[i].says);
+        struct buf hint = { 0 };
+        cr_assert(hint_for(slice_str(cases[i].says), &(struct hint_facts){ 0 }, &hint) &&
+                  buf_append(&hint, "", 1));
+        cr_expect_not_null(strstr((char *)hint.data, cases[i].means), "%s", cases[i].says);
+        buf_free(&hint);
     }
 }
 

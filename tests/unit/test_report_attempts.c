@@ -10,7 +10,8 @@
 
 static struct agent *agent;
 static struct plan_worker workers[2] = { { .rank = 0 }, { .rank = 1, .local_rank = 1 } };
-static struct plan_facts facts = { .host = "n1" };
+static char *no_environment[] = { NULL };
+static struct plan_facts facts = { .host = "n1", .environ_block = no_environment };
 static struct plan plan = { .nproc = 2, .nnodes = 1, .world_size = 2, .workers = workers, .facts = &facts };
 static struct report report;
 static struct buf text;

@@ -6,7 +6,8 @@
 #include <string.h>
 
 static struct cli cli = { .max_restarts = 0 };
-static struct plan_facts facts = { .host = "n1" };
+static char *no_environment[] = { NULL };
+static struct plan_facts facts = { .host = "n1", .environ_block = no_environment };
 static struct plan_worker workers[2] = { { .rank = 0 }, { .rank = 1, .local_rank = 1 } };
 static struct plan plan = { .cli = &cli,
                             .facts = &facts,

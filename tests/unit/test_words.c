@@ -47,10 +47,17 @@ Test(words, the_calendar_knows_leap_years_and_places)
 
 /* --- hints ---------------------------------------------------------------------------------------------- */
 
+static const char *hint_with(const char *text, const struct hint_facts *facts)
+{
+    static struct buf out;
+    out.len = 0;
+    cr_assert(hint_for(slice_str(text), facts, &out) && buf_append(&out, "", 1));
+    return (const char *)out.data;
+}
+
 static const char *hint(const char *text)
 {
-    const char *found = hint_for(slice_str(text));
-    return found != NULL ? found : "";
+    return hint_with(text, &(struct hint_facts){ 0 });
 }
 
 Test(hints, know_what_users_meet)
@@ -66,7 +73,67 @@ Test(hints, know_what_users_meet)
     cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"), "lacks a module"));
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
-    cr_expect_null(hint_for(slice_of(NULL, 0)));
+    struct buf out = { 0 };
+    cr_expect(hint_for(slice_of(NULL, 0), &(struct hint_facts){ 0 }, &out));
+    cr_expect_eq(out.len, 0);
+}
+
+/* Of PyTorch 1.13 without CUDA, of 2.x with it, and of NCCL. */
+Test(hints, without_a_gpu_a_program_that_wants_nccl_is_told_of_gloo)
+{
+    static const char *const texts[] = {
+        "RuntimeError: Distributed package doesn't have NCCL built in",
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "AssertionError: Torch not compiled with CUDA enabled",
+        "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+        "RuntimeError: No CUDA GPUs are available",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:1269, unhandled cuda error",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        const char *without = hint_with(texts[i], &(struct hint_facts){ .no_gpu = true });
+        cr_expect(strstr(without, "no GPU") && strstr(without, "init_process_group('gloo')"), "%s", texts[i]);
+        cr_expect_null(strstr(hint(texts[i]), "this machine has no GPU"), "%s", texts[i]);
+    }
+}
+
+Test(hints, a_failed_import_names_the_python)
+{
+    const struct hint_facts facts = { .python = "/opt/venv/bin/python3" };
+    cr_expect(strstr(hint_with("ModuleNotFoundError: No module named 'numpy'", &facts),
+                     "/opt/venv/bin/python3, which ran the program, lacks a module"));
+    cr_expect(
+        strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
+}
+
+/* What the user has set already is no help. */
+Test(hints, no_option_is_repeated)
+{
+    static const char libuv[] = "use_libuv was requested but PyTorch was build without libuv support",
+                      in_use[] = "[Errno 98] Address already in use", refused[] = "Connection refused";
+    cr_expect(strstr(hint(libuv), "--torch_store=rank0"));
+    cr_expect_str_eq(hint_with(libuv, &(struct hint_facts){ .rank0_store = true }), "");
+    cr_expect(strstr(hint(in_use), "--standalone"));
+    const char *alone = hint_with(in_use, &(struct hint_facts){ .standalone = true });
+    cr_expect(strstr(alone, "ss -ltnp") && strstr(alone, "--standalone") == NULL, "%s", alone);
+    cr_expect(strstr(hint(refused), "GLOO_SOCKET_IFNAME=eth0"));
+    cr_expect_null(strstr(hint_with(refused, &(struct hint_facts){ .gloo_interface = true }),
+                          "GLOO_SOCKET_IFNAME=eth0"));
+}
+
+/* The rank read a tensor from a loader that had died; PyTorch's own words about that come too late, or never. */
+Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
+{
+    static const char trace[] =
+        "  File \"/usr/lib/python3.11/multiprocessing/connection.py\", line 378, in _recv\n"
+        "    chunk = read(handle, remaining)\n"
+        "ConnectionResetError: [Errno 104] Connection reset by peer\n",
+                      lost[] = "object type name: ConnectionResetError\n"
+                               "object repr     : ConnectionResetError(104, 'Connection reset by peer')\n"
+                               "lost sys.stderr\n";
+    cr_expect(strstr(hint(trace), "DataLoader worker"), "%s", hint(trace));
+    cr_expect(strstr(hint(lost), "DataLoader worker"), "%s", hint(lost));
+    cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
 /* What Python says then does not name the cause: nothing is missing. */

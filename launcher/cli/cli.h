@@ -145,7 +145,7 @@ struct cli {
     enum torch_store torch_store;
     enum grow_policy grow;
     uint64_t node_timeout_ms, exit_barrier_ms;
-    bool standalone, uneven;
+    bool standalone, uneven, insecure;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, why;
     struct cli_task task;                /* counts with per_task; from the scheduler */

@@ -50,6 +50,9 @@
       "the address that this node gives to the others, in place of the one it reaches the store from")       \
     X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
+    X(INSECURE, "insecure", 0, SWITCH, insecure, "", NULL, true, OURS, NODES,                                       \
+      "let every user of this host use the store; without it the store serves only the processes of the "    \
+      "user who started ddprun, and root's")                                                                 \
     X(TORCH_STORE, "torch_store", 0, TORCH_STORE, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
       "where PyTorch's workers meet: in the store of the 'launcher', or in one that 'rank0' hosts; auto: the "  \
       "launcher's, but for a PyTorch from 2.4 on without libuv, which refuses any but its own")              \

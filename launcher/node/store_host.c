@@ -10,6 +10,7 @@
 
 #include "agent/dial_words.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "node/name_lookup.h"
 #include "node/own_addresses.h"
 #include "server/port_holder.h"
@@ -36,12 +37,19 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
                             struct ddp_err *err)
 {
     const struct store_server_options options = {
-        .host = host, .port = port, .limits = HUB_LIMITS_DEFAULT, .log_peers = plan->cli->verbose
+        .host = host,
+        .port = port,
+        .limits = HUB_LIMITS_DEFAULT,
+        .insecure = plan->cli->insecure,
+        .log_peers = plan->cli->verbose,
     };
     ddp_status status = store_server_start(&options, out, err);
-    if (status == DDP_OK)
-        plan->master_port = store_server_port(*out);
-    return status;
+    if (status != DDP_OK)
+        return status;
+    plan->master_port = store_server_port(*out);
+    if (plan->cli->insecure)
+        log_warn("--insecure: every user of this host can read and change the store of this job");
+    return DDP_OK;
 }
 
 /* Nothing is to be done about it, so it is told without advice. Only a taken port is cured by another one: what else may be

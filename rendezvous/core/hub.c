@@ -85,6 +85,19 @@ static void feed_released(struct hub *hub)
     }
 }
 
+void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid)
+{
+    struct session *s = session_find(hub, conn);
+    if (s != NULL)
+        s->uid = uid;
+}
+
+bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms)
+{
+    return rejects_note(&hub->rejects, &(struct reject_facts){ .peer = peer, .why = why, .is_user = true },
+                        now_ms);
+}
+
 /* An id that is not known is one we closed ourselves, whose last bytes were under way. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {

@@ -67,6 +67,12 @@ void hub_free(struct hub *hub);
 /* A connection has been accepted; `peer` ("10.0.0.2:41234") is copied. False when memory is short. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms);
 
+/* The connection's owner on this host is `uid`. Without this call its user is not known. */
+void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
+
+/* A connection from `peer` was closed before it became one of the hub's. True when a line in the log is due. */
+bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
+
 /* Bytes have come in. They are consumed completely (a half command is kept inside). */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 

@@ -137,7 +137,9 @@ static bool tell(struct rejects *r, struct reject *row, uint64_t now_ms)
 /* What is kept of the last time replaces the time before; only the counts go back to the first. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
-    struct reject wanted = { .kind = what->is_ours ? REJECT_OURS : reject_kind_of(what->first),
+    struct reject wanted = { .kind = what->is_user   ? REJECT_USER
+                                     : what->is_ours ? REJECT_OURS
+                                                     : reject_kind_of(what->first),
                              .first_ms = now_ms };
     put_source(what->peer, wanted.source);
     snprintf(wanted.job, sizeof(wanted.job), "%s", what->job != NULL ? what->job : "");

@@ -19,7 +19,8 @@
     X(HTTP, "http", "HTTP")                                          \
     X(TLS, "tls", "TLS")                                             \
     X(SSH, "ssh", "SSH")                                             \
-    X(OTHER, "other", "no protocol of a store")
+    X(OTHER, "other", "no protocol of a store")                      \
+    X(USER, "user", "not read, because another user owns it")
 
 enum reject_kind {
 #define X(name, word, words) REJECT_##name,
@@ -66,6 +67,7 @@ struct reject_facts {
     const char *why;
     struct slice first;
     bool is_ours; /* it has introduced itself as a part of ddprun */
+    bool is_user; /* it was closed unread, because of its user */
 };
 
 /* Count it. True when a line in the log is due: one for each source and minute. */

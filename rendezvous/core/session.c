@@ -91,6 +91,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
         return false;
     }
     s->id = conn;
+    s->uid = SESSION_NO_UID;
     s->node =
         (struct table_node){ .key = &s->id, .key_len = sizeof(s->id), .hash = table_hash(id_key(&conn)) };
     s->peer = copy;

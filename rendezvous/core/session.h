@@ -66,6 +66,8 @@ struct session_node {
     uint32_t told_wait;           /* job_watch.wait in which it was told what is missing */
 };
 
+#define SESSION_NO_UID UINT32_MAX /* no user has it */
+
 struct session {
     struct table_node node; /* in hub->sessions, by id */
     conn_id id;
@@ -85,7 +87,8 @@ struct session {
     struct torch_client *torch;   /* owned; NULL = it has used none of PyTorch's keys */
     uint32_t rank;                /* of a worker */
     uint32_t era;                 /* the hub's when it was accepted */
-    int32_t pid;                  /* of a plain client, as its agent says, else it itself; 0 = unknown */
+    uint32_t uid; /* of the process that connected, on this host; SESSION_NO_UID = not known */
+    int32_t pid;  /* of a plain client, as its agent says, else it itself; 0 = unknown */
     /* Small things last and together: a store has a hundred thousand of these. */
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */

@@ -258,7 +258,7 @@ static void on_bytes(struct conn *conn, struct slice bytes)
 
 /* When conn_open or hub_connect fails the connection is closing already, and ends like any other in on_closed; the hub
  * is never asked to forget somebody it does not know. */
-bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer)
+bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];
     struct client *c = calloc(1, sizeof(*c));
@@ -272,6 +272,8 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer)
     endpoint_of_sockaddr(peer, text);
     if (conn_open(&c->conn, &clients->host, fd) && !hub_connect(clients->hub, c->id, text, now_ms(clients)))
         conn_abort(&c->conn);
+    if (uid >= 0)
+        hub_set_uid(clients->hub, c->id, (uint32_t)uid);
     log_peer(c, "connected");
     clients->stepped(clients->user);
     return true;

@@ -35,8 +35,8 @@ void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);
 
-/* A new client; `fd` is taken over. False: it was closed at once, and freed() is not called for it. */
-bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer);
+/* A new client of user `uid` (-1 = not known); `fd` is taken over. False: it was closed at once, and freed() is not called for it. */
+bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* The address at which the client reached us; "" when it is gone. */
 void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);

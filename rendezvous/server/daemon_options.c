@@ -1,7 +1,7 @@
 /* daemon_options.c -- see daemon_options.h. Pure: no printing, no exit.
  *
- * The default is loopback, because the protocol knows no password: whoever reaches the port can write every
- * key. Serving a network takes an explicit --listen. */
+ * The default is loopback, because the protocol has no password: every host that reaches the port can write every
+ * key. Serving a network takes an explicit --listen, serving other users of this host --insecure. */
 #include "server/daemon_options.h"
 
 #include "ddp/context.h"
@@ -68,6 +68,7 @@ static ddp_status set_events(void *into, const char *value, struct ddp_err *err)
     }
 SETS(set_quiet, o->log_level = LOG_ERROR)
 SETS(set_verbose, o->log_peers = true)
+SETS(set_insecure, o->insecure = true)
 SETS(set_torch21, o->torch21 = true)
 SETS(set_help, o->action = DAEMON_HELP)
 SETS(set_help_man, o->action = DAEMON_HELP_MAN)
@@ -83,6 +84,10 @@ static const struct option_row table[] = {
     { "keep", "SECONDS",
       "forget a job and its keys when nobody has been connected to it for so long\n(default 1800)",
       set_keep },
+    { "insecure", NULL,
+      "serve every user of this host; without it only the user who started\n"
+      "ddp-rendezvous and root are served",
+      set_insecure },
     { "torch21", NULL, "opcode 8 of an old client means APPEND, as in torch 2.1", set_torch21 },
     { "events", "FILE", "append what happens in all jobs to FILE as JSON lines, for 'ddpctl timeline'",
       set_events },
@@ -104,10 +109,14 @@ static const char head[] =
     "\n"
     "options:\n";
 
-static const char tail[] = "\n"
-                           "There is no password: whoever can connect can read and write every key.\n"
-                           "\n"
-                           "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
+static const char tail[] =
+    "\n"
+    "On this host only processes of the user who runs ddp-rendezvous and of root can connect.\n"
+    "To serve several users of a host, start it with --insecure: then every user can read\n"
+    "and write every key. Other hosts need no password: a HOST that they can reach is open\n"
+    "to them.\n"
+    "\n"
+    "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
 
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out, struct ddp_err *err)
 {

@@ -21,6 +21,7 @@ struct daemon_options {
     enum log_level log_level;
     bool log_peers;
     bool torch21;
+    bool insecure;
     const char *events; /* borrowed from argv; NULL = no event log */
 };
 

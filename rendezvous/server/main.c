@@ -45,6 +45,8 @@ static void announce(const struct daemon_options *o, const struct store_server *
     if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0 && strcmp(host, "localhost") != 0)
         log_warn("there is no password: whoever reaches %s can read and write every key",
                  store_server_address(server));
+    if (o->insecure)
+        log_warn("--insecure: every user of this host can read and write every key");
 }
 
 /* Returns with the first signal; from then on the next one has its usual effect: the end, at once. */
@@ -106,6 +108,7 @@ static ddp_status start(const struct daemon_options *o, struct event_log *events
                                             .limits = HUB_LIMITS_DEFAULT,
                                             .event = events->file != NULL ? on_event : NULL,
                                             .event_user = events,
+                                            .insecure = o->insecure,
                                             .log_peers = o->log_peers };
     if (o->max_bytes > 0)
         options.limits.max_bytes = o->max_bytes;

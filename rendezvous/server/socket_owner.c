@@ -68,12 +68,16 @@ bool socket_address_is_local(const struct sockaddr *address)
         return address->sa_family == AF_UNIX;
     if (is_loopback(&end))
         return true;
-    memcpy(&to, address,
-           address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    to.ss_family = (sa_family_t)end.family;
     ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same place in both; connect wants one */
-    int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (end.family == AF_INET)
+        memcpy(&((struct sockaddr_in *)&to)->sin_addr, end.address, 4);
+    else
+        memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end.address, sizeof(end.address));
+    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end.scope; /* IPv4 has zeros there */
+    int fd = socket(end.family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return false;
+        return true;
     const bool local = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 &&
                        getsockname(fd, (struct sockaddr *)&from, &len) == 0 &&
                        end_of((struct sockaddr *)&from, &chosen) && chosen.family == end.family &&
@@ -127,7 +131,12 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return fd >= 0 && send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
 }
 
-/* The socket's owner, when a process holds it in one of `states`. */
+/* The states of a connection that its process has not closed. It may have ended its own stream (FIN_WAIT): then it
+ * still has an inode, which it loses when it is closed. */
+enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
+
+/* The socket's owner, when a process holds it in one of `states`. The kernel reads the uid before the inode, so
+ * a socket that is closed meanwhile has no inode here. */
 static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct socket_owner *owner)
 {
     const struct inet_diag_msg *msg = NLMSG_DATA(head);
@@ -142,7 +151,6 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {
-    enum { HELD = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT };
     union answer reply;
     if (!diag_ask(o, near, far, 0, ~0u))
         return SOCKET_UNKNOWN;
@@ -151,7 +159,7 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
         return SOCKET_UNKNOWN;
     if (reply.head.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
         o->is_answered = true;
-        return diag_owner(&reply.head, HELD, owner) ? SOCKET_OPEN : SOCKET_CLOSED;
+        return diag_owner(&reply.head, CONNECTED, owner) ? SOCKET_OPEN : SOCKET_CLOSED;
     }
     const struct nlmsgerr *error = NLMSG_DATA(&reply.head);
     const bool not_found = reply.head.nlmsg_type == NLMSG_ERROR &&
@@ -190,8 +198,8 @@ static enum socket_state table_find(const char *path, const struct end *near, co
         unsigned long inode;
         if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %u %*s %lu", ours, theirs, &state, &uid, &inode) ==
                 5 &&
-            strcmp(ours, near_text) == 0 && strcmp(theirs, far_text) == 0 && inode != 0 &&
-            (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT)) {
+            strcmp(ours, near_text) == 0 && strcmp(theirs, far_text) == 0 && inode != 0 && state < 32 &&
+            (CONNECTED >> state & 1) != 0) {
             *owner = (struct socket_owner){ .uid = uid, .inode = inode };
             found = SOCKET_OPEN;
         }

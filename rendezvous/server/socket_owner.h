@@ -40,7 +40,7 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
-/* Is `address` one of this host's? No packet is sent. */
+/* Is `address` one of this host's? No packet is sent. True also without a descriptor to find out. */
 bool socket_address_is_local(const struct sockaddr *address);
 
 void socket_owners_close(struct socket_owners *o);

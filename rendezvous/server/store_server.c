@@ -21,6 +21,7 @@
 #include "server/clients.h"
 #include "server/listen_queue.h"
 #include "server/listener.h"
+#include "server/uid_gate.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -49,6 +50,7 @@ struct store_server {
     uint64_t force_at_ms;    /* when stopping becomes forceful; UINT64_MAX = not, or already */
     struct listener listener;
     struct acceptor acceptor;
+    struct uid_gate uid_gate;
     struct clients clients;
     struct hub *hub; /* owned */
     struct gate short_of_fds;
@@ -181,12 +183,25 @@ static void on_event(void *user, const char *json)
     s->event(s->event_user, json);
 }
 
+static void refuse(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
+{
+    char text[ENDPOINT_TEXT_MAX];
+    close(fd);
+    if (hub_note_refused(s->hub, endpoint_of_sockaddr(peer, text), why, uv_now(&s->loop)))
+        log_warn("store client %s: refused: %s", text, why);
+}
+
 /* The acceptor's two events. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
+    char why[UID_GATE_WHY_MAX];
+    int64_t uid;
     look_at_queue(s);
-    if (!clients_add(&s->clients, fd, peer))
+    const bool admitted = uid_gate_admits(&s->uid_gate, fd, peer, &uid, why);
+    if (!admitted)
+        refuse(s, fd, peer, why);
+    if (!admitted || !clients_add(&s->clients, fd, peer, uid))
         acceptor_put_back(a);
 }
 
@@ -311,6 +326,7 @@ static void server_free(struct store_server *s)
     if (s->hub != NULL)
         hub_free(s->hub);
     clients_free(&s->clients);
+    uid_gate_close(&s->uid_gate);
     free(s->clients.host.read_buffer);
     free(s);
 }
@@ -338,6 +354,7 @@ static struct store_server *server_new(const struct store_server_options *o)
                                    .event = o->event != NULL ? on_event : NULL };
     if (s == NULL)
         return NULL;
+    s->uid_gate.insecure = o->insecure;
     s->event = o->event;
     s->event_user = o->event_user;
     clients_init(&s->clients);

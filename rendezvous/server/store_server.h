@@ -20,6 +20,7 @@ struct store_server_options {
      * is kept here. */
     void (*event)(void *user, const char *json);
     void *event_user;
+    bool insecure;  /* accept connections of every user of this host; false: see uid_gate.h */
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 

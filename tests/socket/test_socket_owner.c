@@ -127,6 +127,21 @@ Test(socket_owner, of_an_ipv6_socket_that_is_connected_by_ipv4)
     expect_owner("127.0.0.1", "::ffff:127.0.0.1");
 }
 
+/* As of a client that sends a request, ends its stream and reads the answer. */
+Test(socket_owner, of_a_connection_that_is_half_closed)
+{
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        struct socket_owners o = ways[i];
+        struct socket_owner owner;
+        struct pair p = open_pair("127.0.0.1", "127.0.0.1");
+        shutdown(p.client, SHUT_WR);
+        cr_expect_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
+        cr_expect_eq(owner.uid, geteuid());
+        close_pair(&p);
+        socket_owners_close(&o);
+    }
+}
+
 /* The trap: the kernel shows such a socket with uid 0. */
 Test(socket_owner, closed_sockets_have_none)
 {

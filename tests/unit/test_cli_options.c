@@ -104,6 +104,8 @@ static bool is_nodes_option_set(enum cli_option option)
         return strcmp(cli.local_addr, "10.0.0.7") == 0;
     case OPT_HOST_STORE:
         return cli.host_store == HOST_STORE_YES;
+    case OPT_INSECURE:
+        return cli.insecure;
     case OPT_TORCH_STORE:
         return cli.torch_store == TORCH_STORE_RANK0;
     case OPT_UNEVEN:

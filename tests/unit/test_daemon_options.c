@@ -73,7 +73,7 @@ Test(daemon_options, what_is_wrong_is_named)
 
 Test(daemon_options, help_and_man_page_show_every_option_that_is_for_users)
 {
-    static const char *const names[] = { "listen",  "max-bytes", "keep", "torch21",
+    static const char *const names[] = { "listen",  "max-bytes", "keep", "insecure", "torch21",
                                          "verbose", "quiet",     "help", "version" };
     struct buf help = { 0 }, man = { 0 };
     char line[64];

@@ -1,0 +1,47 @@
+/* uid_gate.c -- see uid_gate.h.
+ *
+ * A socket that its owner has closed before it was accepted is refused, too: its user is not known any more, and a
+ * stranger could otherwise send a request and close. */
+#include "server/uid_gate.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static bool is_ours(int64_t uid)
+{
+    return uid == 0 || uid == (int64_t)geteuid();
+}
+
+bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
+                     char why[static UID_GATE_WHY_MAX])
+{
+    struct sockaddr_storage here = { 0 };
+    struct socket_owner owner;
+    socklen_t len = sizeof(here);
+    *uid = -1;
+    if (!socket_address_is_local(peer) || getsockname(fd, (struct sockaddr *)&here, &len) != 0)
+        return true;
+    const enum socket_state state =
+        socket_owner_find(&g->owners, peer, (const struct sockaddr *)&here, &owner);
+    if (state == SOCKET_OPEN)
+        *uid = owner.uid;
+    if (g->insecure || (state == SOCKET_OPEN && is_ours(owner.uid)))
+        return true;
+    if (state == SOCKET_OPEN)
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "its owner is uid %u, this store serves uid %u and root; --insecure serves every user",
+                 owner.uid, (unsigned)geteuid());
+    else if (state == SOCKET_CLOSED)
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "its owner is not known, because it was closed before it was accepted");
+    else
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "its owner is not known: neither sock_diag nor /proc/net/tcp answers; --insecure serves "
+                 "every user");
+    return false;
+}
+
+void uid_gate_close(struct uid_gate *g)
+{
+    socket_owners_close(&g->owners);
+}

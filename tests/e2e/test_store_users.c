@@ -1,0 +1,229 @@
+/* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
+#include "core/encode.h"
+#include "daemon.h"
+#include "job.h"
+#include "patience.h"
+#include "peer.h"
+#include "sim_hub.h" /* hex_read */
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NOBODY = 65534, ATTEMPTS = 200 };
+
+TestSuite(store_users, .timeout = 120);
+
+static void need_root(void)
+{
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root can run a process of another user");
+}
+
+/* --- clients of another user -------------------------------------------------------------------------------------- */
+
+static int connect_to(struct in_addr host, int port)
+{
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_addr = host,
+                                    .sin_port = htons((uint16_t)port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0)
+        _exit(100);
+    return fd;
+}
+
+/* Connect, SET a key, close, each time with a key of its own. Some end their stream before, some stay open. */
+static int set_and_close(struct in_addr host, int port)
+{
+    for (int i = 0; i < ATTEMPTS; i++) {
+        struct buf bytes = { 0 };
+        char key[32];
+        snprintf(key, sizeof(key), "/key%d", i);
+        hex_read(PEER_GREETING "01", &bytes);
+        put_blob(&bytes, slice_str(key));
+        put_blob(&bytes, slice_str("v"));
+        int fd = connect_to(host, port);
+        (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+        if (i % 3 > 0)
+            shutdown(fd, SHUT_WR);
+        if (i % 3 < 2)
+            close(fd);
+        buf_free(&bytes);
+    }
+    return 0;
+}
+
+/* 0: the store answers a greeting; 1: it closes the connection. */
+static int greet(struct in_addr host, int port)
+{
+    struct buf bytes = { 0 };
+    char answer[4];
+    hex_read(PEER_GREETING, &bytes);
+    int fd = connect_to(host, port);
+    (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+    buf_free(&bytes);
+    struct pollfd ready = { fd, POLLIN, 0 };
+    if (poll(&ready, 1, PATIENCE_MS) != 1)
+        return 101;
+    return recv(fd, answer, sizeof(answer), 0) > 0 ? 0 : 1;
+}
+
+/* Run `client` as user nobody; return its exit code. */
+static int as_nobody(int (*client)(struct in_addr host, int port), struct in_addr host, int port)
+{
+    int status = -1;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(setuid(NOBODY) == 0 ? client(host, port) : 102);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) < 100, "the client fails: status %#x", status);
+    return WEXITSTATUS(status);
+}
+
+#define LOOPBACK ((struct in_addr){ htonl(INADDR_LOOPBACK) })
+
+static void expect_no_keys(int port)
+{
+    int fd = peer_connect_c(port);
+    cr_assert(peer_send_hex(fd, "07"));
+    peer_expect(fd, "0000000000000000");
+    close(fd);
+}
+
+/* --- the store ---------------------------------------------------------------------------------------------------- */
+
+Test(store_users, another_user_leaves_no_key)
+{
+    need_root();
+    struct daemon d = daemon_start("127.0.0.1:0", "--quiet");
+    cr_expect_eq(as_nobody(greet, LOOPBACK, d.port), 1);
+    as_nobody(set_and_close, LOOPBACK, d.port);
+    expect_no_keys(d.port);
+    daemon_stop(&d);
+}
+
+/* The kernel knows local peers of a store that listens on every address, too. */
+Test(store_users, another_user_leaves_no_key_by_another_address)
+{
+    need_root();
+    struct ifaddrs *all = NULL;
+    struct daemon d = daemon_start(":0", "--quiet");
+    cr_assert_eq(getifaddrs(&all), 0);
+    for (const struct ifaddrs *at = all; at != NULL; at = at->ifa_next) {
+        if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET)
+            continue;
+        const struct in_addr host = ((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr;
+        cr_expect_eq(as_nobody(greet, host, d.port), 1, "%s", at->ifa_name);
+        as_nobody(set_and_close, host, d.port);
+    }
+    freeifaddrs(all);
+    expect_no_keys(d.port);
+    daemon_stop(&d);
+}
+
+Test(store_users, a_refused_user_is_logged_once_and_listed)
+{
+    need_root();
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    char at[64];
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(as_nobody(greet, LOOPBACK, d.port), 1);
+    snprintf(at, sizeof(at), "127.0.0.1:%d", d.port);
+    struct run_result listed =
+        run_command((const char *const[]){ bin("ddpctl"), "--addr", at, "rejects", NULL }, NULL);
+    cr_expect_eq(listed.exit_code, 0, "%s", listed.err);
+    cr_expect_not_null(strstr(listed.out, "user"), "%s", listed.out);
+    cr_expect_not_null(strstr(listed.out, "its owner is uid 65534, this store serves uid 0 and root"), "%s",
+                       listed.out);
+    run_free(&listed);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    const char *line = strstr(r.err, "refused: its owner is uid 65534");
+    cr_assert_not_null(line, "%s", r.err);
+    cr_expect_null(strstr(line + 1, "refused: its owner is uid 65534"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(store_users, insecure_serves_every_user_and_warns)
+{
+    need_root();
+    struct daemon d = daemon_start("127.0.0.1:0", "--insecure");
+    cr_expect_eq(as_nobody(greet, LOOPBACK, d.port), 0);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_expect_not_null(strstr(r.err, "--insecure: every user of this host"), "%s", r.err);
+    run_free(&r);
+}
+
+/* A copy of the daemon, because the build folder may be closed to other users. */
+Test(store_users, a_store_serves_its_user_and_root)
+{
+    need_root();
+    char *dir = job_dir();
+    char copy[512];
+    snprintf(copy, sizeof(copy), "%s/ddp-rendezvous", dir);
+    cr_assert_eq(chmod(dir, 0755), 0);
+    struct run_result copied =
+        run_command((const char *const[]){ "cp", bin("ddp-rendezvous"), copy, NULL }, NULL);
+    cr_assert_eq(copied.exit_code, 0, "%s", copied.err);
+    run_free(&copied);
+    struct run_process *p = run_start((const char *const[]){ "setpriv", "--reuid=65534", "--clear-groups",
+                                                             copy, "--listen", "127.0.0.1:0", NULL },
+                                      NULL);
+    cr_assert(run_until_output(p, "\n", PATIENCE_MS));
+    const int port = atoi(strrchr(run_output(p), ':') + 1);
+    cr_expect_eq(as_nobody(greet, LOOPBACK, port), 0);
+    int root = peer_connect_c(port);
+    cr_expect_eq(peer_add(root, "/n", 2), 2);
+    close(root);
+    run_signal(p, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 0);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+/* --- a job -------------------------------------------------------------------------------------------------------- */
+
+/* The worker greets the job's store as user nobody and prints how many bytes it is answered with. */
+static struct run_result greet_from_job(const char *option)
+{
+    return JOB("--no_prefix", option, "setpriv", "--reuid=65534", "--clear-groups", "bash", "-c",
+               "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT && "
+               "{ printf '\\x00\\xce\\xf7\\x85\\x3c\\x0d\\xc6\\x10\\x00\\x00' >&3; "
+               "echo \"answer: $(head -c4 <&3 2>/dev/null | wc -c) bytes\"; }");
+}
+
+Test(store_users, a_job_s_store_refuses_another_user)
+{
+    need_root();
+    struct run_result r = greet_from_job("--max_restarts=0");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "answer: 0 bytes"), 1, "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.err, "refused: its owner is uid 65534"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(store_users, a_job_serves_every_user_with_insecure)
+{
+    need_root();
+    struct run_result r = greet_from_job("--insecure");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "answer: 4 bytes"), 1, "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.err, "--insecure: every user of this host"), "%s", r.err);
+    run_free(&r);
+}

@@ -6,6 +6,13 @@
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
 #include "core/arrivals.h"
 
+/* The rendezvous owns its nodes: it drops one by itself, and may be using one now. Dispatch still uses the session that is
+ * being fed; its next request is refused because its attempt is over. */
+static bool may_be_dropped(const struct session *s)
+{
+    return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
+}
+
 /* Their waits are over already. The successor is fetched before a session may be freed. */
 static void let_everybody_go(struct job *job)
 {
@@ -16,7 +23,7 @@ static void let_everybody_go(struct job *job)
         arrivals_leave(s);
         session_detach(s);
         torch_client_free(&s->torch);
-        if (s->role == ROLE_WORKER)
+        if (may_be_dropped(s))
             session_drop(job->hub, s, "it belongs to an earlier attempt, a new one begins");
     }
 }

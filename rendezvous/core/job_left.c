@@ -25,7 +25,7 @@ static void tell(struct job *job, const struct finding *f)
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (whole && s->role == ROLE_AGENT)
+        if (whole && s->is_node)
             hub_push(job->hub, s, o);
     }
     cJSON_Delete(o);

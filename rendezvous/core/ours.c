@@ -20,19 +20,20 @@ struct introduction {
     const char *host;
 };
 
+static const char *const role_names[ROLE_COUNT] = {
+#define X(name, text) [ROLE_##name] = text,
+    ROLES(X)
+#undef X
+};
+
 /* "plain" is a role nobody can claim: the loop begins behind it. */
 static bool read_role(const cJSON *o, enum role *role, struct ddp_err *err)
 {
-    static const char *const names[ROLE_COUNT] = {
-#define X(name, text) [ROLE_##name] = text,
-        ROLES(X)
-#undef X
-    };
     const char *text;
     if (!json_text(o, "role", 16, &text, err))
         return false;
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
-        if (strcmp(text, names[*role]) == 0)
+        if (strcmp(text, role_names[*role]) == 0)
             return true;
     ddp_fail(err, DDP_ERR_ARG, "role \"%s\" is not known", text);
     return false;
@@ -108,8 +109,21 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
+/* A node stays an agent until its connection ends: a worker would be closed when an attempt begins, under the rendezvous. */
+static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
+{
+    if (!s->is_node || role == ROLE_AGENT)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_ARG,
+             "this connection is a node of job '%s' and cannot change its role to \"%s\"", s->job->name,
+             role_names[role]);
+    return false;
+}
+
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
+    if (!may_take_role(hub, s, who->role))
+        return false;
     if (who->role == ROLE_WORKER)
         return welcome_worker(hub, s, who);
     session_detach(s);

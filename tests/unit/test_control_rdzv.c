@@ -341,3 +341,25 @@ Test(control_rdzv, the_states_of_workers_come_with_the_heartbeat)
     expect_in(status,
               "{\"rank\":3,\"state\":\"never_connected\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait\"}");
 }
+
+/* --- what a node may say --------------------------------------------------------------------------------------- */
+
+static void expect_refused_role(conn_id conn, const char *json, const char *words)
+{
+    struct buf text = { 0 };
+    cr_assert_eq(sim_identify(&sim, conn, json, &text), 1);
+    expect_in((char *)text.data, words);
+    buf_free(&text);
+    sim_expect(&sim, conn, "closed: IDENTIFY refused");
+}
+
+/* The start of an attempt closes the workers of the one before, and would free a node that the rendezvous uses. */
+Test(control_rdzv, a_node_cannot_change_its_role)
+{
+    two_nodes();
+    cr_assert_eq(sim_identify(&sim, N0, "{\"role\":\"agent\"}", NULL), 0);
+    expect_refused_role(N0, "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}",
+                        "this connection is a node of job 'demo' and cannot change its role to \"worker\"");
+    expect_heard(N1, "\"push\":\"stop\",\"round\":1,\"why\":\"node_lost\"");
+    expect_refused_role(N1, "{\"role\":\"ctl\"}", "cannot change its role to \"ctl\"");
+}

@@ -89,6 +89,16 @@ Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
     expect_barrier("4 have been counted there, and this job has 2 ranks: two launches use this store, or");
 }
 
+/* Its end is the verdict. Bytes for a closed connection fail the test, see sim_hub.c. */
+Test(torch_left, a_node_that_has_gone_is_told_nothing)
+{
+    rank_0_waits(12000);
+    say("{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\"}");
+    sim_disconnect(&sim, NODE);
+    cr_expect_str_eq(told(), "");
+    expect_operator("why", "SETUP_GIVEN_UP");
+}
+
 Test(torch_left, who_is_killed_has_not_given_up)
 {
     rank_0_waits(12000);

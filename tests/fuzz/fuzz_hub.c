@@ -1,0 +1,573 @@
+/* fuzz_hub.c -- a stateful fuzz target: nine connections talk to one hub.
+ *
+ * The input is a program: each byte selects a step (a request, an event) or one of its arguments. Behind the input's end a
+ * random generator, seeded by the input, provides the bytes, so short inputs reach deep states, too. Most requests are
+ * valid and use what the hub has pushed before: round, ranks, instance, connection ids. A request may arrive in pieces,
+ * behind others, or with one bit changed. The checks: no bytes for a closed connection, no empty send, deadlines that
+ * move on, and what the sanitizers detect.
+ *
+ * Environment: FUZZ_HUB_STEPS=N ends the run after N steps, without an error. FUZZ_HUB_TRACE=1 prints each step. The number
+ * of steps is printed at exit. */
+#include "core/encode.h"
+#include "core/hub.h"
+#include "core/ops.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64 };
+
+/* What all who take part in a job know of it: what it was launched with, and what the hub has pushed. */
+struct job {
+    const char *name;
+    bool elastic;
+    int min, max, attempt, round, world_size;
+    char instance[64];
+};
+
+/* One place from which connections are made, one after the other. */
+struct peer {
+    conn_id conn; /* 0 = not connected */
+    enum dialect dialect;
+    struct buf unsent;
+    struct job *job;
+    int first_rank, asked_conn;
+};
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct hub *hub;
+static struct job jobs[2];
+static struct peer peers[PEERS], *latest;
+static conn_id last_conn;
+static uint64_t now_ms;
+static const uint8_t *input, *input_end;
+static uint64_t seed; /* of the bytes behind the input */
+static unsigned long long steps, steps_max = ~0ull;
+static bool traces;
+
+/* The generator is splitmix64. */
+static unsigned take(unsigned limit)
+{
+    uint64_t z;
+    if (input < input_end)
+        return *input++ % limit;
+    z = seed += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return (unsigned)(z >> 33) % limit;
+}
+
+static void trace(const char *format, ...) DDP_PRINTF(1, 2);
+
+static void trace(const char *format, ...)
+{
+    va_list ap;
+    if (!traces)
+        return;
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+}
+
+/* --- what the hub does ---------------------------------------------------------------------------------- */
+
+static struct peer *find_peer(conn_id conn)
+{
+    for (int i = 0; i < PEERS; i++)
+        if (conn != 0 && peers[i].conn == conn)
+            return &peers[i];
+    return NULL;
+}
+
+static void learn_number(struct slice bytes, const char *name, int *value)
+{
+    const char *at = memmem(bytes.data, bytes.len, name, strlen(name));
+    const char *end = (const char *)bytes.data + bytes.len;
+    if (at == NULL)
+        return;
+    *value = 0;
+    for (at += strlen(name); at < end && *at >= '0' && *at <= '9' && *value < 1000000; at++)
+        *value = *value * 10 + (*at - '0');
+}
+
+static void learn_instance(struct slice bytes, char instance[static 64])
+{
+    static const char name[] = "\"instance\":\"";
+    const char *at = memmem(bytes.data, bytes.len, name, strlen(name));
+    const char *end = (const char *)bytes.data + bytes.len;
+    int n = 0;
+    if (at == NULL)
+        return;
+    for (at += strlen(name); at < end && *at != '"' && n < 63; at++)
+        instance[n++] = *at;
+    instance[n] = '\0';
+}
+
+/* Searched and not parsed: replies to c10d requests lie between the JSON texts. */
+static void check_send(void *user, conn_id conn, struct slice bytes)
+{
+    struct peer *p = find_peer(conn);
+    (void)user;
+    assert(p != NULL && bytes.len > 0);
+    if (bytes.len < 16 || bytes.len > SENT_MAX)
+        return;
+    learn_number(bytes, "\"round\":", &p->job->round);
+    learn_number(bytes, "\"attempt\":", &p->job->attempt);
+    learn_number(bytes, "\"first_rank\":", &p->first_rank);
+    learn_number(bytes, "\"world_size\":", &p->job->world_size);
+    learn_number(bytes, "\"conn\":", &p->asked_conn);
+    learn_instance(bytes, p->job->instance);
+}
+
+static void note_close(void *user, conn_id conn, const char *why, bool is_news)
+{
+    struct peer *p = find_peer(conn);
+    (void)user, (void)is_news;
+    assert(p != NULL && why[0] != '\0');
+    trace("  closed %d: %s\n", (int)conn, why);
+    p->conn = 0;
+    p->unsent.len = 0;
+}
+
+/* Two addresses, so that agents are asked about connections of their own host only. */
+static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX])
+{
+    (void)user, (void)conn;
+    snprintf(text, ENDPOINT_TEXT_MAX, "10.0.0.1:29500");
+}
+
+static void check_text(void *user, const char *text)
+{
+    (void)user;
+    assert(text[0] != '\0');
+}
+
+/* --- requests ------------------------------------------------------------------------------------------- */
+
+static void put_op(struct peer *p, enum op_id op)
+{
+    trace("  %s\n", op_table[op].name);
+    const int code = op_table[op].code[p->dialect];
+    assert(put_u8(&p->unsent, (uint8_t)(code >= 0 ? code : 0x7f)));
+}
+
+static void put_text(struct peer *p, const char *text)
+{
+    assert(put_blob(&p->unsent, slice_str(text)));
+}
+
+static void put_json(struct peer *p, enum op_id op, const char *format, ...) DDP_PRINTF(3, 4);
+
+static void put_json(struct peer *p, enum op_id op, const char *format, ...)
+{
+    char text[2048];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    trace("  %s\n", text);
+    put_op(p, op);
+    put_text(p, text);
+}
+
+/* What was learnt; sometimes a number near it, or a small one. */
+static int near(int learnt)
+{
+    switch (take(32)) {
+    case 0:
+        return learnt + 1;
+    case 1:
+        return learnt - 1;
+    case 2:
+        return (int)take(16);
+    case 3:
+        return (int)take(4) * 50000;
+    default:
+        return learnt;
+    }
+}
+
+static int any_rank(const struct peer *p)
+{
+    return take(4) != 0 ? p->first_rank + (int)take(3) : (int)take(8);
+}
+
+static const char *any_job(struct peer *p)
+{
+    if (take(32) == 0)
+        p->job = &jobs[p->job == jobs];
+    return p->job->name;
+}
+
+static void identify(struct peer *p)
+{
+    static const char *const roles[] = { "agent", "worker", "ctl", "plain" };
+    const unsigned role = take(4) == 0 ? take(4) : p - peers < AGENTS ? 0 : 1;
+    put_json(
+        p, OP_IDENTIFY,
+        "{\"role\":\"%s\",\"job\":\"%s\",\"rank\":%d,\"world_size\":%d,\"attempt\":%d,\"pid\":%u,\"host\":"
+        "\"n%u\"}",
+        roles[role], any_job(p), any_rank(p), near(p->job->world_size), near(p->job->attempt), take(4),
+        take(3));
+}
+
+/* As its job was launched, or nearly. */
+static void join(struct peer *p)
+{
+    static const char *const grows[] = { "agreed", "now", "never" };
+    const char *job = any_job(p);
+    const bool elastic = p->job->elastic != (take(32) == 0);
+    put_json(
+        p, OP_CONTROL,
+        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"1\",\"host\":\"n%u\",\"pid\":%u,"
+        "\"mode\":\"%s\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%u,\"uneven\":true,"
+        "\"max_restarts\":%u,\"backoff_ms\":%u,\"last_call_ms\":%u,\"join_timeout_ms\":%u,"
+        "\"node_timeout_ms\":%u,\"grace_ms\":%u,\"grow\":\"%s\",\"events\":%s,\"role\":\"%s\"}",
+        job, take(4) ? p->job->instance : "", take(4), 1 + take(200), elastic ? "elastic" : "static",
+        near(p->job->min), near(p->job->max), elastic ? -1 : (int)take(4) - 1, 1 + take(3), take(8),
+        take(3) * 500, take(3) * 500, take(3) * 20000, take(3) * 30000, take(3) * 500, grows[take(3)],
+        take(2) ? "true" : "false", take(16) ? "" : "r");
+}
+
+static void report_failure(struct peer *p)
+{
+    put_json(
+        p, OP_CONTROL,
+        "{\"op\":\"%s\",\"round\":%d,\"rank\":%d,\"local_rank\":%u,\"pid\":%u,\"%s\":%u,\"no_retry\":\"%s\","
+        "\"victim\":%s,\"words\":\"w\",\"log\":\"/l\",\"stderr\":[\"x\",3,\"y\"]}",
+        take(2) ? "failed" : "cause", near(p->job->round), any_rank(p), take(3), take(4),
+        take(3) ? "exit_code" : "signal", take(130), take(6) ? "" : "usage", take(4) ? "false" : "true");
+}
+
+/* `done`, `stopped`, `leave`: how a node ends. */
+static void report_end(struct peer *p)
+{
+    static const char *const ops[] = { "done", "stopped", "stopped", "leave" };
+    put_json(p, OP_CONTROL,
+             "{\"op\":\"%s\",\"round\":%d,\"unkillable\":%s,\"max_code\":%u,\"rank0_code\":%s,\"signal\":%u,"
+             "\"by\":"
+             "\"u\"}",
+             ops[take(4)], near(p->job->round), take(8) ? "false" : "true", take(4), take(2) ? "null" : "3",
+             take(20));
+}
+
+static void report_worker(struct peer *p)
+{
+    put_json(p, OP_CONTROL,
+             "{\"op\":\"%s\",\"round\":%d,\"rank\":%d,\"pid\":%u,\"host\":\"n%u\",\"%s\":%u,\"told\":%s%s}",
+             take(2) ? "worker_started" : "worker_exited", near(p->job->round), any_rank(p), 1 + take(3),
+             take(3), take(2) ? "exit_code" : "signal", take(3), take(3) ? "false" : "true",
+             take(8) ? "" : ",\"job\":\"b\"");
+}
+
+static void beat(struct peer *p)
+{
+    put_json(p, OP_CONTROL,
+             "{\"op\":\"heartbeat\",\"round\":%d,\"workers\":[[%u,\"%c\",%u,\"futex\"]],\"steps\":[[%u,%u,%u,"
+             "\"%s\"]]"
+             "}",
+             near(p->job->round), take(5), "RSDT"[take(4)], take(101), take(5), take(200), take(50),
+             take(2) ? "all_reduce" : "");
+}
+
+static const char *const names[] = { "x", "y", "z" };
+
+static void arrive(struct peer *p)
+{
+    const int first = any_rank(p);
+    put_json(p, OP_CONTROL,
+             "{\"op\":\"arrive\",\"round\":%d,\"barrier\":\"%s\",\"timeout_ms\":%u,\"ranks\":[%d,%d]}",
+             near(p->job->round), names[take(3)], take(4) * 1000, first, first + (int)take(3));
+}
+
+static void named_barrier(struct peer *p)
+{
+    struct buf members = { 0 };
+    for (unsigned n = take(4); n > 0; n--)
+        assert(put_u32(&members, take(6)));
+    put_op(p, OP_BARRIER_NAMED);
+    put_text(p, names[take(3)]);
+    assert(put_i64(&p->unsent, (int64_t)take(5) * 700 - 1) && put_blob(&p->unsent, buf_slice(&members)));
+    buf_free(&members);
+}
+
+static void report_words(struct peer *p)
+{
+    static const char *const codes[] = { "PORTS_CLOSED", "LIMIT_NOFILE", "RANK_LEFT_EARLY", "?" };
+    put_json(p, OP_CONTROL,
+             "{\"op\":\"%s\",\"code\":\"%s\",\"subject\":\"s%u\",\"sentence\":\"t\",\"advice\":\"v\","
+             "\"words\":\"w\"}",
+             take(2) ? "notice" : "trouble", codes[take(4)], take(4));
+}
+
+/* About a connection that the hub has asked for, or any of the last ones. */
+static void vouch(struct peer *p)
+{
+    const long long conn = take(4) ? p->asked_conn : (long long)last_conn - (long long)take(PEERS);
+    put_json(p, OP_CONTROL, "{\"op\":\"%s\",\"conn\":%lld,\"rank\":%d,\"pid\":%u,\"words\":\"python\"}",
+             take(4) ? "vouch" : "owner", conn, any_rank(p) - (int)take(2), take(4));
+}
+
+static void declare(struct peer *p)
+{
+    put_json(p, OP_CONTROL, "{\"op\":\"job\",\"job\":\"%s\",\"attempt\":%d,\"world_size\":%d}", any_job(p),
+             near(p->job->attempt), near(p->job->world_size));
+}
+
+static void ask(struct peer *p)
+{
+    static const char *const ops[] = { "why",   "status", "waiters", "barriers",      "keys",
+                                       "hello", "jobs",   "rejects", "barrier_cancel" };
+    const char *op = ops[take(9)];
+    if (take(2))
+        put_json(p, OP_CONTROL, "{\"op\":\"%s\",\"job\":\"%s\",\"name\":\"%s\"}", op, any_job(p),
+                 names[take(3)]);
+    else
+        put_json(p, OP_CONTROL, "{\"op\":\"%s\",\"name\":\"%s\"}", op, names[take(3)]);
+}
+
+/* --- c10d requests -------------------------------------------------------------------------------------- */
+
+/* Keys that PyTorch and ddprun give a meaning to, and plain ones. */
+static void put_key(struct peer *p)
+{
+    static const char *const keys[] = {
+        "/k",
+        "/q",
+        "//worker/attempt_0/default_pg/store_based_barrier_key:1",
+        "//worker/attempt_0/default_pg/store_based_barrier_key:1:last_worker",
+        "/default_pg/0//cpu//0/%u",
+        "/default_pg/0//cuda//0",
+        "/ddprun/grow/%u",
+        "/ddprun/progress/%u",
+        "/init/",
+        "/%u",
+    };
+    char key[96];
+    snprintf(key, sizeof(key), keys[take(10)], take(6));
+    put_text(p, key);
+}
+
+static void put_keys(struct peer *p, bool pairs)
+{
+    const unsigned n = take(16) == 0 ? 17 + take(20) : take(4);
+    assert(put_u64(&p->unsent, n));
+    for (unsigned i = 0; i < n; i++) {
+        put_key(p);
+        if (pairs)
+            put_text(p, "v");
+    }
+}
+
+static void put_field(struct peer *p, const struct field *field)
+{
+    static const char *const values[] = { "", "1", "2", "v", "abcdefghijklmnop" };
+    static const char big[5000];
+    switch (field->shape) {
+    case SHAPE_U32:
+        assert(put_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
+        break;
+    case SHAPE_I64:
+        assert(put_i64(&p->unsent, (int64_t)take(6) - 1));
+        break;
+    case SHAPE_BLOB:
+        if (field->limit == WIRE_MAX_KEY)
+            put_key(p);
+        else if (take(16) == 0)
+            assert(put_blob(&p->unsent, slice_of(big, sizeof(big))));
+        else
+            put_text(p, values[take(5)]);
+        break;
+    case SHAPE_LIST:
+        put_keys(p, false);
+        break;
+    case SHAPE_PAIRS:
+        put_keys(p, true);
+        break;
+    case SHAPE_NOTHING:
+        break;
+    }
+}
+
+static void c10d_request(struct peer *p)
+{
+    const struct op *op = &op_table[take(OP_IDENTIFY)];
+    put_op(p, op->id);
+    for (int i = 0; i < OP_FIELDS; i++)
+        put_field(p, &field_table[op->field[i]]);
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+static void connect_peer(struct peer *p)
+{
+    char text[32];
+    const int i = (int)(p - peers);
+    p->dialect = take(4) != 0 || i < AGENTS ? DIALECT_C : DIALECT_A;
+    snprintf(text, sizeof(text), "10.0.0.%d:%d", i % 2 + 1, 40000 + i);
+    p->conn = ++last_conn;
+    p->unsent.len = 0;
+    if (!hub_connect(hub, p->conn, text, now_ms))
+        p->conn = 0;
+    else if (p->dialect == DIALECT_C)
+        assert(put_u8(&p->unsent, 0) && put_u32(&p->unsent, WIRE_MAGIC));
+}
+
+/* An exact copy on the heap shows a read behind its end. */
+static void feed(struct peer *p, size_t n)
+{
+    uint8_t *copy = malloc(n > 0 ? n : 1);
+    assert(copy != NULL);
+    if (n > 0)
+        memcpy(copy, p->unsent.data, n);
+    buf_consume(&p->unsent, n);
+    hub_feed(hub, p->conn, slice_of(copy, n), now_ms);
+    free(copy);
+}
+
+/* All of it; sometimes half of it, nothing yet, or with one byte changed. */
+static void send_unsent(struct peer *p)
+{
+    const unsigned how = take(32);
+    if (how == 1 && p->unsent.len > 0)
+        p->unsent.data[(take(256) * 256 + take(256)) % p->unsent.len] ^= (uint8_t)(1u << take(8));
+    if (how == 2 || how == 3)
+        return;
+    feed(p, how == 4 ? p->unsent.len / 2 : p->unsent.len);
+}
+
+static void pass_time(void)
+{
+    static const unsigned steps_ms[] = { 0, 1, 100, 1000, 3000, 10000, 31000, 400000 };
+    const unsigned which = take(16);
+    const uint64_t due = hub_deadline(hub);
+    if (which < 8)
+        now_ms += steps_ms[which];
+    else if (due != UINT64_MAX && due > now_ms)
+        now_ms = due;
+    for (int i = 0; hub_deadline(hub) <= now_ms; i++) {
+        assert(i < TICKS_MAX);
+        hub_tick(hub, now_ms);
+    }
+}
+
+static void disconnect(struct peer *p)
+{
+    const conn_id conn = p->conn;
+    p->conn = 0;
+    p->unsent.len = 0;
+    hub_disconnect(hub, conn, "closed by the peer", now_ms);
+}
+
+/* The first rows are what agents do; each is as likely as it is often here. */
+static void (*const requests[])(struct peer *p) = {
+    identify,      identify,       identify,       join,         join,          join,
+    join,          report_failure, report_failure, report_end,   report_end,    report_end,
+    report_worker, report_worker,  beat,           arrive,       named_barrier, named_barrier,
+    report_words,  vouch,          vouch,          declare,      ask,           c10d_request,
+    c10d_request,  c10d_request,   c10d_request,   c10d_request,
+};
+
+static void step(void)
+{
+    enum {
+        REQUESTS = sizeof(requests) / sizeof(requests[0]),
+        TIME = REQUESTS,
+        GO = TIME + 3,
+        KINDS = GO + 1
+    };
+    const unsigned kind = take(KINDS);
+    struct peer *p = latest;
+    steps++;
+    if (take(2))
+        p = latest = &peers[take(PEERS)];
+    if (kind >= TIME && kind < GO) {
+        pass_time();
+        return;
+    }
+    if (p->conn == 0)
+        connect_peer(p);
+    if (p->conn == 0)
+        return;
+    trace("[%llu] connection %d\n", (unsigned long long)now_ms, (int)p->conn);
+    if (kind == GO) {
+        disconnect(p);
+        return;
+    }
+    requests[kind](p);
+    send_unsent(p);
+}
+
+/* --- libFuzzer ------------------------------------------------------------------------------------------ */
+
+static void print_steps(void)
+{
+    fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    const char *max = getenv("FUZZ_HUB_STEPS");
+    (void)argc, (void)argv;
+    traces = getenv("FUZZ_HUB_TRACE") != NULL;
+    if (max != NULL)
+        steps_max = strtoull(max, NULL, 10);
+    atexit(print_steps);
+    return 0;
+}
+
+/* The first bytes select how each job is launched. */
+static void launch_jobs(void)
+{
+    for (int i = 0; i < 2; i++) {
+        jobs[i] = (struct job){ .name = i == 0 ? "a" : "b", .elastic = take(2), .min = 1 + (int)take(3) };
+        jobs[i].max = jobs[i].elastic ? jobs[i].min + (int)take(3) : jobs[i].min;
+    }
+    for (int i = 0; i < PEERS; i++)
+        peers[i].job = &jobs[take(4) == 0];
+    latest = peers;
+}
+
+/* The next one selects the limits: a quota that is soon full, one job or many. */
+static struct hub *make_hub(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    const struct hub_sink sink = { NULL, check_send, note_close, put_here, check_text, check_text };
+    const unsigned which = take(16);
+    limits.instance = "feed";
+    limits.many_jobs = which & 1;
+    limits.dialect_b = which & 2;
+    limits.max_bytes = (which & 12) == 0 ? 100000 : 10000000;
+    limits.keep_ms = 60000;
+    return hub_new(&limits, &sink);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    input = data;
+    input_end = data + size;
+    seed = size;
+    for (size_t i = 0; i < size; i++)
+        seed = (seed ^ data[i]) * 0x100000001b3;
+    now_ms = 1000;
+    last_conn = 0;
+    launch_jobs();
+    hub = make_hub();
+    assert(hub != NULL);
+    for (unsigned more = take(256) * 4; (input < input_end || more-- > 0) && steps < steps_max;)
+        step();
+    hub_free(hub);
+    for (int i = 0; i < PEERS; i++) {
+        buf_free(&peers[i].unsent);
+        peers[i] = (struct peer){ 0 };
+    }
+    if (steps < steps_max)
+        return 0;
+    print_steps();
+    _exit(0); /* libFuzzer takes exit() for a crash */
+}

@@ -39,10 +39,11 @@ static bool read_ranks(struct hub *hub, const struct rdzv_node_facts *node, cons
 /* Only who runs in a round has ranks. */
 static bool has_ranks(struct hub *hub, const struct session *s, struct rdzv_node_facts *node)
 {
-    if (s->is_node && rdzv_node_facts(s->job->rdzv, s->id, node) && node->state == RDZV_NODE_RUNNING)
+    if (!control_is_node(hub, s))
+        return false;
+    if (rdzv_node_facts(s->job->rdzv, s->id, node) && node->state == RDZV_NODE_RUNNING)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_ARG,
-             s->is_node ? "no workers run on this node" : "this connection is no node of a job: join first");
+    ddp_fail(&hub->err, DDP_ERR_ARG, "no workers run on this node");
     return false;
 }
 

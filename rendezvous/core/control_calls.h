@@ -31,6 +31,10 @@ bool control_leave(struct hub *hub, struct session *s, const cJSON *request, cJS
 bool control_vouch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
+/* Has this connection joined as a node? False, with hub->err, when it has not. */
+bool control_is_node(struct hub *hub, const struct session *s);
+/* Does this node run the rank in the current round? False, with hub->err and the code of the answer, when it does not. */
+bool control_owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer);
 /* It names a round that is over; the answer says so already. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);
 

@@ -72,6 +72,11 @@ bool control_declare(struct hub *hub, struct session *s, const cJSON *request, c
         !json_integer(request, "attempt", 0, INT32_MAX, &name.attempt, &hub->err) ||
         !json_integer(request, "world_size", 1, WIRE_MAX_RANKS, &world_size, &hub->err))
         return false;
+    if (s->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this connection is a node of job '%s', and its rendezvous places the ranks", s->job->name);
+        return false;
+    }
     name.world_size = (uint32_t)world_size;
     struct job *job = job_claim(hub, name.job);
     if (job == NULL ||
@@ -82,21 +87,16 @@ bool control_declare(struct hub *hub, struct session *s, const cJSON *request, c
     return true;
 }
 
-/* The rank that a report is about. Compared with the world that was declared, since it becomes an index. The
- * session enters the job with its first report, so that its end is seen as an agent's. */
-static struct member *read_rank(struct hub *hub, struct session *s, const cJSON *request, int64_t *rank)
+/* The rank that a report is about. Only the node that runs a rank reports about it: any other connection could end a rank
+ * of somebody else. */
+static struct member *read_rank(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer,
+                                int64_t *rank)
 {
-    struct job *job = control_job(hub, s, request);
-    if (job == NULL)
+    if (!control_is_node(hub, s) || control_is_stale(hub, s, request, answer) ||
+        !json_integer(request, "rank", 0, WIRE_MAX_RANKS, rank, &hub->err) ||
+        !control_owns_rank(hub, s, *rank, answer))
         return NULL;
-    if (!job->members.known) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "no job has been declared");
-        return NULL;
-    }
-    if (!json_integer(request, "rank", 0, (int64_t)job->members.world_size - 1, rank, &hub->err))
-        return NULL;
-    session_enter(s, job);
-    return members_at(&job->members, (uint32_t)*rank);
+    return members_at(&s->job->members, (uint32_t)*rank);
 }
 
 /* Also takes back an exit: a rank may be started again within an attempt by hand. */
@@ -104,9 +104,7 @@ bool control_worker_started(struct hub *hub, struct session *s, const cJSON *req
 {
     int64_t rank, pid;
     const char *host = NULL;
-    if (control_is_stale(hub, s, request, answer))
-        return false;
-    struct member *member = read_rank(hub, s, request, &rank);
+    struct member *member = read_rank(hub, s, request, answer, &rank);
     if (member == NULL || !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_text_or(request, "host", MEMBER_TEXT_MAX - 1, &host, &hub->err))
         return false;
@@ -119,9 +117,7 @@ bool control_worker_started(struct hub *hub, struct session *s, const cJSON *req
 bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     int64_t rank, pid = 0, exit_code = 0, signal = 0;
-    if (control_is_stale(hub, s, request, answer))
-        return false;
-    struct member *member = read_rank(hub, s, request, &rank);
+    struct member *member = read_rank(hub, s, request, answer, &rank);
     if (member == NULL || !json_integer_or(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
         !json_integer_or(request, "exit_code", INT32_MIN, INT32_MAX, &exit_code, &hub->err) ||
         !json_integer_or(request, "signal", 0, 255, &signal, &hub->err))

@@ -222,16 +222,19 @@ enum { CODE_MAX = 255, SIGNAL_MAX = 64 };
 
 /* --- about a round ---------------------------------------------------------------------------------------- */
 
+bool control_is_node(struct hub *hub, const struct session *s)
+{
+    if (!s->is_node)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+    return s->is_node;
+}
+
 /* The round that a node speaks of; NULL when it is none. A number that is missing is an error and not "the
  * one that runs": between two rounds nobody knows which one was meant. */
 static struct rdzv *read_round(struct hub *hub, struct session *s, const cJSON *request, uint32_t *round)
 {
     int64_t value;
-    if (!s->is_node) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
-        return NULL;
-    }
-    if (!json_integer(request, "round", 0, UINT32_MAX, &value, &hub->err))
+    if (!control_is_node(hub, s) || !json_integer(request, "round", 0, UINT32_MAX, &value, &hub->err))
         return NULL;
     *round = (uint32_t)value;
     return s->job->rdzv;
@@ -250,6 +253,18 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
     return refuse(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
+}
+
+bool control_owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
+{
+    struct rdzv_node_facts node;
+    const enum rdzv_answer how = rdzv_check_rank(s->job->rdzv, s->id, rank);
+    if (how != RDZV_OTHER_RANK)
+        return answered(hub, s->job->rdzv, 0, how, answer);
+    rdzv_node_facts(s->job->rdzv, s->id, &node);
+    ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node, which runs ranks %u to %u",
+             (long long)rank, node.first_rank, node.first_rank + node.nproc - 1);
+    return false;
 }
 
 /* "" and whatever we do not know allow another attempt: a newer agent's reason is no reason for us. */
@@ -316,8 +331,11 @@ static bool about_failure(struct hub *hub, struct session *s, const cJSON *reque
     const char *lines[RDZV_STDERR_MAX];
     uint32_t round;
     struct rdzv *r = read_round(hub, s, request, &round);
-    return r != NULL && read_failure(request, &failure, lines, &hub->err) &&
-           answered(hub, r, round, tell(r, s->id, round, &failure, hub->now_ms), answer);
+    if (r == NULL || !read_failure(request, &failure, lines, &hub->err))
+        return false;
+    const enum rdzv_answer how = tell(r, s->id, round, &failure, hub->now_ms);
+    return how == RDZV_OTHER_RANK ? control_owns_rank(hub, s, failure.rank, answer)
+                                  : answered(hub, r, round, how, answer);
 }
 
 bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
@@ -434,7 +452,8 @@ bool control_heartbeat(struct hub *hub, struct session *s, const cJSON *request,
     const cJSON *row;
     if (control_is_stale(hub, s, request, answer))
         return false;
-    if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node))
+    if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node) ||
+        rdzv_check_rank(s->job->rdzv, s->id, node.first_rank) != RDZV_OK) /* a spare runs no ranks */
         return true;
     cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(request, "workers"))
     {

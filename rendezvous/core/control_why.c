@@ -34,14 +34,12 @@ bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJ
 {
     (void)answer;
     const char *code, *subject, *sentence, *advice = "";
-    if (!json_text(request, "code", FINDING_SUBJECT_MAX - 1, &code, &hub->err) ||
+    if (!control_is_node(hub, s) || !json_text(request, "code", FINDING_SUBJECT_MAX - 1, &code, &hub->err) ||
         !json_text(request, "subject", FINDING_SUBJECT_MAX - 1, &subject, &hub->err) ||
         !json_text(request, "sentence", FINDING_TEXT_MAX - 1, &sentence, &hub->err) ||
         !json_text_or(request, "advice", FINDING_TEXT_MAX - 1, &advice, &hub->err))
         return false;
-    struct job *job = control_job(hub, s, request);
-    if (job == NULL)
-        return false;
+    struct job *job = s->job;
     notices_add(&job->notices, code, subject, sentence, advice);
     job_watch_hurry(job);
     job_touch(job);

@@ -111,6 +111,7 @@ enum rdzv_answer {
     RDZV_OK,
     RDZV_STALE_ROUND, /* of an older round: nothing has changed */
     RDZV_NO_MEMBER,   /* this node is not in a round: nothing has changed */
+    RDZV_OTHER_RANK,  /* the rank is not on this node: nothing has changed */
 };
 
 /* --- what they are told --------------------------------------------------------------------------------- */
@@ -257,6 +258,9 @@ enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
                               const struct rdzv_failure *failure, uint64_t now_ms);
 /* All workers of the node have ended with 0. */
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
+
+/* Does this node run this rank in the current round? OK, NO_MEMBER or OTHER_RANK. */
+enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
 
 struct rdzv_stopped {
     bool unkillable;

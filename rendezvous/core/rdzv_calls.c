@@ -32,6 +32,11 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     return *answer == RDZV_OK ? node : NULL;
 }
 
+static bool has_rank(const struct node *node, int64_t rank)
+{
+    return rank >= node->first_rank && rank - node->first_rank < node->nproc;
+}
+
 /* Step and settle are two, because a cell must not begin a round while another one is being left: it only
  * notes that something has changed. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
@@ -41,9 +46,19 @@ static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
     struct node *node = hear_member(r, id, round, now_ms, &answer);
     if (node == NULL)
         return answer;
+    if (event->failure != NULL && !has_rank(node, event->failure->rank))
+        return RDZV_OTHER_RANK;
     rdzv_step(r, node, event);
     rdzv_settle(r, now_ms);
     return RDZV_OK;
+}
+
+enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t id, int64_t rank)
+{
+    const struct node *node = rdzv_find(r, id);
+    if (node == NULL || !rdzv_is_member(r, node))
+        return RDZV_NO_MEMBER;
+    return has_rank(node, rank) ? RDZV_OK : RDZV_OTHER_RANK;
 }
 
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,

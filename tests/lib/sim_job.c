@@ -100,6 +100,29 @@ const char *sim_control(struct sim *sim, conn_id conn, const char *json)
     return (const char *)answer->data + 8;
 }
 
+static void connect_agent(struct sim *sim)
+{
+    if (sim->conn[SIM_AGENT].open)
+        return;
+    sim_client(sim, SIM_AGENT);
+    cr_assert_eq(sim_identify(sim, SIM_AGENT, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
+}
+
+void sim_node(struct sim *sim, int world)
+{
+    char json[256];
+    struct buf *out = &sim->conn[SIM_AGENT].out;
+    connect_agent(sim);
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n1\",\"pid\":99,\"nnodes_min\":1,"
+        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":%d}",
+        world);
+    sim_say(sim, SIM_AGENT, json);
+    cr_assert(memmem(out->data, out->len, "\"push\":\"round\"", 14) != NULL);
+    out->len = 0;
+}
+
 static void agent_says(struct sim *sim, const char *json)
 {
     const char *answer = sim_control(sim, SIM_AGENT, json);
@@ -110,10 +133,7 @@ static void agent_says(struct sim *sim, const char *json)
 void sim_job(struct sim *sim, int attempt, int world)
 {
     char json[128];
-    if (!sim->conn[SIM_AGENT].open) {
-        sim_client(sim, SIM_AGENT);
-        cr_assert_eq(sim_identify(sim, SIM_AGENT, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
-    }
+    connect_agent(sim);
     snprintf(json, sizeof(json), "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":%d,\"world_size\":%d}",
              attempt, world);
     agent_says(sim, json);

@@ -11,7 +11,9 @@ enum { SIM_AGENT = SIM_CONNS - 1, SIM_OPERATOR = SIM_CONNS - 2 };
 
 /* An agent declares attempt `attempt` of job "demo" with `world` ranks (connecting first if need be). */
 void sim_job(struct sim *sim, int attempt, int world);
-/* The agent reports: the process of a rank runs (host "n1", pid 100 + rank), or has ended. */
+/* The agent joins job "demo" as its only node, with `world` ranks: attempt 0 begins. */
+void sim_node(struct sim *sim, int world);
+/* The node reports: the process of a rank runs (host "n1", pid 100 + rank), or has ended. */
 void sim_started(struct sim *sim, int rank);
 void sim_exited(struct sim *sim, int rank, int exit_code, int signal);
 

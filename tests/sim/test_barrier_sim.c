@@ -9,18 +9,31 @@ static struct sim sim;
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
-    sim_job(&sim, 0, 4);
+    sim_node(&sim, 4);
     for (int rank = 0; rank < 4; rank++)
         sim_started(&sim, rank);
+    sim.trace.len = 0;
+}
+
+static void connect_workers(void)
+{
+    for (int rank = 0; rank < 4; rank++)
+        sim_worker(&sim, rank, 0, 4);
     sim.trace.len = 0;
 }
 
 static void four_workers(void)
 {
     four_ranks();
-    for (int rank = 0; rank < 4; rank++)
-        sim_worker(&sim, rank, 0, 4);
-    sim.trace.len = 0;
+    connect_workers();
+}
+
+/* Without a rendezvous: an agent declares the attempts. */
+static void four_declared(void)
+{
+    sim_init(&sim, NULL);
+    sim_job(&sim, 0, 4);
+    connect_workers();
 }
 
 static void tear_down(void)
@@ -30,6 +43,7 @@ static void tear_down(void)
 
 TestSuite(barrier_start, .init = four_ranks, .fini = tear_down);
 TestSuite(barrier, .init = four_workers, .fini = tear_down);
+TestSuite(barrier_attempts, .init = four_declared, .fini = tear_down);
 
 Test(barrier, all_come_and_all_pass)
 {
@@ -208,7 +222,7 @@ Test(barrier, misuse_is_told_to_the_one_who_does_it)
               "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a member is outside the world\n");
 }
 
-Test(barrier, a_new_attempt_frees_all_names)
+Test(barrier_attempts, a_new_attempt_frees_all_names)
 {
     sim_barrier(&sim, 0, "a", 30000, "0");
     sim_barrier(&sim, 0, "a", 30000, "0");

@@ -58,7 +58,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     for (int i = 1; i < 1000; i++)
         if (i < 100 || i >= 150)
             rsim_rejoin(&sim, i);
-    rsim_fail(&sim, 500, 3, 77, 9);
+    rsim_fail(&sim, 500, 3, 2 * rsim_rank(&sim, 500), 9);
     all_stop(1000, 3);
     for (int i = 1; i < 1000; i++)
         if (i < 100 || i >= 150)
@@ -74,7 +74,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                       "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
                       "[  5000] attempt 1 is over: the next one begins in 0 ms\n"
                       "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
-                      "[  5000] attempt 2 stops: rank 77 on n500 was killed by signal 9\n"
+                      "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
                       "[  5000] attempt 2 is over: the next one begins in 1000 ms\n"
                       "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
                       "[ 10000] the job is done\n");
@@ -93,7 +93,7 @@ Test(rdzv_many_sim, the_largest_job_costs_a_few_messages_a_node, .fini = end)
         sim.join.node_rank = n - 1 - i;
         cr_assert_eq(rsim_join(&sim, i), RDZV_WELCOME, "%s", sim.refusal.sentence);
     }
-    rsim_fail(&sim, 0, 1, 1, 9);
+    rsim_fail(&sim, n - 1, 1, 1, 9);
     all_stop(n, 1);
     cr_assert_eq(sim.told[RDZV_TELL_ROUND], (uint32_t)n);
     cr_assert_eq(sim.told[RDZV_TELL_STOP], (uint32_t)n);

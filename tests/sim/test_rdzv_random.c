@@ -110,7 +110,7 @@ static void fail(struct agent *a)
         return;
     note("%d fails%s", (int)(a - s.agent), stale ? ", says it of an older round" : "");
     enum rdzv_answer answer = rdzv_failed(s.r, a->id, a->round - stale, &failure, s.now_ms);
-    must((answer == RDZV_STALE_ROUND) == stale, "answer %d", (int)answer);
+    must(answer == (stale ? RDZV_STALE_ROUND : RDZV_OK), "answer %d", (int)answer);
 }
 
 static void finish(struct agent *a)

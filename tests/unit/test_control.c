@@ -126,8 +126,6 @@ Test(control, an_agent_is_held_to_its_job)
                  "has 4 ranks already");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":3}",
                  "\\\"world_size\\\" is missing");
-    expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":4,\"pid\":1}", "\\\"rank\\\" must be");
-    expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":3}", "\\\"pid\\\" is missing");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"heartbeat\"}"), "{\"ok\":true}");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"hello\"}"), "{\"ok\":true}");
 }
@@ -144,8 +142,9 @@ Test(control, another_job_waits_until_the_agents_of_the_first_are_gone)
 
 Test(control, an_exit_report_about_another_pid_is_about_the_past)
 {
-    sim_job(&sim, 0, 2);
-    expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":5,\"exit_code\":0}", "\\\"rank\\\" must be");
+    sim_node(&sim, 2);
+    expect_error(SIM_AGENT, "{\"op\":\"worker_started\",\"rank\":1}", "\\\"pid\\\" is missing");
+    expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":-1,\"exit_code\":0}", "\\\"rank\\\" must be");
     sim_started(&sim, 1);
     expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":1,\"pid\":7,\"exit_code\":0}",
                  "rank 1 is pid 101, not 7");
@@ -157,11 +156,25 @@ Test(control, an_exit_report_about_another_pid_is_about_the_past)
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
 }
 
-Test(control, reports_before_any_job_are_refused)
+/* An agent that has not joined, or only declared a job, reports nothing about ranks. */
+Test(control, only_a_node_reports_about_ranks)
 {
+    static const char *const reports[] = {
+        "{\"op\":\"worker_started\",\"rank\":0,\"pid\":7}",
+        "{\"op\":\"worker_exited\",\"rank\":0,\"exit_code\":1}",
+        "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1}",
+        "{\"op\":\"cause\",\"round\":1,\"rank\":0,\"exit_code\":1}",
+        "{\"op\":\"notice\",\"code\":\"LIMIT_NOFILE\",\"subject\":\"s\",\"sentence\":\"t\"}",
+        "{\"op\":\"notice\",\"job\":\"demo\",\"code\":\"LIMIT_NOFILE\",\"subject\":\"s\",\"sentence\":\"t\"}",
+    };
     sim_client(&sim, OTHER);
     sim_identify(&sim, OTHER, "{\"role\":\"agent\"}", NULL);
-    expect_error(OTHER, "{\"op\":\"worker_exited\",\"rank\":0}", "no job has been declared");
+    expect_error(OTHER, reports[0], "no node of a job: join first");
+    sim_node(&sim, 2);
+    for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
+        expect_error(OTHER, reports[i], "no node of a job: join first");
+    cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
+    cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"why\"}"), "LIMIT_NOFILE"));
 }
 
 /* --- questions ------------------------------------------------------------------------------------------------ */

@@ -363,3 +363,54 @@ Test(control_rdzv, a_node_cannot_change_its_role)
     expect_heard(N1, "\"push\":\"stop\",\"round\":1,\"why\":\"node_lost\"");
     expect_refused_role(N1, "{\"role\":\"ctl\"}", "cannot change its role to \"ctl\"");
 }
+
+static void expect_other_rank(conn_id conn, const char *op, int rank, const char *words)
+{
+    char json[128];
+    snprintf(json, sizeof(json), "{\"op\":\"%s\",\"round\":1,\"rank\":%d,\"pid\":7,\"exit_code\":7}", op,
+             rank);
+    expect_answer(conn, json, words);
+}
+
+Test(control_rdzv, a_node_reports_about_its_own_ranks_only)
+{
+    static const char *const ops[] = { "failed", "cause", "worker_exited", "worker_started" };
+    two_nodes();
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        expect_other_rank(N1, ops[i], 1, "\"error\":\"rank 1 is not on this node, which runs ranks 2 to 3\"");
+        expect_other_rank(N1, ops[i], 4, "\"error\":\"rank 4 is not on this node, which runs ranks 2 to 3\"");
+        expect_other_rank(N0, ops[i], 99999, "rank 99999 is not on this node, which runs ranks 0 to 1");
+    }
+    const char *status = call(OPERATOR, "{\"op\":\"status\"}");
+    expect_in(status, "\"state\":\"running\"");
+    cr_assert_null(strstr(status, "exited"), "%s", status);
+    cr_assert_str_eq(hear(N0), "(nothing)");
+    expect_other_rank(N1, "worker_exited", 2, "{\"ok\":true}");
+    expect_other_rank(N1, "worker_exited", 3, "{\"ok\":true}");
+}
+
+static void elastic_node(conn_id conn, const char *host)
+{
+    char json[256];
+    agent(conn);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"pid\":7,\"mode\":"
+             "\"elastic\","
+             "\"nnodes_min\":1,\"nnodes_max\":1,\"nproc\":2}",
+             host);
+    expect_answer(conn, json, "\"ok\":true");
+}
+
+/* It runs nothing, whatever it says of ranks that begin at 0. */
+Test(control_rdzv, a_spare_has_no_ranks)
+{
+    elastic_node(N0, "n0");
+    elastic_node(N1, "n1");
+    expect_answer(N1, "{\"op\":\"worker_exited\",\"rank\":0,\"exit_code\":7}", "\"code\":\"NO_MEMBER\"");
+    expect_answer(N1, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":7}", "\"code\":\"NO_MEMBER\"");
+    expect_answer(N1, "{\"op\":\"heartbeat\",\"workers\":[[0,\"Z\",0,\"\"]],\"steps\":[[0,77,1,\"\"]]}",
+                  "{\"ok\":true}");
+    const char *status = call(OPERATOR, "{\"op\":\"status\"}");
+    expect_in(status, "{\"rank\":0,\"state\":\"never_connected\"}");
+    expect_in(status, "\"state\":\"running\"");
+}

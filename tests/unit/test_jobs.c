@@ -153,6 +153,44 @@ Test(jobs, all_of_them_are_listed)
         "\"ok\":true}");
 }
 
+/* --- nodes ----------------------------------------------------------------------------------------------------- */
+
+static void node(conn_id conn, const char *job)
+{
+    char text[256];
+    sim_client(&sim, conn);
+    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    snprintf(
+        text, sizeof(text),
+        "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n\",\"pid\":7,\"nnodes_min\":1,"
+        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
+        job);
+    sim_say(&sim, conn, text);
+    sim.conn[conn].out.len = 0;
+}
+
+/* A node belongs to one job until its connection ends. */
+Test(jobs, a_node_says_nothing_about_another_job)
+{
+    static const char *const calls[] = {
+        "{\"op\":\"worker_exited\",\"job\":\"b\",\"rank\":0,\"exit_code\":7}",
+        "{\"op\":\"notice\",\"job\":\"b\",\"code\":\"SHM_SMALL\",\"subject\":\"evil\",\"sentence\":\"t\"}",
+    };
+    node(AGENT_A, "a");
+    node(AGENT_B, "b");
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        cr_assert_str_eq(sim_control(&sim, AGENT_A, calls[i]), "{\"ok\":true}");
+    cr_expect_null(strstr(sim_control(&sim, OPERATOR, "{\"op\":\"status\",\"job\":\"b\"}"), "exited"));
+    cr_expect_null(strstr(sim_control(&sim, OPERATOR, "{\"op\":\"why\",\"job\":\"b\"}"), "evil"));
+    expect_words("{\"op\":\"status\",\"job\":\"a\"}", "exited");
+    expect_words("{\"op\":\"why\",\"job\":\"a\"}", "evil");
+    const char *answer =
+        sim_control(&sim, AGENT_A, "{\"op\":\"job\",\"job\":\"c\",\"attempt\":0,\"world_size\":2}");
+    cr_expect_not_null(strstr(answer, "a node of job 'a', and its rendezvous places the ranks"), "%s",
+                       answer);
+    cr_expect_eq(hub_nodes(sim.hub), 2);
+}
+
 /* --- forgotten ------------------------------------------------------------------------------------------------- */
 
 Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)

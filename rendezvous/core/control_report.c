@@ -275,6 +275,8 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
             json_append(keys, cJSON_CreateString((const char *)text.data));
         buf_free(&text);
     }
+    if (store_awaited_count(&s->waiter) > KEYS_SHOWN)
+        cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
 }
 
 /* What the first of them is for, where it is one of PyTorch's. */

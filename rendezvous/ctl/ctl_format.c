@@ -48,6 +48,13 @@ static bool cell_value(const cJSON *row, const char *field, struct buf *out)
     return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
 }
 
+/* How many keys the store has left out of a waiter's list. */
+static bool put_more(const cJSON *row, struct buf *out)
+{
+    const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
+    return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
+}
+
 /* Keys for a WAIT, the barrier's name for a barrier; in front what the key is for, where PyTorch waits for it, and behind it whose
  * process that is, where it is no rank's. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
@@ -55,7 +62,8 @@ static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
     bool ok = torch == NULL || (ctl_cell_text(torch, "text", out) && buf_printf(out, ": "));
     const size_t before = out->len;
-    ok = ok && ctl_cell_names(row, field, out) && (out->len > before || ctl_cell_text(row, "barrier", out));
+    ok = ok && ctl_cell_names(row, field, out) && put_more(row, out) &&
+         (out->len > before || ctl_cell_text(row, "barrier", out));
     return ok && (!cJSON_HasObjectItem(row, "owner") ||
                   (buf_printf(out, "; it is ") && ctl_cell_text(row, "owner", out)));
 }

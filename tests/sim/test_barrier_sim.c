@@ -137,6 +137,25 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: was killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
+/* It had come itself, but will not go on from there. */
+Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
+{
+    sim_barrier(&sim, 0, "a", 30000, "0 1 2");
+    sim_barrier(&sim, 1, "a", 30000, "0 1 2");
+    sim_exited(&sim, 1, 0, 9);
+    sim_expect_trace(
+        &sim,
+        "[     0] barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL "
+        "(n1, pid 101); 1 of 3 ranks have come\n"
+        "[     0]      rank 1: was killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0]      rank 2: connected (n1, pid 102), but has not come; last heard 0 ms ago\n"
+        "[     0] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL "
+        "(n1, pid 101); 1 of 3 ranks have come\n"
+        "[     0]      rank 1: was killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0]      rank 2: connected (n1, pid 102), but has not come; last heard 0 ms ago\n");
+}
+
 /* Its process ended before anybody came: the first one to come need not wait for the deadline. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {

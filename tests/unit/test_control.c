@@ -252,6 +252,27 @@ Test(control, waiters_have_names)
         "\"keys\":[\"/weights\"],\"since_ms\":1500}],\"ok\":true}");
 }
 
+/* A client may wait for thousands of keys: 16 are listed, and the others counted. */
+Test(control, a_waiter_s_keys_are_cut_at_16)
+{
+    for (uint64_t n = 15; n <= 17; n++) {
+        struct buf bytes = { 0 };
+        cr_assert(put_u8(&bytes, 6) && put_u64(&bytes, n));
+        for (uint64_t i = 0; i < n; i++)
+            cr_assert(put_blob(&bytes, slice_of(&i, sizeof(i))));
+        sim_client(&sim, OTHER);
+        sim_feed_bytes(&sim, OTHER, buf_slice(&bytes));
+        buf_free(&bytes);
+        cJSON *answer = ask("{\"op\":\"waiters\"}");
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(answer, "waiters"), 0);
+        cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "keys")), n < 16 ? (int)n : 16);
+        cr_expect_eq(cJSON_HasObjectItem(row, "more"), n > 16);
+        cr_expect(n <= 16 || number(row, "more") == 1);
+        cJSON_Delete(answer);
+        sim_disconnect(&sim, OTHER);
+    }
+}
+
 Test(control, barriers_say_who_is_missing)
 {
     sim_job(&sim, 0, 4);

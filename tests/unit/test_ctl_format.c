@@ -105,10 +105,10 @@ Test(ctl_format, waiters_show_who_waits_for_what_since_when)
         "{\"waiters\":[{\"peer\":\"10.0.0.2:41234\",\"rank\":3,\"host\":\"n2\",\"pid\":9,\"op\":\"WAIT\","
         "\"keys\":[\"/a\",\"/b\"],\"since_ms\":61000},"
         "{\"peer\":\"[::1]:7\",\"pid\":5,\"owner\":\"sh (pid 5) on "
-        "n1\",\"op\":\"WAIT\",\"keys\":[\"/c\"],\"since_ms\":12}]}",
+        "n1\",\"op\":\"WAIT\",\"keys\":[\"/c\"],\"more\":3,\"since_ms\":12}]}",
         "RANK  HOST  PID  PEER            OP     SINCE  WAITS FOR\n"
         "   3  n2      9  10.0.0.2:41234  WAIT  61.0 s  '/a', '/b'\n"
-        "   -  -       5  [::1]:7         WAIT   12 ms  '/c'; it is sh (pid 5) on n1\n");
+        "   -  -       5  [::1]:7         WAIT   12 ms  '/c', and 3 more; it is sh (pid 5) on n1\n");
 }
 
 Test(ctl_format, barriers_list_ranks_as_runs)

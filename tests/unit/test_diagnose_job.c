@@ -79,6 +79,21 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
+/* Before the first round, and after it with one of them on its way back. */
+Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
+{
+    struct snapshot s =
+        CASE(GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
+    s.min = 2, s.max = 4;
+    cr_expect_eq(look(s).n, 0);
+    s.round = 1;
+    cr_expect_eq(look(s).n, 0);
+    s.min = 3;
+    EXPECT(s, "TOO_FEW_LEFT", "2 of at least 3 nodes", "1 more node");
+    s.returning = 1;
+    cr_expect_eq(look(s).n, 0);
+}
+
 Test(diagnose_job, a_node_that_came_and_died)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0)),

@@ -3,7 +3,8 @@
  * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
  * the link remembers the number of the latest join. The store may push objects of its own between them, they carry
  * "push". A message about a round that is over meanwhile is refused (STALE_ROUND): it crossed the store's own word
- * about that, and nobody has to know. */
+ * about that, and nobody has to know. A refused claim to a connection (VOUCH_REFUSED) is passed over, too: a worker that
+ * introduces itself while its agent still answers for it causes one. */
 #include "node/link_core.h"
 
 #include <cjson/cJSON.h>
@@ -44,7 +45,8 @@ static void take_no(struct store_link *link, const cJSON *answer)
 {
     char why[512];
     const char *error = hear_text(answer, "error"), *code = hear_text(answer, "code");
-    if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0)
+    if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
+        strcmp(code, "VOUCH_REFUSED") == 0)
         return;
     snprintf(why, sizeof(why), "the store said no: %s", error[0] != '\0' ? error : "(no reason)");
     link_lose(link, why);

@@ -188,6 +188,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
     list_init(&hub->held);
+    list_init(&hub->claimed);
     list_init(&hub->released);
     hub->jobs_deadline_ms = UINT64_MAX;
     if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&

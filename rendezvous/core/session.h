@@ -93,7 +93,7 @@ struct session {
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
-    bool is_held;       /* in hub->held with `midway`: its requests wait until its job is known */
+    bool is_held;       /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
     bool is_node;       /* in job->rdzv, under `id` */
     bool takes_events;  /* it would write an event log for its job */
     bool has_spoken;    /* one whole request has come */
@@ -121,6 +121,7 @@ struct hub {
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
     struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */
     struct list held;        /* sessions whose job is not known, the one that waits longest first */
+    struct list claimed;     /* held ones that one agent has claimed, the first claim first */
     struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;

@@ -7,7 +7,11 @@
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
  * Where several jobs are served its job is not known either. Then its bytes are held, up to HELD_MAX, until an agent
- * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do. */
+ * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do.
+ *
+ * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
+ * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
+ * without a second one. Two claims close the connection. */
 #include "core/job_rdzv.h"
 
 #include "core/control_calls.h"
@@ -15,17 +19,27 @@
 
 #include <stdio.h>
 
-enum { HOLD_MS = 3000, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX, OWNER_MAX = 256 };
+enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX, OWNER_MAX = 256 };
 
 /* --- who is at an address --------------------------------------------------------------------------------- */
 
-/* An agent of the session's job, or of any as long as that is not known. By address, since the kernel's
- * answer to "whose socket is that?" is only true on the machine that has it. Behind a NAT several machines
- * share one; all of them are asked, and one knows. */
+static bool users_are_known(const struct session *agent, const struct session *s)
+{
+    return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
+}
+
+/* By address, since the kernel's answer to "whose socket is that?" is only true on the machine that has it. Behind a
+ * NAT several machines share one; all of them are asked, and one knows. Root's agent may have workers of any user. */
+static bool is_at_its_address(const struct session *agent, const struct session *s)
+{
+    return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
+           slice_equal(session_address(agent), session_address(s));
+}
+
+/* An agent of the session's job, or of any as long as that is not known. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
-    return (s->job == NULL || s->job == agent->job) &&
-           slice_equal(session_address(agent), session_address(s));
+    return (s->job == NULL || s->job == agent->job) && is_at_its_address(agent, s);
 }
 
 /* The next agent that may know it; NULL = no more. Looked up and not searched: a world of thousands of nodes has ten times
@@ -112,9 +126,19 @@ static uint64_t held_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
+static uint64_t claimed_deadline(const struct hub *hub)
+{
+    if (list_is_empty(&hub->claimed))
+        return UINT64_MAX;
+    return LIST_ENTRY(hub->claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
+}
+
 uint64_t vouch_deadline(const struct hub *hub)
 {
-    return list_is_empty(&hub->released) ? held_deadline(hub) : 0;
+    const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
+    if (!list_is_empty(&hub->released))
+        return 0;
+    return held < claimed ? held : claimed;
 }
 
 /* Its bytes are worked off by hub.c when nobody else's are. */
@@ -127,6 +151,18 @@ static void release(struct session *s, struct job *job)
     s->is_held = false;
     list_remove(&s->midway);
     list_insert(&hub->released, &s->midway);
+}
+
+/* It is the job's unless another one claims it within CLAIM_MS. */
+static void claim(struct session *s, struct job *job)
+{
+    struct hub *hub = job->hub;
+    if (s->job == job)
+        return;
+    session_enter(s, job);
+    s->midway_since_ms = hub->now_ms;
+    list_remove(&s->midway);
+    list_insert(&hub->claimed, &s->midway);
 }
 
 /* The only job with an agent where it comes from; NULL when there is none, or several. */
@@ -157,21 +193,57 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* The line is in the order of coming and all have the same time, so its first is the next to be late. */
+/* Each line is in the order of coming and all in it have the same time, so its first is the next to be late. */
 void vouch_tick(struct hub *hub)
 {
+    while (claimed_deadline(hub) <= hub->now_ms) {
+        struct session *s = LIST_ENTRY(hub->claimed.next, struct session, midway);
+        release(s, s->job);
+    }
     while (held_deadline(hub) <= hub->now_ms)
         give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
 }
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
+/* The agent goes on after this: the connection may have introduced itself while the claim was on its way. */
+static bool refuse_claim(cJSON *answer)
+{
+    cJSON_AddStringToObject(answer, "code", "VOUCH_REFUSED");
+    return false;
+}
+
+/* Has an agent of another job claimed it, and is there no kernel to decide? */
+static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
+{
+    return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
+           !users_are_known(agent, s) && is_at_its_address(agent, s);
+}
+
+static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
+{
+    char why[256];
+    struct rdzv_node_facts node = { .host = "" };
+    (void)rdzv_node_facts(agent->job->rdzv, agent->id, &node);
+    snprintf(why, sizeof(why), "job '%.32s' and job '%.32s' (agent on %.32s) both claim it", s->job->name,
+             agent->job->name, node.host);
+    session_reject(hub, s, why);
+}
+
+/* The job is certain if it is settled, if a kernel decides, or if no other job has an agent there. */
+static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
+{
+    if (s->job != NULL)
+        return !s->is_held;
+    return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
+}
+
 /* Only for whom it was asked, or could have been, and only for ranks of its own node. Whoever is gone meanwhile needs
  * nobody any more: that is no error. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     struct rdzv_node_facts node;
-    if (s->role != ROLE_PLAIN || !may_know(agent, s))
+    if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
         ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu is not yours to vouch for",
                  (unsigned long long)s->id);
     else if (rank >= 0 && (!rdzv_node_facts(agent->job->rdzv, agent->id, &node) || rank < node.first_rank ||
@@ -183,15 +255,14 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
 }
 
 /* The era tells a connection of an attempt before from one of this: its rank would be another process's. It
- * is released before it gets its rank, so that what it has sent is worked off for the job that it belongs
+ * enters the job before it gets its rank, so that what it has sent is worked off for the job that it belongs
  * to. */
 bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
 {
-    (void)answer;
     int64_t conn, rank = -1, pid = 0;
     if (!agent->is_node) {
         ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
-        return false;
+        return refuse_claim(answer);
     }
     if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
         !json_integer_or(request, "rank", -1, WIRE_MAX_RANKS, &rank, &hub->err) ||
@@ -200,9 +271,17 @@ bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request,
     struct session *s = session_find(hub, (conn_id)conn);
     if (s == NULL || pid == 0)
         return true;
+    if (is_claimed_elsewhere(agent, s)) {
+        reject_claimed_twice(hub, agent, s);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld is claimed by another job, too", (long long)conn);
+        return refuse_claim(answer);
+    }
     if (!may_vouch(hub, agent, s, rank))
-        return false;
-    release(s, agent->job);
+        return refuse_claim(answer);
+    if (is_certain(hub, agent, s))
+        release(s, agent->job);
+    else
+        claim(s, agent->job);
     session_detach(s);
     session_is_process(s, (int)pid, true);
     if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)

@@ -10,7 +10,7 @@
 #define SET_K "01" KEY_K N(00)
 #define COUNT "07"
 
-enum { A = 10, B, PLAIN = 20, OPERATOR = 40 };
+enum { A = 10, B, PLAIN = 20, OPERATOR = 40, CLAIM_MS = 300 };
 
 static struct sim sim;
 
@@ -163,6 +163,8 @@ Test(held, requests_wait_until_an_agent_vouches)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":-1,\"pid\":0}", "{\"ok\":true}");
     sim_expect(&sim, PLAIN, "");
     vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, "");
+    sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, PLAIN, N(01) N(01));
     sim_client(&sim, OPERATOR + 1);
     const char *jobs = sim_control(&sim, OPERATOR + 1, "{\"op\":\"status\",\"job\":\"b\"}");
@@ -180,6 +182,7 @@ Test(held, any_cut_and_dialect_is_held)
     sim_feed_cut(&sim, PLAIN, "03" KEY_K N(05), 1);
     sim_expect(&sim, PLAIN, "");
     vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
+    sim_at(&sim, CLAIM_MS);
     sim_expect(&sim, PLAIN, N(05));
     sim_feed_cut(&sim, PLAIN, "03" KEY_K N(05), 1);
     sim_expect(&sim, PLAIN, "0a00000000000000");
@@ -257,4 +260,109 @@ Test(held, who_goes_while_it_is_held_leaves_nothing)
     sim_disconnect(&sim, PLAIN);
     vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}", "{\"ok\":true}");
     sim_at(&sim, 4000);
+}
+
+/* --- claims of strangers ---------------------------------------------------------------------------------------- */
+
+#define CLAIM   "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}"
+#define REFUSED "\"code\":\"VOUCH_REFUSED\""
+
+static void expect_keys(const char *job, const char *keys)
+{
+    char json[128];
+    sim_client(&sim, OPERATOR + 1);
+    snprintf(json, sizeof(json), "{\"op\":\"status\",\"job\":\"%s\"}", job);
+    const char *status = sim_control(&sim, OPERATOR + 1, json);
+    cr_assert_not_null(strstr(status, keys), "%s", status);
+    sim_disconnect(&sim, OPERATOR + 1);
+}
+
+/* The first claim would win a race; on other hosts nothing but the agents' words tells whose it is. */
+Test(held, two_claims_close_it_and_name_both)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    vouch(A, CLAIM, "{\"ok\":true}");
+    vouch(A, CLAIM, "{\"ok\":true}");
+    sim_at(&sim, CLAIM_MS - 1);
+    sim_expect(&sim, PLAIN, "");
+    vouch(B, CLAIM, REFUSED);
+    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim it");
+    sim_at(&sim, 4000);
+    expect_keys("a", "\"keys\":0");
+    expect_keys("b", "\"keys\":0");
+}
+
+Test(held, a_late_second_claim_closes_it_too)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    vouch(A, CLAIM, "{\"ok\":true}");
+    sim_at(&sim, CLAIM_MS);
+    sim_expect(&sim, PLAIN, N(01));
+    vouch(B, CLAIM, REFUSED);
+    sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both claim it");
+}
+
+/* Only a connection that it was asked for. */
+Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
+{
+    node(A, "a");
+    node(B, "b");
+    sim_client(&sim, PLAIN);
+    vouch(A, CLAIM, REFUSED);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    vouch(B, CLAIM, "{\"ok\":true}");
+    sim_at(&sim, CLAIM_MS);
+    expect_keys("b", "\"keys\":1");
+}
+
+/* On the store's host the kernel names both users: the claim of another is refused, the right one counts at once. */
+Test(held, the_user_decides)
+{
+    node(A, "a");
+    node(B, "b");
+    hub_set_uid(sim.hub, A, 1001);
+    hub_set_uid(sim.hub, B, 1002);
+    sim_client(&sim, PLAIN);
+    hub_set_uid(sim.hub, PLAIN, 1002);
+    sim_feed(&sim, PLAIN, SET_K COUNT);
+    cr_expect_str_eq(asked(A), "");
+    cr_expect_not_null(strstr(asked(B), "\"conn\":20"));
+    vouch(A, CLAIM, REFUSED);
+    sim_expect(&sim, PLAIN, "");
+    vouch(B, CLAIM, "{\"ok\":true}");
+    sim_expect(&sim, PLAIN, N(01));
+    vouch(A, CLAIM, REFUSED);
+    sim_expect(&sim, PLAIN, "");
+    expect_keys("a", "\"keys\":0");
+    expect_keys("b", "\"keys\":1");
+}
+
+/* Nor is it guessed that a connection belongs to another user's job. */
+Test(held, a_job_of_another_user_will_not_do)
+{
+    node(A, "a");
+    node(B, "b");
+    hub_set_uid(sim.hub, A, 1001);
+    hub_set_uid(sim.hub, B, 1002);
+    sim_client(&sim, PLAIN);
+    hub_set_uid(sim.hub, PLAIN, 1003);
+    sim_feed(&sim, PLAIN, SET_K);
+    sim_at(&sim, 3000);
+    sim_expect(&sim, PLAIN, "closed: which of 2 jobs");
+}
+
+/* It introduces itself while its agent's answer is on its way. */
+Test(vouch, a_refused_claim_has_a_code)
+{
+    node(A, "a");
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    sim_identify(&sim, PLAIN, "{\"role\":\"worker\",\"job\":\"a\",\"rank\":1,\"world_size\":2}", NULL);
+    vouch(A, CLAIM, REFUSED);
 }

@@ -5,6 +5,7 @@
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
 #include "contain/runtime_dir.h"
+#include "contain/safe_dir.h"
 #include "node/guardian.h"
 #include "node/node_run.h"
 #include "node/own_addresses.h"
@@ -30,12 +31,13 @@
 
 extern char **environ;
 
-enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32 };
+enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
 /* What is looked up once for a start, and what the plan's facts point to. */
 struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
+    char tmp_dir[PATH_MAX], tmp_note[TMP_NOTE_MAX]; /* "" = none */
     bool has_torch;
     struct torch_look torch;
 };
@@ -157,6 +159,35 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
+/* With sudo -E the variable names a directory of another user, who could put a link in place of a file there. One that is not
+ * there at all is usual, as after su or in a container. */
+static void note_unsafe_runtime_dir(const char *error_stem)
+{
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+    char path[PATH_MAX], why[SAFE_DIR_WHY_MAX];
+    if (dir != NULL && dir[0] == '/' && !safe_dir(dir, path, why) && access(dir, F_OK) == 0)
+        log_info("XDG_RUNTIME_DIR is not used: %s; runtime files are in %.*s", why,
+                 (int)(strrchr(error_stem, '/') - error_stem), error_stem);
+}
+
+/* The first safe one of $TMPDIR, /tmp and /var/tmp. A relative name means the directory that we were started in. */
+static void choose_tmp_dir(struct looked_up *l)
+{
+    const char *variable = getenv("TMPDIR");
+    const char *const usual[] = { variable != NULL && *variable != '\0' ? variable : "/tmp", "/tmp",
+                                  "/var/tmp" };
+    char why[SAFE_DIR_WHY_MAX];
+    l->tmp_note[0] = '\0';
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++) {
+        if (safe_dir(usual[i], l->tmp_dir, why))
+            return;
+        if (i == 0)
+            snprintf(l->tmp_note, sizeof(l->tmp_note), "%s is not used for log files: %s",
+                     usual[0] == variable ? "TMPDIR" : "/tmp", why);
+    }
+    l->tmp_dir[0] = '\0';
+}
+
 /* The machine is looked at for --numa_binding only while the plan is made. */
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
@@ -191,13 +222,13 @@ static void look_up(struct looked_up *l, const struct cli *cli)
     if (cli->log_file != NULL)
         write_start_time(l->start_time);
     write_error_stem(l->error_stem, l->cookie, cli->dry_run);
+    choose_tmp_dir(l);
     l->has_torch = look_at_torch(cli, &l->torch);
 }
 
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
                                   const char *host)
 {
-    const char *tmp_dir = getenv("TMPDIR");
     return (struct plan_facts){ .environ_block = environ,
                                 .physical_gpus = gpu_count(),
                                 .cpus = cpu_count(),
@@ -206,7 +237,8 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .cookie = l->cookie[0] != '\0' ? l->cookie : NULL,
                                 .nonce = l->nonce,
                                 .start_time = l->start_time,
-                                .tmp_dir = tmp_dir != NULL && *tmp_dir != '\0' ? tmp_dir : "/tmp",
+                                .tmp_dir = l->tmp_dir[0] != '\0' ? l->tmp_dir : NULL,
+                                .tmp_note = l->tmp_note[0] != '\0' ? l->tmp_note : NULL,
                                 .scheduler = scheduler,
                                 .torch = l->has_torch ? &l->torch : NULL,
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
@@ -227,6 +259,8 @@ static int run(const struct cli *cli, const struct scheduler *scheduler, const c
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
         log_warn("workers cannot leave error files, there is no directory for them (XDG_RUNTIME_DIR, TMPDIR, "
                  "or --log_dir)");
+    if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
+        note_unsafe_runtime_dir(facts.error_stem);
     int exit_code = carry_out(&plan);
     plan_free(&plan);
     return exit_code;

@@ -5,6 +5,8 @@
  * whatever happens to the name afterwards, the files go where we have looked. */
 #include "contain/runtime_dir.h"
 
+#include "contain/safe_dir.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,8 +31,21 @@ static bool place(int n, char out[PATH_MAX])
     else if (n == 1)
         len = snprintf(out, PATH_MAX, "/run/user/%u/ddprun", uid);
     else
-        len = snprintf(out, PATH_MAX, "%s/ddprun-%u", n == 2 ? "/tmp" : below, uid);
+        len = snprintf(out, PATH_MAX, "%s/ddprun-%u", n == 2 ? "/tmp" : n == 3 ? below : "/var/tmp", uid);
     return len < PATH_MAX;
+}
+
+/* The n-th place without links, when what is above it is safe. */
+static bool safe_place(int n, char out[PATH_MAX])
+{
+    char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
+    if (!place(n, path))
+        return false;
+    snprintf(out, PATH_MAX, "%s", path);
+    char *name = strrchr(path, '/');
+    *name++ = '\0';
+    errno = EACCES;
+    return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
 /* The directory, when it is nobody else's; -1 (errno) when it is not there or not to be trusted. */
@@ -57,8 +72,9 @@ int runtime_dir_open(int n)
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;
+    path[0] = '\0';
     for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++)
-        if (place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
+        if (safe_place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
             fd = open_ours(path);
     return fd;
 }
@@ -79,7 +95,7 @@ static bool is_usable(const char *path)
 bool runtime_dir_find(char path[PATH_MAX])
 {
     for (int i = 0; i < RUNTIME_DIRS; i++)
-        if (place(i, path) && is_usable(path))
+        if (safe_place(i, path) && is_usable(path))
             return true;
     return false;
 }

@@ -1,16 +1,17 @@
 /* runtime_dir.h -- a directory of this user's alone, for files that live as long as a job: its record (record.h)
  * and its workers' error files. A record is named after the job's cookie, error files after its first digits.
  *
- * It is the first of these that can be had: $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
- * $TMPDIR/ddprun-UID. It is ours alone (owner, 0700, no symbolic link), or it is not used. It stays when jobs
- * end: to make and remove a directory on a disk takes as long as to start a worker. */
+ * It is the first usable one of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID, $TMPDIR/ddprun-UID and
+ * /var/tmp/ddprun-UID. It belongs to this user alone (owner, 0700, no symbolic link) and lies in a safe directory
+ * (safe_dir.h), because workers open their error files there by name. It stays when jobs end: to make and
+ * remove a directory on a disk takes as long as to start a worker. */
 #ifndef LAUNCHER_RUNTIME_DIR_H
 #define LAUNCHER_RUNTIME_DIR_H
 
 #include <limits.h>
 #include <stdbool.h>
 
-enum { RUNTIME_DIRS = 4, RUNTIME_NAME_DIGITS = 8 };
+enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
 /* The n-th of them, when it is there: a descriptor, which the caller closes. -1: it is not, or is not to be trusted. */
 int runtime_dir_open(int n);

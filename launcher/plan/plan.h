@@ -27,7 +27,9 @@ struct plan_facts {
     const char *cookie;     /* random, new for each start; NULL = none: no random numbers to be had */
     const char *nonce;      /* random, fit for a file name: made-up job ids and log directories end in it */
     const char *start_time; /* for a file name, to the second */
-    const char *tmp_dir;    /* parent of log files when --tee or --redirects come without --log_dir */
+    const char *
+        tmp_dir; /* parent of log files when --tee or --redirects come without --log_dir; NULL = none is safe */
+    const char *tmp_note;              /* why that is not the one that the user has named, or NULL */
     const struct scheduler *scheduler; /* around us; NULL = nobody has asked */
     const struct numa_look *numa;      /* for --numa_binding; NULL without it */
     const struct torch_look *torch; /* that the program will import; NULL = it does not, or none was found */

@@ -90,6 +90,8 @@ static bool plan_timer_file(struct plan *plan)
         plan->timer_file = plan_text_of("%s", named);
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
+    else if (f->tmp_dir == NULL)
+        return true; /* no directory is safe for it: there are no timers */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;

@@ -58,12 +58,28 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
+/* --log_file alone names files that have no directory of the job. */
+static bool needs_log_root(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    return !to_nowhere(cli) && (cli->log_dir != NULL || (cli->log_file == NULL && plan_any_file(plan)));
+}
+
+ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err)
+{
+    if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "%s, and neither are /tmp and /var/tmp; name a directory with --log_dir",
+                    plan->facts->tmp_note);
+}
+
 /* The job's directory: named after the job, and never that of another run. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     const char *nonce = plan->facts->nonce;
-    if (to_nowhere(cli) || (cli->log_dir == NULL && (cli->log_file != NULL || !plan_any_file(plan))))
+    if (!needs_log_root(plan))
         return true;
     if (cli->log_dir == NULL)
         plan->log_root = plan_text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
@@ -73,6 +89,8 @@ bool plan_log_root(struct plan *plan)
         plan->log_root = plan_text_of("%s/%s_%s", cli->log_dir, plan->job, nonce);
     if (plan->log_root == NULL)
         return false;
+    if (cli->log_dir == NULL && plan->facts->tmp_note != NULL)
+        plan_note(plan, "%s", plan->facts->tmp_note);
     if (cli->log_dir == NULL)
         plan_note(plan, "no --log_dir is given; log files are in %s", plan->log_root);
     return true;

@@ -35,6 +35,9 @@ bool plan_any_file(const struct plan *plan);
 /* The job's own directory for logs. False when memory is short. */
 bool plan_log_root(struct plan *plan);
 
+/* DDP_ERR_ARG when log files would need a temporary directory and none is safe. */
+ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
+
 /* --- plan_env.c --- */
 
 /* What the environments of all workers have in common. */

@@ -3,9 +3,11 @@
 
 #include <cjson/cJSON.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* cJSON does the escaping; NULL when memory is short. */
 static char *render(int code, const char *why)
@@ -24,10 +26,13 @@ static char *render(int code, const char *why)
 void error_file_write(const char *path, int code, const char *why)
 {
     char *text = render(code, why);
-    FILE *file = text != NULL ? fopen(path, "we") : NULL;
+    const int fd = text != NULL ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file != NULL) {
         fputs(text, file);
         fclose(file);
+    } else if (fd >= 0) {
+        close(fd);
     }
     cJSON_free(text);
 }

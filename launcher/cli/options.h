@@ -143,7 +143,7 @@
       "print events as JSON lines on stdout, the workers' output among them")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
       "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
-      "%n node rank, %j job, %t time of the start in its name")                                              \
+      "%n node rank, %j job, %t time of the start in its name; a new file gets mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, EVENT_HANDLER, torch_events, "NAME", "null", true, THEIRS, OUTPUT, \
       "'console' prints torchrun's events as JSON lines on stderr, 'null' does not")                         \
     X(LOGS_SPECS, "logs_specs", 0, LOGS_SPECS, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \

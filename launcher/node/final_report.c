@@ -51,7 +51,7 @@ static void leave_in_log_dir(const struct report *r)
     cJSON *json = report_json(r);
     char *text = json != NULL ? cJSON_Print(json) : NULL;
     snprintf(path, sizeof(path), "%s/report.json", r->plan->log_root);
-    int fd = text != NULL ? logdir_create(path, &err) : -1;
+    int fd = text != NULL ? logdir_create(path, LOGDIR_PRIVATE, &err) : -1;
     if (fd >= 0)
         write_file(fd, path, text);
     else

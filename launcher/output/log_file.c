@@ -50,7 +50,7 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
     f->rotate = rotate;
     f->full = rotate.bytes > 0 ? rotate.bytes : UINT64_MAX;
     f->line_ended = true;
-    f->fd = logdir_create(path, err);
+    f->fd = logdir_create(path, LOGDIR_OUTPUT, err);
     if (f->fd >= 0)
         return f;
     free(f);
@@ -108,7 +108,7 @@ static void take_back(const struct log_file *f)
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
-    int fd = logdir_create(f->path, &err);
+    int fd = logdir_create(f->path, LOGDIR_OUTPUT, &err);
     if (fd < 0)
         return false;
     close(f->fd);

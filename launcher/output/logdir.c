@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700, LOG_FILE = 0666 };
+enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
 
 int logdir_parents(const char *path)
 {
@@ -76,12 +76,12 @@ ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-int logdir_create(const char *path, struct ddp_err *err)
+int logdir_create(const char *path, int mode, struct ddp_err *err)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-    int fd = open(path, flags, LOG_FILE);
+    int fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == ENOENT && (errno = logdir_parents(path)) == 0)
-        fd = open(path, flags, LOG_FILE);
+        fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
                  "the log file %s is there already, and no run writes over another's; move it away, or put "

@@ -12,9 +12,11 @@ ddp_status logdir_make(const struct plan *plan, struct ddp_err *err);
 /* Make every worker's directory of the plan's attempt, below the root. */
 ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err);
 
-/* Create one new log file for appending, and the directories above it. Never one that is there already. Returns
- * the descriptor (yours), or -1 with the reason in err. */
-int logdir_create(const char *path, struct ddp_err *err);
+/* Create one new file for appending, and the directories above it. Never one that is there already. The workers' output
+ * gets the mode that the umask leaves of LOGDIR_OUTPUT, what ddprun itself writes LOGDIR_PRIVATE. Returns the descriptor,
+ * which the caller closes, or -1 with the reason in err. */
+enum { LOGDIR_OUTPUT = 0666, LOGDIR_PRIVATE = 0600 };
+int logdir_create(const char *path, int mode, struct ddp_err *err);
 
 /* mkdir for every '/' in `path` but the last part; what exists is fine. Returns an errno, or 0. */
 int logdir_parents(const char *path);

@@ -26,7 +26,7 @@ static bool put(void *user, const char *text, size_t len)
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
     const bool ok = flight_json(flight, why, clock_ns(), put, &fd);

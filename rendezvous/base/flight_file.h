@@ -4,7 +4,7 @@
 
 #include "base/flight.h"
 
-/* Into a new file under that name; what had it is unlinked before, and no link followed. False leaves a file that is not whole, or
+/* Into a new file under that name, mode 0600; what had it is unlinked before, and no link followed. False leaves a file that is not whole, or
  * none. In signal handlers, too. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 

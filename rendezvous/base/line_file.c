@@ -112,7 +112,7 @@ static bool start_thread(struct line_file *f)
 /* Without waiting for a pipe's reader; the writes may wait again. */
 static int open_file(const char *path, int *error)
 {
-    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
     if (fd < 0 || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0)
         *error = errno;
     return fd;

@@ -13,7 +13,7 @@
 
 struct line_file;
 
-/* Open for appending, made if it is not there; a pipe must have a reader. NULL: `*error` is the errno. The thread
+/* Open for appending, made with mode 0600 if it is not there; a pipe must have a reader. NULL: `*error` is the errno. The thread
  * starts with the first line. */
 struct line_file *line_file_open(const char *path, int *error);
 

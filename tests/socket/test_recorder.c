@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char *dir;
@@ -36,11 +37,14 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* The record of `rank`, yours; NULL when there is none. */
+/* The record of `rank`, which the caller deletes; NULL when there is none. No other user may read one. */
 static cJSON *record_of(int rank)
 {
-    char name[32];
+    char name[32], path[512];
+    struct stat st;
     snprintf(name, sizeof(name), "flight_%d.json", rank);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    cr_expect(stat(path, &st) != 0 || (st.st_mode & 0777) == 0600, "mode %o", st.st_mode);
     char *text = job_file(dir, name);
     cJSON *json = text != NULL ? cJSON_Parse(text) : NULL;
     cr_expect(text == NULL || json != NULL, "%s", text);

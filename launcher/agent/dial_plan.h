@@ -32,7 +32,8 @@ struct dial_options {
     const char *who;  /* "the store", "node 0's store" */
     const char *here; /* name of this node */
     const char *knob;
-    const char *note; /* a line for the full words, or "" */
+    const char *note;       /* a line for the full words, or "" */
+    const char *local_only; /* a warning for each waiting line and the report; "" or NULL */
     uint64_t budget_ms;
     uint32_t seed; /* of the jitter */
 };

@@ -128,6 +128,12 @@ static bool put_sentence(struct buf *out, const struct dial *d)
 
 /* --- meanwhile ------------------------------------------------------------------------------------------ */
 
+static bool put_local_only(struct buf *out, const struct dial *d)
+{
+    const char *words = d->options.local_only;
+    return words == NULL || words[0] == '\0' || buf_printf(out, "; %s", words);
+}
+
 /* "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)" */
 static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
@@ -135,7 +141,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
     return buf_printf(out, "waiting for %s at ", d->options.who) &&
            put_endpoint(out, d->options.host, d->options.port) && buf_printf(out, " for ") &&
            text_put_ms(out, spent_ms) && buf_printf(out, ": ") && put_sentence(out, d) &&
-           buf_printf(out, "; giving up in ") &&
+           put_local_only(out, d) && buf_printf(out, "; giving up in ") &&
            text_put_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
            buf_printf(out, " (%s)", d->options.knob);
 }
@@ -247,7 +253,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
               put_endpoint(out, d->options.host, d->options.port) &&
               buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
-              buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d);
+              buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d) && put_local_only(out, d);
     if (d->finding != FINDING_NONE)
         ok = ok && put_advice(out, d);
     for (int stage = 0; stage < DIAL_STAGES; stage++)

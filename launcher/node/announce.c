@@ -225,8 +225,10 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
     if (w->left_ms >= 0)
         snprintf(left, sizeof(left), "; %lld s are left (%s)", (long long)w->left_ms / 1000,
                  a->plan->meeting.join_knob);
-    output_note(a->output, "%d of %d node%s %s here (%s)%s%s", w->joined, w->min, w->min == 1 ? "" : "s",
-                w->joined == 1 ? "is" : "are", w->hosts, more, left);
+    const char *local_only = a->plan->meeting.local_only;
+    output_note(a->output, "%d of %d node%s %s here (%s)%s%s%s%s", w->joined, w->min, w->min == 1 ? "" : "s",
+                w->joined == 1 ? "is" : "are", w->hosts, more, left, local_only[0] != '\0' ? "; " : "",
+                local_only);
 }
 
 /* Also with --quiet: who waits must know for what. */

@@ -170,6 +170,15 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
+/* A success prints no report, but a job of this host alone may be a mistake. */
+static void warn_of_local_only(const struct report *r)
+{
+    struct buf text = { 0 };
+    if (!r->plan->cli->quiet && !report_needed(r) && report_local_only(r, &text) && text.len > 0)
+        log_warn("%.*s", (int)text.len, (const char *)text.data);
+    buf_free(&text);
+}
+
 /* For the terminal first, then what takes a disk: somebody may be waiting there. */
 void final_report(const struct final_facts *f)
 {
@@ -210,6 +219,7 @@ void final_report(const struct final_facts *f)
         hand_on_error(&r);
     }
     print_it(&r, output_is_midline(f->output));
+    warn_of_local_only(&r);
     say_losses(lost, r.n_lost);
     if (f->plan->log_root != NULL)
         leave_in_log_dir(&r);

@@ -453,6 +453,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                                        .here = options->this_host,
                                        .knob = options->knob,
                                        .note = j->note,
+                                       .local_only = options->local_only,
                                        .budget_ms = options->budget_ms,
                                        .seed = seed };
     dial_begin(&j->plan, &plan, clock_ms());

@@ -31,10 +31,11 @@ struct join_dial_options {
     const char *host; /* name or literal; copied */
     int port;
     bool master; /* this node is the one that has, or should have, the store: a loopback address is fine */
-    uint64_t budget_ms;    /* from join_dial_start on */
-    const char *knob;      /* what sets the budget, "--timeout"; static */
-    const char *who;       /* "node 0's store" or "the store": whom we wait for, in messages; copied */
-    const char *note;      /* a line for the full report, or NULL; copied */
+    uint64_t budget_ms;     /* from join_dial_start on */
+    const char *knob;       /* what sets the budget, "--timeout"; static */
+    const char *who;        /* "node 0's store" or "the store": whom we wait for, in messages; copied */
+    const char *note;       /* a line for the full report, or NULL; copied */
+    const char *local_only; /* see dial_options; borrowed */
     const char *code;      /* unless NULL: the code of `note`, which is then all there is to report; static */
     const char *this_host; /* name of this node, for messages; borrowed */
     /* One of the two is called, once; the dial has ended then, free it with join_dial_close, also from inside. */

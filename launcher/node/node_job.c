@@ -132,6 +132,8 @@ static void on_round(void *user, const struct heard_round *heard)
     const struct plan_round round = plan_round_of(n, heard);
     node_expect_nothing(n);
     if (is_first)
+        n->plan->first_nnodes = heard->nnodes;
+    if (is_first)
         n->round = malloc(sizeof(*n->round));
     if (n->round == NULL)
         abort(); /* the guardian cleans up */

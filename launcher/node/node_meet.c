@@ -139,6 +139,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
                                                .note = place->code != NULL ? place->note : place->report_note,
+                                               .local_only = m->local_only,
                                                .code = place->code,
                                                .found = on_found,
                                                .failed = on_failed,

@@ -118,7 +118,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
     if (status != DDP_OK) /* no news: all nodes on this machine but one come here */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
-    else if (decided->code != NULL)
+    if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
     o->found(o->user, &place);
 }
@@ -152,6 +152,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
                                          .own = own,
                                          .n_own = own_addresses(own) };
     hosting_decide(&facts, &decided);
+    snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
         fail(o, decided.code, decided.words);
     else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)

@@ -65,12 +65,17 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* The first that others could use; NULL when there is none. Link-local addresses need a scope that differs
- * from host to host, so they are good for nobody else. */
+/* Link-local addresses need a scope that differs from host to host, so other hosts cannot use them. */
+static bool is_reachable(const struct own_address *own)
+{
+    return !is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
+}
+
+/* The first that others could use; NULL when there is none. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
-        if (!is_loopback(f->own[i].text) && strncmp(f->own[i].text, "fe80:", 5) != 0)
+        if (is_reachable(&f->own[i]))
             return f->own[i].text;
     return NULL;
 }
@@ -187,6 +192,39 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     say(out, &finding);
 }
 
+/* List the addresses that other hosts may reach, interfaces of containers last. */
+static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "none found");
+    for (int bridge = 0; bridge < 2; bridge++)
+        for (int i = 0; i < f->n_own && used < size; i++)
+            if (is_reachable(&f->own[i]) && is_bridge(f->own[i].interface) == (bridge == 1))
+                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                         f->own[i].text, f->own[i].interface);
+    if (used >= size)
+        snprintf(text + size - 4, 4, "...");
+}
+
+/* A node that joins does not resolve names here, so "localhost" is compared as text. */
+static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
+{
+    return address != NULL ? is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
+}
+
+/* Several nodes on one host may use loopback. On two hosts each host would silently become a job of its own. */
+static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
+{
+    char such[300];
+    struct finding finding;
+    if (f->meeting->nnodes_max == 1 || !is_loopback_endpoint(f, address))
+        return;
+    list_reachable(f, such, sizeof(such));
+    finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "such", such, NULL);
+    snprintf(out->local_only, sizeof(out->local_only), "%.*s", PLAN_SENTENCE_MAX - 1, finding.sentence);
+    say(out, &finding);
+}
+
 /* It is on this machine: on that address alone. A store on every address of a machine would be open to
  * networks that the user has not named. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
@@ -195,6 +233,7 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
     host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
     warn_of_bridge(f, address, which, out);
+    warn_of_loopback(f, address, out);
 }
 
 /* Nodes above 0 look for the store elsewhere; a loopback address is hardly what they mean. */
@@ -222,6 +261,7 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
         join(f, out);
         if (address != NULL)
             warn_of_bridge(f, address, which, out);
+        warn_of_loopback(f, address, out);
     } else if (forced && (address == NULL || is_deaf(f, address)))
         host_on(f, out, HOSTING_HOST, "");
     else if (address != NULL && is_deaf(f, address))

@@ -34,10 +34,11 @@ enum hosting_choice {
 
 struct hosting {
     enum hosting_choice choice;
-    char address[HOSTING_ADDRESS_MAX]; /* HOST, TRY: listen there alone; "" = on every address */
-    char dial[HOSTING_ADDRESS_MAX];    /* HOST, TRY: where this node itself reaches it */
-    bool here;                         /* the store is, or is to be, on this machine */
-    const char *code;                  /* of `words`, static; NULL = nothing to say */
+    char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen there alone; "" = on every address */
+    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: where this node itself reaches it */
+    bool here;                          /* the store is, or is to be, on this machine */
+    char local_only[PLAN_SENTENCE_MAX]; /* for plan_meeting.local_only, or "" */
+    const char *code;                   /* of `words`, static; NULL = nothing to say */
     char words
         [HOSTING_WORDS_MAX]; /* HOSTING_ERROR, _ASK: why, and what to do. HOSTING_JOIN: a line for the report when the
                                       store is not found. Else a warning, or "" */

@@ -15,7 +15,7 @@
 #include "tables/worker_env.h"
 #include "text/prefix.h"
 
-enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64 };
+enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 
 /* What the machine is like; all of it borrowed and must outlive the plan. */
 struct plan_facts {
@@ -67,6 +67,8 @@ struct plan_meeting {
     uint64_t join_ms;      /* the one budget to come together ... */
     const char *join_knob; /* ... and what sets it, for messages; static */
     uint64_t last_call_ms, node_timeout_ms;
+    /* The warning LOOPBACK_ADDRESS when other hosts cannot join through `host`, else ""; the shell writes it here. */
+    char local_only[PLAN_SENTENCE_MAX];
     char program[PLAN_PROGRAM_SIZE]; /* its name without directories: are all nodes in one job? */
 };
 
@@ -101,6 +103,7 @@ struct plan {
     int world_size, nnodes, node_rank;
     int role_rank, role_size;
     int attempt, restarts;
+    int first_nnodes;            /* nodes of the first round; 0 = no round yet */
     struct gpu_list *gpus;       /* owned */
     char *log_root;              /* the job's own directory below --log_dir; NULL = no files */
     bool prefix;                 /* lines on the console have one */

@@ -26,7 +26,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 4, DAY_S = 24 * 3600 };
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 24 * 3600 };
 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
@@ -181,6 +181,17 @@ static void store_gone(const struct report *r, struct rows *rows)
                 "--rdzv_endpoint) survives the death of any node");
 }
 
+bool report_local_only(const struct report *r, struct buf *out)
+{
+    const struct plan_meeting *m = &r->plan->meeting;
+    const int began = r->plan->first_nnodes;
+    if (m->local_only[0] == '\0' || began >= m->nnodes_max)
+        return true;
+    if (began == 0)
+        return buf_printf(out, "the nodes did not come together; %s", m->local_only);
+    return buf_printf(out, "the job began with %d of %d nodes; %s", began, m->nnodes_max, m->local_only);
+}
+
 /* --- the end -------------------------------------------------------------------------------------------- */
 
 /* The files of one worker that --log_file has named; its streams may share one. */
@@ -280,6 +291,7 @@ bool report_text(const struct report *r, struct buf *out)
             report_others(r, &rows);
         report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;
+        made_row(r, &rows, "nodes", report_local_only);
         where(r, &rows);
         flights(r, &rows);
         exit_code(r, &rows);

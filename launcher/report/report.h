@@ -70,6 +70,10 @@ struct report {
 /* Is there something to tell? False when all ended with 0: success is silent. */
 bool report_needed(const struct report *r);
 
+/* Append the warning that other hosts could not join. Append nothing when the job began with all nodes that may take part,
+ * or when other hosts could join. False when memory is short. */
+bool report_local_only(const struct report *r, struct buf *out);
+
 /* Append the text, ending with a newline; a success is one line. False when memory is short. */
 bool report_text(const struct report *r, struct buf *out);
 

@@ -217,6 +217,16 @@ static bool add_headline(cJSON *o, const struct report *r)
     return ok;
 }
 
+static bool add_local_only(cJSON *o, const struct report *r)
+{
+    struct buf text = { 0 };
+    bool ok = report_local_only(r, &text);
+    ok = ok &&
+         (text.len > 0 ? json_add_bytes(o, "local_only", buf_slice(&text)) : json_add_null(o, "local_only"));
+    buf_free(&text);
+    return ok;
+}
+
 /* Output that reached neither console nor file; what is in `last_lines` may be among it. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
@@ -243,7 +253,7 @@ static bool add_job(cJSON *o, const struct report *r)
            json_add_text(o, "code", cause_code_name(r)) && json_add_text(o, "job", r->plan->job) &&
            json_add_text(o, "host", r->plan->facts->host) &&
            json_add_number(o, "node_rank", r->plan->node_rank) &&
-           json_add_number(o, "nnodes", r->plan->nnodes) &&
+           json_add_number(o, "nnodes", r->plan->nnodes) && add_local_only(o, r) &&
            json_add_text(o, "ended_by", r->elsewhere != NULL ? r->elsewhere->why : NULL) &&
            json_add_number(o, "duration_s", (double)(r->ended_ms - r->started_ms) / 1000.0) &&
            json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&

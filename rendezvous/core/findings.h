@@ -37,6 +37,9 @@
       "${subject} is the address of ${interface} on ${host}, which other machines are likely to have as "    \
       "well",                                                                                                \
       "give an address that all nodes reach, as ${such}")                                                    \
+    X(LOOPBACK_ADDRESS, WARNING,                                                                             \
+      "${subject} is a loopback address: only ddprun processes on ${host} can join through it",              \
+      "no change if all nodes run on ${host}; for nodes on other hosts give an address that they reach, on every node: ${such}") \
     X(LIMIT_NOFILE, WARNING,                                                                                 \
       "${subject} allows ${have} open files, and this job needs about ${need} there",                        \
       "'ulimit -n ${need}' before the start, LimitNOFILE= of a service, or nofile in limits.conf")           \

@@ -124,6 +124,71 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
     run_free(&r);
 }
 
+#define LOCAL_ONLY "localhost is a loopback address: only ddprun processes on "
+
+/* On two hosts each node would wait alone for the other. */
+Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_the_report)
+{
+    struct run_process *process = NODE("--nnodes=2", free_port_option("--rdzv_endpoint=localhost:"),
+                                       "--rdzv_backend=c10d", "--timeout=60");
+    cr_assert(run_until_error(process, LOCAL_ONLY, PATIENCE_MS));
+    cr_assert(run_until_error(process, "; " LOCAL_ONLY, PATIENCE_MS));
+    run_signal(process, 15);
+    struct run_result r = run_wait(process);
+    EXPECT(r, 128 + 15);
+    const char *warning = strstr(r.err, "LOOPBACK_ADDRESS"), *waits = strstr(r.err, "1 of 2 nodes is here");
+    cr_assert(warning != NULL && waits != NULL && warning < waits, "%s", r.err);
+    const char *repeated = strstr(waits, "; " LOCAL_ONLY);
+    cr_expect(repeated != NULL && repeated < strchr(waits, '\n'), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "  nodes    the nodes did not come together; localhost is"), "%s",
+                       r.err);
+    run_free(&r);
+}
+
+Test(ddprun_meet, a_node_that_waits_for_a_store_on_loopback_is_warned)
+{
+    struct run_process *process = NODE("--nnodes=2", "--node_rank=1", "--master_addr=localhost",
+                                       free_port_option("--master_port="), "--timeout=60");
+    cr_assert(run_until_error(process, "waiting for node 0's store", PATIENCE_MS));
+    run_signal(process, 15);
+    struct run_result r = run_wait(process);
+    EXPECT(r, 128 + 15);
+    const char *warning = strstr(r.err, "LOOPBACK_ADDRESS"), *waits = strstr(r.err, "waiting for node 0's");
+    cr_assert(warning != NULL && waits != NULL && warning < waits, "%s", r.err);
+    const char *repeated = strstr(waits, "; " LOCAL_ONLY);
+    cr_expect(repeated != NULL && repeated < strchr(waits, '\n'), "%s", r.err);
+    run_free(&r);
+}
+
+static void start_alone(const char *program, struct run_result *r)
+{
+    const char *argv[] = { bin("ddprun"),
+                           "--nnodes=1:2",
+                           "--rdzv_backend=c10d",
+                           free_port_option("--rdzv_endpoint=localhost:"),
+                           "--rdzv_conf=last_call_timeout=1",
+                           "--no_python",
+                           "--",
+                           program,
+                           NULL };
+    *r = run_wait(run_start(argv, NULL));
+}
+
+Test(ddprun_meet, a_job_that_began_without_all_nodes_repeats_the_warning_at_its_end)
+{
+    static const char began[] = "the job began with 1 of 2 nodes; " LOCAL_ONLY;
+    struct run_result r;
+    start_alone("true", &r);
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, began), "%s", r.err);
+    run_free(&r);
+    start_alone("false", &r);
+    EXPECT(r, 1);
+    cr_expect_not_null(strstr(r.err, "  nodes    the job began with 1 of 2 nodes; localhost is"), "%s",
+                       r.err);
+    run_free(&r);
+}
+
 Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
 {
     char port[64];

@@ -199,6 +199,15 @@ SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
+/* Each host has a store of its own, and becomes a job of world size 1. */
+SCENE(reach, a_loopback_endpoint, .elastic = true,
+      .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
+                 "--rdzv_conf=last_call_timeout=1",
+      .program = "worker say:up", .within_ms = CONNECTIONS,
+      .says = "localhost is a loopback address|LOOPBACK_ADDRESS|the job began with 1 of 2 nodes",
+      .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
+                { .says = "on node1 can join|10.9.0.2 (eth0)" } })
+
 /* docker0's address, which every machine has, given as the way between them. */
 static void add_bridges(struct play *play)
 {

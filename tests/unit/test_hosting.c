@@ -103,3 +103,45 @@ Test(hosting, a_bridges_address_is_warned_of)
     cr_assert_eq(decide(MEETING(.host = "172.17.0.1", .node_rank = 1), "172.17.0.1", NULL), HOSTING_JOIN);
     cr_assert_str_eq(out.code, "BRIDGE_ADDRESS");
 }
+
+static void expect_loopback_warning(const char *subject)
+{
+    cr_assert_not_null(out.code);
+    cr_assert_str_eq(out.code, "LOOPBACK_ADDRESS");
+    cr_assert(strncmp(out.words, subject, strlen(subject)) == 0, "%s", out.words);
+    cr_assert_not_null(
+        strstr(out.words,
+               " is a loopback address: only ddprun processes on n0 can join through it\n  try      "),
+        "%s", out.words);
+    cr_assert_not_null(strstr(out.words, ": 10.1.0.5 (eth0), 172.17.0.1 (docker0)\n  finding"),
+                       "addresses of other hosts' use, bridges last: %s", out.words);
+    cr_assert(strncmp(out.local_only, out.words, strlen(out.local_only)) == 0 && out.local_only[0] != '\0');
+    cr_assert_null(strchr(out.local_only, '\n'), "%s", out.local_only);
+}
+
+Test(hosting, a_loopback_address_is_warned_of_on_every_node)
+{
+    const struct plan_meeting elastic = { .host = "localhost", .elastic = true, .node_rank = -1 };
+    struct plan_meeting no = elastic, yes = elastic, one = elastic;
+    no.host_store = HOST_STORE_NO;
+    yes.host_store = HOST_STORE_YES;
+    one.nnodes_max = 1;
+    cr_assert_eq(decide(elastic, "127.0.0.1", NULL), HOSTING_TRY);
+    expect_loopback_warning("localhost");
+    cr_assert_eq(decide(yes, "127.0.0.1", NULL), HOSTING_HOST);
+    expect_loopback_warning("localhost");
+    cr_assert_eq(decide(no, NULL, NULL), HOSTING_JOIN, "a node that joins resolves no name here");
+    expect_loopback_warning("localhost");
+    cr_assert_eq(decide(MEETING(.host = "localhost"), "::1", "127.0.0.1"), HOSTING_HOST);
+    expect_loopback_warning("localhost");
+    cr_assert_eq(decide(MEETING(.host = "localhost", .node_rank = 1), NULL, NULL), HOSTING_JOIN);
+    expect_loopback_warning("localhost");
+    cr_assert_eq(decide(MEETING(.host = "127.0.0.9", .node_rank = 1), "127.0.0.9", NULL), HOSTING_JOIN);
+    expect_loopback_warning("127.0.0.9");
+    decide(one, "127.0.0.1", NULL);
+    cr_assert_null(out.code, "one node needs no other host");
+    cr_assert_str_eq(out.local_only, "");
+    decide(MEETING(.host = "n0"), "10.1.0.5", NULL);
+    cr_assert_null(out.code);
+    cr_assert_str_eq(out.local_only, "");
+}

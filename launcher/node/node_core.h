@@ -96,6 +96,7 @@ struct node {
     bool kept_flights;             /* some of this attempt's records are in files */
     uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
     struct vouch vouch;            /* sockets of theirs that were asked for */
+    uv_timer_t vouch_timer;        /* the next walk for them */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
     bool alone;                    /* no child is left */
     struct hurry hurry;            /* while workers are being started or stopped */

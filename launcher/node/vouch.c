@@ -1,8 +1,9 @@
 /* vouch.c -- see vouch.h.
  *
- * One look at /proc finds the sockets of all our workers, and the store asks in bursts: when a hundred workers have
- * connected, the first question pays for the look and the others are answered from it. Only a socket that is not in
- * the list, because it is younger, makes us look again. */
+ * One walk through /proc finds the sockets of all workers, and the store asks in bursts: when a hundred workers have
+ * connected, the first question pays for the walk and the list answers the others. A question about a younger socket waits
+ * for the next walk, at least WALK_EVERY_MS later: a stranger who connects again and again must not keep the agent busy.
+ * Sockets of other users are recognized by their uid, without a walk. */
 #include "node/vouch.h"
 
 #include "base/endpoint.h"
@@ -44,6 +45,8 @@ bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct s
 }
 
 /* --- the sockets of our workers --------------------------------------------------------------------------- */
+
+enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
 
 struct vouch_socket {
     uint64_t inode;
@@ -157,20 +160,46 @@ static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_
     return access(path, F_OK) == 0;
 }
 
-bool vouch_find(struct vouch *v, const struct vouch_process *workers, size_t n, const char *ours,
-                const char *theirs, struct vouch_process *found)
+/* --- questions -------------------------------------------------------------------------------------------- */
+
+enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
+                             struct vouch_process *found, struct socket_owner *owner)
 {
-    struct socket_owner owner;
-    if (n == 0 || !vouch_owner(v, ours, theirs, &owner))
-        return false;
-    if (known_and_alive(v, owner.inode, found))
-        return true;
+    if (!vouch_owner(v, ours, theirs, owner))
+        return VOUCH_CLOSED;
+    if (owner->uid != geteuid())
+        return VOUCH_FOREIGN;
+    return known_and_alive(v, owner->inode, found) ? VOUCH_FOUND : VOUCH_UNKNOWN;
+}
+
+uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms)
+{
+    if (v->questions.len / sizeof(*question) >= QUESTIONS_MAX ||
+        !buf_append(&v->questions, question, sizeof(*question)))
+        return UINT64_MAX;
+    return v->next_walk_ms > now_ms ? v->next_walk_ms : now_ms;
+}
+
+void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms)
+{
+    v->walks++;
+    v->next_walk_ms = now_ms + WALK_EVERY_MS;
     look(v, workers, n);
-    return known(v, owner.inode, found);
+}
+
+bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found, struct vouch_process *found)
+{
+    if (v->questions.len < sizeof(*question))
+        return false;
+    v->questions.len -= sizeof(*question);
+    memcpy(question, v->questions.data + v->questions.len, sizeof(*question));
+    *is_found = known(v, question->inode, found);
+    return true;
 }
 
 void vouch_free(struct vouch *v)
 {
     socket_owners_close(&v->owners);
+    buf_free(&v->questions);
     buf_free(&v->sockets);
 }

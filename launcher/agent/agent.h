@@ -67,6 +67,7 @@ enum no_restart {
     NO_RESTART_USED_UP,
     NO_RESTART_CANNOT_START, /* it cannot be executed: that will not change by itself */
     NO_RESTART_USAGE,        /* ended within AGENT_USAGE_MS with 2, 126 or 127: a wrong command line */
+    NO_RESTART_IMPORT,       /* every worker here ended within AGENT_USAGE_MS with the same import error */
     NO_RESTART_NO_PROGRESS,
     NO_RESTART_STOPPED,       /* by the user */
     NO_RESTART_UNKILLABLE,    /* something of the old attempt lives on */
@@ -90,8 +91,9 @@ struct agent_event {
     int pid;
     int exit_code;
     int signal;
-    bool unasked;   /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
-    bool lost_peer; /* of AGENT_EXITED: its last words are that a process at the other end is gone */
+    bool unasked;          /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
+    bool lost_peer;        /* of AGENT_EXITED: its last words are that a process at the other end is gone */
+    uint64_t import_error; /* of AGENT_EXITED: a number for the import error that ended it, 0 = none did */
     int error;
     bool dying; /* of AGENT_TICK: the kernel takes worker `local_rank` apart, which has not ended yet */
     int attempt;
@@ -140,7 +142,8 @@ struct agent_worker {
     int pid;
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
-    bool told_to_stop; /* a wish to signal it was given before its end was seen */
+    uint64_t import_error; /* as in its AGENT_EXITED */
+    bool told_to_stop;     /* a wish to signal it was given before its end was seen */
 };
 
 enum {
@@ -152,7 +155,8 @@ enum {
     AGENT_DYING_MS =
         30000, /* ... when the kernel is still at it: it writes a core file, or frees much memory; */
     AGENT_LOOK_MS = 100,   /* between two looks at that */
-    AGENT_USAGE_MS = 5000, /* a usage error shows so soon after the start */
+    AGENT_USAGE_MS = 5000, /* a usage error, or an import error, shows so soon after the start */
+    AGENT_SAME_MS = 100,   /* how long the next worker with the same import error is waited for, at least */
     AGENT_LEAVE_MS =
         2000, /* after the user's stop: how long the verdict is waited for, whatever other nodes do */
     AGENT_SILENT_MS = 5000, /* of waiting for other nodes, before the user is told of it */
@@ -201,8 +205,8 @@ uint64_t agent_backoff(const struct agent *agent);
 /* Why there was no further attempt. RESTART_ALLOWED also when nothing failed, or none was asked for. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
-/* Does the first failure rule another attempt out, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE, or
- * RESTART_ALLOWED. */
+/* Does the first failure rule another attempt out, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE, _IMPORT, or
+ * RESTART_ALLOWED. Of an import error it is known when all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
 /* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has none

@@ -91,6 +91,19 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
+/* One that another attempt cannot have: none of the workers that were started got any further. */
+static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
+{
+    for (int r = 0; r < a->nproc; r++) {
+        const struct agent_worker *w = &a->workers[r];
+        const bool same = w->verdict == WORKER_FAILED && w->import_error == first->import_error &&
+                          w->ended_ms - w->started_ms < AGENT_USAGE_MS;
+        if (w->verdict != WORKER_PENDING && !same)
+            return false;
+    }
+    return first->import_error != 0;
+}
+
 enum no_restart agent_never_again(const struct agent *a)
 {
     const struct agent_worker *w = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -98,6 +111,8 @@ enum no_restart agent_never_again(const struct agent *a)
         return RESTART_ALLOWED;
     if (w->verdict == WORKER_NOT_STARTED && !is_shortage(w->error))
         return NO_RESTART_CANNOT_START;
+    if (is_import_error_of_all(a, w))
+        return NO_RESTART_IMPORT;
     return is_usage_error(w) ? NO_RESTART_USAGE : RESTART_ALLOWED;
 }
 

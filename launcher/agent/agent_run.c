@@ -218,6 +218,27 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_DOUBTING;
 }
 
+/* The same import error ends one worker after the other: another attempt would end like this one, if that is true of all. So
+ * nobody is stopped as long as the next one follows soon. Without restarts nothing depends on it. */
+static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
+{
+    const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
+    return a->options.max_restarts > 0 && first != NULL && w->import_error != 0 &&
+           w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
+}
+
+/* A machine on which the first one took long to get there is busy: the others may be as far behind. */
+static enum agent_state wait_for_same(struct agent *a)
+{
+    const struct agent_worker *first = &a->workers[a->first_failure];
+    const uint64_t took_ms = first->ended_ms - first->started_ms;
+    a->deadline_ms = a->now_ms + (took_ms < AGENT_SAME_MS    ? AGENT_SAME_MS
+                                  : took_ms < AGENT_DOUBT_MS ? took_ms
+                                                             : AGENT_DOUBT_MS);
+    a->doubt_until_ms = a->deadline_ms;
+    return AGENT_DOUBTING;
+}
+
 /* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
  * stop. No clock can tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is
  * somebody else's, the memory killer's for one, whatever the worker had been told. */
@@ -242,6 +263,7 @@ enum agent_state run_ended(struct agent *a, const struct agent_event *e)
         return a->state;
     w->exit_code = e->exit_code;
     w->signal = e->signal;
+    w->import_error = e->import_error;
     w->ended_ms = e->now_ms;
     w->verdict = judge(a, w, e);
     a->alive--;
@@ -249,6 +271,8 @@ enum agent_state run_ended(struct agent *a, const struct agent_event *e)
         note_failure(a, e->local_rank);
     if (!a->store_lost)
         core_wish(a, WISH_TELL_EXITED, e->local_rank, 0);
+    if (w->verdict == WORKER_FAILED && a->signal == 0 && a->alive > 0 && repeats_import_error(a, w))
+        return wait_for_same(a);
     if (w->verdict == WORKER_FAILED && a->signal == 0)
         return core_stop_all(a, SIGTERM);
     if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))

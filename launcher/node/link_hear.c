@@ -257,6 +257,7 @@ static enum no_restart hear_no_restart(const char *word)
         { "used_up", NO_RESTART_USED_UP },
         { "cannot_start", NO_RESTART_CANNOT_START },
         { "usage", NO_RESTART_USAGE },
+        { "import", NO_RESTART_IMPORT },
         { "no_progress", NO_RESTART_NO_PROGRESS },
         { "stopped", NO_RESTART_STOPPED },
         { "unkillable", NO_RESTART_UNKILLABLE },

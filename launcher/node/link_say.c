@@ -153,6 +153,7 @@ cJSON *say_failure(const char *op, const struct cause *c, enum no_restart never_
     cJSON_AddStringToObject(json, "no_retry",
                             never_again == NO_RESTART_CANNOT_START ? "cannot_start"
                             : never_again == NO_RESTART_USAGE      ? "usage"
+                            : never_again == NO_RESTART_IMPORT     ? "import"
                                                                    : "");
     json_add_text(json, "words", c->words);
     json_add_text(json, "log", c->log);

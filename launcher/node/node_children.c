@@ -31,6 +31,18 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
+/* Python ends with 1 for an exception that nobody catches. */
+static uint64_t import_error_of(struct node *n, int local_rank, int status)
+{
+    struct buf lines = { 0 };
+    uint64_t found = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && n->plan->cli->max_restarts > 0 &&
+        tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0)
+        found = hint_import_error(buf_slice(&lines));
+    buf_free(&lines);
+    return found;
+}
+
 /* A child was waited for: a worker, or an orphan that was adopted. */
 static void child_ended(struct node *n, pid_t pid, int status)
 {
@@ -45,7 +57,8 @@ static void child_ended(struct node *n, pid_t pid, int status)
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                        .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                                        .unasked = !n->asked[local_rank],
-                                       .lost_peer = has_lost_peer(n, local_rank, status) });
+                                       .lost_peer = has_lost_peer(n, local_rank, status),
+                                       .import_error = import_error_of(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         evidence_ended(n->evidence, local_rank, pid, status);

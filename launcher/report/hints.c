@@ -172,3 +172,55 @@ bool hint_is_of_lost_rank(struct slice text)
     return found != NULL && found->sentence == lost_rank &&
            (contains(text, "gloo/transport/") || contains(text, "ncclRemoteError"));
 }
+
+/* --- errors at the start of Python ---------------------------------------------------------------------- */
+
+static bool begins_with(struct slice line, const char *front)
+{
+    const size_t len = strlen(front);
+    return line.len >= len && memcmp(line.data, front, len) == 0;
+}
+
+/* An exception stands unindented behind the indented last line of its traceback. */
+static bool is_import_exception(struct slice line, struct slice before)
+{
+    static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
+                                         "IndentationError:", "TabError:" };
+    if (!begins_with(before, " "))
+        return false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (begins_with(line, names[i]))
+            return true;
+    return false;
+}
+
+/* FNV-1a. */
+static uint64_t number_of(struct slice line)
+{
+    const uint8_t *bytes = line.data;
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < line.len; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    return hash != 0 ? hash : 1;
+}
+
+/* A later traceback, or another line of -m's kind, takes the place of what was found before. */
+uint64_t hint_import_error(struct slice text)
+{
+    uint64_t found = 0;
+    struct slice before = { 0 };
+    const char *at = text.data, *const end = text.len > 0 ? at + text.len : at;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const struct slice line = slice_of(at, (size_t)((newline != NULL ? newline : end) - at));
+        const bool is_last = newline == NULL || newline + 1 == end;
+        if (begins_with(line, "Traceback (most recent call last)"))
+            found = 0;
+        if (is_import_exception(line, before) ||
+            (is_last && contains(line, ": No module named ") && found == 0))
+            found = number_of(line);
+        before = line;
+        at = newline != NULL ? newline + 1 : end;
+    }
+    return found;
+}

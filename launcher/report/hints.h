@@ -6,6 +6,7 @@
 #include "base/slice.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* What a hint depends on besides the text. Zeroed: nothing is known, no option is set. */
 struct hint_facts {
@@ -22,5 +23,9 @@ bool hint_for(struct slice last_lines, const struct hint_facts *facts, struct bu
 
 /* Does a process group of PyTorch's (Gloo, NCCL) say last that the process at its other end is gone? */
 bool hint_is_of_lost_rank(struct slice last_lines);
+
+/* Does Python end with an ImportError, ModuleNotFoundError or SyntaxError, or with "No module named" of -m? Returns a number
+ * that is the same for equal messages and not 0; else 0. */
+uint64_t hint_import_error(struct slice last_lines);
 
 #endif

@@ -50,6 +50,10 @@ static bool no_restart_words(const struct report *r, struct buf *out)
             "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
             r->elsewhere != NULL ? r->elsewhere->exit_code : cause_worker(r)->exit_code,
             AGENT_USAGE_MS / 1000);
+    case NO_RESTART_IMPORT:
+        return buf_printf(
+            out, "the same import error ended every rank within %d s of the start and would do so again",
+            AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
         return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
                           (long long)r->best_step);

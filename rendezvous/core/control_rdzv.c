@@ -271,7 +271,8 @@ bool control_owns_rank(struct hub *hub, const struct session *s, int64_t rank, c
 static enum rdzv_no_restart read_no_retry(const cJSON *request)
 {
     const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(request, "no_retry"));
-    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE };
+    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
+                                                  RDZV_NO_RESTART_IMPORT };
     for (size_t i = 0; word != NULL && i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
             return known[i];

@@ -94,11 +94,11 @@ struct rdzv_join {
 struct rdzv_failure {
     int32_t rank, local_rank;
     int pid;
-    int exit_code, signal;           /* `signal` 0: it ended with `exit_code` */
-    int error;                       /* errno, not 0: it could not be started */
-    enum rdzv_no_restart no_retry;   /* CANNOT_START or USAGE: the same would happen again; else NONE */
-    const char *words;               /* "was killed by signal 9 (SIGKILL)" */
-    const char *log;                 /* path of its log file, "" = none */
+    int exit_code, signal;         /* `signal` 0: it ended with `exit_code` */
+    int error;                     /* errno, not 0: it could not be started */
+    enum rdzv_no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
+    const char *words;             /* "was killed by signal 9 (SIGKILL)" */
+    const char *log;               /* path of its log file, "" = none */
     const char *const *stderr_lines; /* its last words, oldest first */
     size_t n_stderr_lines;
     bool from_stdout; /* it was silent on stderr: they are of its stdout */

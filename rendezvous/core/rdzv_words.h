@@ -32,6 +32,7 @@
     X(USED_UP, "used_up")             /* --max_restarts */                          \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */          \
     X(USAGE, "usage")                 /* it does not understand its command line */ \
+    X(IMPORT, "import")               /* all of a node end with the same one */     \
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                       \
     X(STOPPED, "stopped")             /* by the user */                             \
     X(UNKILLABLE, "unkillable")       /* something of the last attempt lives on */  \

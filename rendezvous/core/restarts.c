@@ -1,6 +1,6 @@
 /* restarts.c -- see restarts.h.
  *
- * What cannot change is not tried again: a program that is not there, or a usage error; the agent, which has
+ * What cannot change is not tried again: a program that is not there, a usage error, or an import error; the agent, which has
  * seen the worker's end, says so. Being out of memory is retried like any other failure: a worker that leaks
  * for hours goes on from its last checkpoint, and one that is too big from the beginning is ended by the rule
  * about progress or by --max_restarts. */

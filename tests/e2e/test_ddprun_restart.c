@@ -102,6 +102,45 @@ Test(ddprun_restart, every_output_counts_attempts_from_0)
     job_dir_remove(dir);
 }
 
+static struct run_result python_job(const char *name, const char *text)
+{
+    char *dir = job_dir(), path[300];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    fputs(text, file);
+    fclose(file);
+    struct run_result r =
+        JOB("--nproc_per_node=2", "--max-restarts=1", "--restart-backoff=0", "python3", path);
+    job_dir_remove(dir);
+    return r;
+}
+
+Test(ddprun_restart, an_import_error_of_all_ranks_is_not_tried_again)
+{
+    struct run_result r = python_job("import.py", "import no_such_module_anywhere\n");
+    EXPECT(r, 1);
+    SAYS(r, "none: the same import error ended every rank within 5 s of the start");
+    SILENT(r, "starting attempt");
+    run_free(&r);
+    r = python_job("syntax.py", "a b\n");
+    EXPECT(r, 1);
+    SAYS(r, "none: the same import error ended every rank");
+    SILENT(r, "starting attempt");
+    run_free(&r);
+}
+
+Test(ddprun_restart, an_import_error_of_one_rank_is_tried_again)
+{
+    struct run_result r = python_job(
+        "one.py", "import os, time\n"
+                  "time.sleep(1000 * (os.environ['RANK'] == '1'))\n"
+                  "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': import no_such_module_anywhere\n"
+                  "os.kill(os.getpid(), 10)\n");
+    SAYS(r, "attempt 0 failed: rank 0: exit 1; starting attempt 1 (restart 1 of 1)");
+    run_free(&r);
+}
+
 Test(ddprun_restart, what_the_old_attempt_has_left_is_gone_before_the_next)
 {
     char *dir = job_dir(), file[300];

@@ -82,7 +82,8 @@ static void spawn(struct asim *sim, int r)
                                        .local_rank = r,
                                        .exit_code = w->exit_code,
                                        .signal = w->signal,
-                                       .unasked = true });
+                                       .unasked = true,
+                                       .import_error = w->import_error });
 }
 
 /* Its own end, if it was to come later, comes after a signal now. */

@@ -16,17 +16,18 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 /* What a worker does; zeroed = ends with 0 at once. */
 struct asim_worker {
-    int spawn_error;      /* errno: it cannot be started at all */
-    uint64_t lives_ms;    /* then it ends by itself, ASIM_FOR_EVER = never */
-    uint64_t dies_ms;     /* the last so many of them the kernel takes it apart */
-    int exit_code;        /* ... with this, */
-    int signal;           /* ... or by this */
-    bool ignores_polite;  /* only SIGKILL ends it */
-    uint64_t slow_ms;     /* from a polite signal to its end */
-    int polite_exit;      /* exit code after a polite signal; 0 = dies of the signal */
-    bool stuck;           /* in the kernel: not even SIGKILL */
-    bool leaves_daemon;   /* a descendant that lives on */
-    bool stubborn_daemon; /* ... and ignores SIGTERM */
+    int spawn_error;       /* errno: it cannot be started at all */
+    uint64_t lives_ms;     /* then it ends by itself, ASIM_FOR_EVER = never */
+    uint64_t dies_ms;      /* the last so many of them the kernel takes it apart */
+    uint64_t import_error; /* ... which is that of its AGENT_EXITED */
+    int exit_code;         /* ... with this, */
+    int signal;            /* ... or by this */
+    bool ignores_polite;   /* only SIGKILL ends it */
+    uint64_t slow_ms;      /* from a polite signal to its end */
+    int polite_exit;       /* exit code after a polite signal; 0 = dies of the signal */
+    bool stuck;            /* in the kernel: not even SIGKILL */
+    bool leaves_daemon;    /* a descendant that lives on */
+    bool stubborn_daemon;  /* ... and ignores SIGTERM */
 };
 
 struct asim_event {

@@ -155,6 +155,54 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
     cr_expect_eq(after_worker(100, 3, 0), RESTART_ALLOWED);
 }
 
+/* --- import errors -------------------------------------------------------------------------------------- */
+
+/* Both workers, unless the second one says something else, or lives longer. */
+static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
+{
+    two_workers();
+    sim.restarts = 0;
+    sim.worker[0] = (struct asim_worker){ .lives_ms = first_ms, .exit_code = 1, .import_error = 7 };
+    sim.worker[1] =
+        (struct asim_worker){ .lives_ms = second_ms, .exit_code = 1, .import_error = second_error };
+    asim_run(&sim);
+    const enum no_restart never = agent_never_again(sim.agent);
+    cr_expect_eq(agent_first_failure(sim.agent), 0);
+    done();
+    return never;
+}
+
+Test(restart_sim, the_same_import_error_of_all_ranks_would_come_again)
+{
+    cr_expect_eq(after_imports(30, 30, 7), NO_RESTART_IMPORT);
+    cr_expect_eq(after_imports(30, 30 + AGENT_SAME_MS - 1, 7), NO_RESTART_IMPORT);
+    cr_expect_eq(after_imports(400, 799, 7), NO_RESTART_IMPORT, "a busy machine");
+    cr_expect_eq(after_imports(4900, 4999, 7), NO_RESTART_IMPORT);
+}
+
+Test(restart_sim, any_other_import_error_is_tried_again)
+{
+    cr_expect_eq(after_imports(30, 30, 8), RESTART_ALLOWED, "another one");
+    cr_expect_eq(after_imports(30, 30, 0), RESTART_ALLOWED, "another failure");
+    cr_expect_eq(after_imports(30, 31 + AGENT_SAME_MS, 7), RESTART_ALLOWED,
+                 "it was still fine when it was stopped");
+    cr_expect_eq(after_imports(30, ASIM_FOR_EVER, 7), RESTART_ALLOWED);
+    cr_expect_eq(after_imports(5000, 5000, 7), RESTART_ALLOWED, "not at the start");
+    cr_expect_eq(after_imports(3000, 3001 + AGENT_DOUBT_MS, 7), RESTART_ALLOWED,
+                 "waited for a second at most");
+}
+
+/* Nobody has asked for restarts: then the others are stopped at once, as after any failure. */
+Test(restart_sim, without_restarts_an_import_error_is_as_any_failure)
+{
+    asim_init(&sim, 2, 30000);
+    sim.worker[0] = (struct asim_worker){ .lives_ms = 30, .exit_code = 1, .import_error = 7 };
+    sim.worker[1] = (struct asim_worker){ .lives_ms = ASIM_FOR_EVER };
+    asim_run(&sim);
+    cr_expect_eq(sim.now_ms, 30, "%llu", (unsigned long long)sim.now_ms);
+    done();
+}
+
 Test(restart_sim, what_cannot_be_made_ready_is_no_attempt, .init = two_workers, .fini = done)
 {
     sim.not_ready = true;

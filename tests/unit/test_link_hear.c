@@ -168,6 +168,7 @@ Test(link_hear, a_verdict_to_end_says_why_and_with_what)
     } cases[] = { { "used_up", NO_RESTART_USED_UP },
                   { "cannot_start", NO_RESTART_CANNOT_START },
                   { "usage", NO_RESTART_USAGE },
+                  { "import", NO_RESTART_IMPORT },
                   { "no_progress", NO_RESTART_NO_PROGRESS },
                   { "stopped", NO_RESTART_STOPPED },
                   { "unkillable", NO_RESTART_UNKILLABLE },

@@ -42,6 +42,8 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = RDZV_NO_RESTART_USAGE };
     begin(5, 0);
     cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_USAGE);
+    cause.no_retry = RDZV_NO_RESTART_IMPORT;
+    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_IMPORT);
     cause.no_retry = RDZV_NO_RESTART_CANNOT_START;
     cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_CANNOT_START);
 }

@@ -174,3 +174,35 @@ Test(hints, know_who_has_lost_a_rank)
     cr_expect_not(hint_is_of_lost_rank(slice_str("urllib: [Errno 104] Connection reset by peer")));
     cr_expect_not(hint_is_of_lost_rank(slice_of(NULL, 0)));
 }
+
+#define BACK "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    import x\n"
+
+static uint64_t import_error(const char *text)
+{
+    return hint_import_error(slice_str(text));
+}
+
+Test(hints, know_an_import_error_by_the_last_traceback)
+{
+    const uint64_t no_x = import_error(BACK "ModuleNotFoundError: No module named 'x'\n");
+    cr_expect_neq(no_x, 0);
+    cr_expect_eq(import_error("rank 3\n" BACK "ModuleNotFoundError: No module named 'x'\n"), no_x);
+    cr_expect_eq(import_error(BACK "ModuleNotFoundError: No module named 'x'\nbye\n"), no_x, "words at exit");
+    cr_expect_neq(import_error(BACK "ModuleNotFoundError: No module named 'y'\n"), no_x);
+    cr_expect_neq(import_error(BACK "ImportError: cannot import name 'z' from 'x'"), 0);
+    cr_expect_neq(import_error("  File \"t.py\", line 2\n    a b\n      ^\nSyntaxError: invalid syntax\n"),
+                  0);
+    cr_expect_neq(import_error("  File \"t.py\", line 2\n    a\nIndentationError: unexpected indent\n"), 0);
+    cr_expect_neq(import_error("/usr/bin/python3: No module named x\n"), 0, "-m x");
+}
+
+Test(hints, know_what_is_no_import_error)
+{
+    cr_expect_eq(import_error(""), 0);
+    cr_expect_eq(import_error(BACK "ValueError: seven\n"), 0);
+    cr_expect_eq(import_error(BACK "ImportError: x\n\nDuring handling of the above exception:\n\n" BACK
+                                   "ValueError: 7\n"),
+                 0, "the last exception counts");
+    cr_expect_eq(import_error("ImportError: x is slow without it\n"), 0, "a warning");
+    cr_expect_eq(import_error("warning: No module named x\nSegmentation fault\n"), 0);
+}

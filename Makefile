@@ -48,7 +48,7 @@ WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_options.c worker/bench/bench_run.c worker/bench/bench_print.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c,$(BASE))
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/core/ops.c $(filter-out %/log.c %/completion.c,$(BASE))
 # libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/call.c rendezvous/base/error.c rendezvous/base/clock.c
 # What both load from NVIDIA.
@@ -365,7 +365,11 @@ $(BUILD)/man/%:
 
 man: $(MAN1) $(MAN3) $(MAN8) ## the manual pages, into build/man
 
-install: all man ## copy programs, library, headers, ddp.pc and man pages to DESTDIR/PREFIX (/usr/local)
+# For each shell the directory below share/ where it looks, and the name that it expects.
+COMPLETIONS := bash-completion/completions/ddprun bash-completion/completions/ddpctl zsh/site-functions/_ddprun \
+               zsh/site-functions/_ddpctl fish/vendor_completions.d/ddprun.fish fish/vendor_completions.d/ddpctl.fish
+
+install: all man ## copy programs, library, headers, ddp.pc, man pages and completions to DESTDIR/PREFIX (/usr/local)
 	$(call say,INSTALL,$(D))
 	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
@@ -386,6 +390,9 @@ install: all man ## copy programs, library, headers, ddp.pc and man pages to DES
 	$(Q)install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1
 	$(Q)install -m 644 $(MAN3) $(DESTDIR)$(MANDIR)/man3
 	$(Q)install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
+	$(Q)for file in $(COMPLETIONS); do \
+		install -d "$(D)/share/$${file%/*}" && program=$${file##*/} program=$${program#_} && \
+		$(BUILD)/$${program%.fish} --print-completion "$${file%%[-/]*}" >"$(D)/share/$$file" || exit 1; done
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 # Not part of install: who has PyTorch's own torchrun must want this one. One that is not ours is never written over.
@@ -402,7 +409,7 @@ uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has pu
 		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) $(CUDA_SONAME) libddp_cuda.so.$(VERSION) pkgconfig/ddp.pc) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man1/,$(notdir $(MAN1))) \
 		$(addprefix $(DESTDIR)$(MANDIR)/man3/,$(notdir $(MAN3))) \
-		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8)))
+		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8))) $(addprefix $(D)/share/,$(COMPLETIONS))
 	$(Q)rm -rf $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun
 
 # One file system only: a bare root (scripts/fresh-root.sh) in there may have /proc mounted.

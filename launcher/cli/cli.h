@@ -8,6 +8,7 @@
 #define LAUNCHER_CLI_H
 
 #include "base/buf.h"
+#include "base/completion.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "cli/options.h"
@@ -85,9 +86,6 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than
 
 /* Which CPUs a worker may use, by where its GPU is. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
-
-/* The shell that --print_completion writes for. */
-enum cli_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH };
 
 /* How much --help prints. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
@@ -182,7 +180,7 @@ struct cli {
         size_t n;
     } env;
     bool dry_run, quiet, verbose, json;
-    enum cli_shell completion;
+    enum completion_shell completion;
     enum cli_help help;
     bool version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];

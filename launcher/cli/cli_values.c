@@ -292,11 +292,11 @@ ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
 
 ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
 {
-    enum cli_shell *shell = to;
+    enum completion_shell *shell = to;
     const int word = cli_word_of(KIND_SHELL, text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh', 'fish' or 'tcsh'");
-    *shell = (enum cli_shell)word;
+    *shell = (enum completion_shell)word;
     return DDP_OK;
 }
 

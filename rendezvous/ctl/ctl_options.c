@@ -126,6 +126,18 @@ SET_ACTION(set_help, CTL_HELP)
 SET_ACTION(set_help_man, CTL_HELP_MAN)
 SET_ACTION(set_version, CTL_VERSION)
 
+static ddp_status set_completion(void *into, const char *value, struct ddp_err *err)
+{
+    struct ctl_options *o = into;
+    for (int i = SHELL_BASH; i < SHELLS; i++)
+        if (strcmp(completion_shells[i], value) == 0) {
+            o->action = CTL_COMPLETION;
+            o->shell = (enum completion_shell)i;
+            return DDP_OK;
+        }
+    return ddp_fail(err, DDP_ERR_ARG, "'%.60s' is none of bash, zsh, fish and tcsh", value);
+}
+
 static const struct option_row table[] = {
     { "addr", "HOST:PORT",
       "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else\n"
@@ -146,6 +158,8 @@ static const struct option_row table[] = {
     { "help", NULL, "print this and exit, also -h", set_help },
     { "h", NULL, NULL, set_help },
     { "version", NULL, "print the version and exit", set_version },
+    { "print-completion", "SHELL", "print the completion of this command line for bash, zsh, fish or tcsh",
+      set_completion },
     { "help-man", NULL, NULL, set_help_man },
     { 0 },
 };
@@ -291,9 +305,32 @@ static const char head[] =
 /* As with grep and diff: 1 is an answer, 2 a mistake in the question, so that scripts can tell them apart. */
 static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
 
-bool ctl_options_text(enum ctl_action action, struct buf *out)
+/* From the rows that parse. What is hidden is not completed; "-o" is. */
+static bool print_completion(enum completion_shell shell, struct buf *out)
 {
-    switch (action) {
+    struct completion_option options[sizeof(table) / sizeof(table[0])];
+    struct completion_command words[sizeof(commands) / sizeof(commands[0])];
+    struct completion c = { .program = "ddpctl", .options = options, .commands = words };
+    for (const struct option_row *row = table; row->name != NULL; row++) {
+        const bool shells = row->set == set_completion;
+        if (row->help != NULL || row->name[1] == '\0')
+            options[c.n_options++] = (struct completion_option){ .name = row->name,
+                                                                 .value = row->value,
+                                                                 .words = completion_shells,
+                                                                 .n_words = shells ? SHELLS : 0,
+                                                                 .help = row->help };
+    }
+    for (const struct ctl_command *row = commands; row->name != NULL; row++)
+        words[c.n_commands++] =
+            (struct completion_command){ .name = row->name, .help = row->help, .files = row->op == NULL };
+    return completion_print(shell, &c, out);
+}
+
+bool ctl_options_text(const struct ctl_options *options, struct buf *out)
+{
+    switch (options->action) {
+    case CTL_COMPLETION:
+        return print_completion(options->shell, out);
     case CTL_HELP:
         return buf_printf(out, "%s", head) && command_help(out) && buf_printf(out, "\noptions:\n") &&
                options_help(table, out) && buf_printf(out, "%s", tail);

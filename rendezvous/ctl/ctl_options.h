@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_CTL_OPTIONS_H
 #define RENDEZVOUS_CTL_OPTIONS_H
 
+#include "base/completion.h"
 #include "base/endpoint.h"
 #include "base/options.h"
 
@@ -18,12 +19,13 @@ struct ctl_command {
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 
-enum ctl_action { CTL_ASK, CTL_HELP, CTL_HELP_MAN, CTL_VERSION };
+enum ctl_action { CTL_ASK, CTL_HELP, CTL_HELP_MAN, CTL_VERSION, CTL_COMPLETION };
 
 enum { CTL_FILES_MAX = 4096 };
 
 struct ctl_options {
     enum ctl_action action;
+    enum completion_shell shell; /* of CTL_COMPLETION */
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv, like prefix; NULL = none */
     const char *prefix, *job;
@@ -44,6 +46,6 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
 char *ctl_options_request(const struct ctl_options *options);
 
 /* The text for the other actions, appended to `out`. False when memory is short. */
-bool ctl_options_text(enum ctl_action action, struct buf *out);
+bool ctl_options_text(const struct ctl_options *options, struct buf *out);
 
 #endif

@@ -235,7 +235,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.action != CTL_ASK)
-        return print_text(&text, ctl_options_text(options.action, &text));
+        return print_text(&text, ctl_options_text(&options, &text));
     if (options.command->op == NULL)
         return from_files(&options);
     if (options.addr.port == 0 && find_store(&options, &err) != DDP_OK)

@@ -93,7 +93,19 @@ pages_for_the_programs() {
     done
 }
 
+# Where each shell looks, for the program that is installed.
+completions_for_the_shells() {
+    local share=$stage$prefix/share program
+    for program in ddprun ddpctl; do
+        bash -n "$share/bash-completion/completions/$program" &&
+            grep -q "^complete -F _$program $program" "$share/bash-completion/completions/$program" &&
+            grep -q "^#compdef $program" "$share/zsh/site-functions/_$program" &&
+            grep -q "^complete -c $program " "$share/fish/vendor_completions.d/$program.fish" || return 1
+    done
+}
+
 check "make install" make_it install
+check "bash, zsh and fish find completions" completions_for_the_shells
 check "the programs start from there" "$stage$prefix/bin/ddprun" --version
 check "pkg-config knows version $version" pkg --exact-version="$version"
 check "every program has its man page" pages_for_the_programs

@@ -1,0 +1,423 @@
+/* completion.c -- see completion.h.
+ *
+ * A script is a fixed text with the program's name for each backquote, and between its parts the lists that the options make. The
+ * three scripts work alike: walk over the words in front of the cursor, skip options and their values, and so find out whether the
+ * cursor is at an option, at the value of one, at the first other word, or behind it. */
+#include "completion.h"
+
+#include <string.h>
+
+enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
+
+static enum value_kind kind_of(const struct completion_option *o)
+{
+    if (o->n_words > 0)
+        return VALUE_WORDS;
+    if (o->value == NULL)
+        return VALUE_NONE;
+    if (strcmp(o->value, "DIR") == 0)
+        return VALUE_DIR;
+    return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "PATTERN") == 0 ? VALUE_FILE : VALUE_NONE;
+}
+
+/* `text` with the program's name for each backquote. */
+static bool put(struct buf *out, const struct completion *c, const char *text)
+{
+    bool ok = true;
+    for (const char *at; (at = strchr(text, '`')) != NULL; text = at + 1)
+        ok = ok && buf_append(out, text, (size_t)(at - text)) && buf_printf(out, "%s", c->program);
+    return ok && buf_printf(out, "%s", text);
+}
+
+/* "--a --b": the options that take a value, or the others. */
+static bool put_names(struct buf *out, const struct completion *c, bool with_value)
+{
+    const char *blank = "";
+    bool ok = true;
+    for (size_t i = 0; i < c->n_options; i++)
+        if (c->options[i].name[1] != '\0' && (c->options[i].value != NULL) == with_value) {
+            ok = ok && buf_printf(out, "%s--%s", blank, c->options[i].name);
+            blank = " ";
+        }
+    return ok;
+}
+
+/* "r t": the letters that take a value. */
+static bool put_letters(struct buf *out, const struct completion *c)
+{
+    const char *blank = "";
+    bool ok = true;
+    for (size_t i = 0; i < c->n_options; i++) {
+        const struct completion_option *o = &c->options[i];
+        const char letter = o->name[1] == '\0' ? o->name[0] : o->letter;
+        if (letter != 0 && o->value != NULL) {
+            ok = ok && buf_printf(out, "%s%c", blank, letter);
+            blank = " ";
+        }
+    }
+    return ok;
+}
+
+static bool put_words(struct buf *out, const struct completion_option *o)
+{
+    const char *blank = "";
+    bool ok = true;
+    for (size_t i = 0; i < o->n_words; i++)
+        if (o->words[i] != NULL) {
+            ok = ok && buf_printf(out, "%s%s", blank, o->words[i]);
+            blank = " ";
+        }
+    return ok;
+}
+
+/* The name as the scripts compare it: with underscores. */
+static bool put_key(struct buf *out, const char *name)
+{
+    bool ok = true;
+    for (; *name != '\0'; name++)
+        ok = ok && buf_append(out, *name == '-' ? "_" : name, 1);
+    return ok;
+}
+
+/* A line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`, or `file` or `dir` in place of that. */
+static bool put_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
+                      const char *file, const char *dir)
+{
+    bool ok = true;
+    for (size_t i = 0; i < c->n_options; i++) {
+        const struct completion_option *o = &c->options[i];
+        const enum value_kind kind = kind_of(o);
+        if (kind == VALUE_NONE)
+            continue;
+        ok = ok && buf_printf(out, "    ") && put_key(out, o->name) && buf_printf(out, ") ");
+        if (kind == VALUE_WORDS)
+            ok = ok && buf_printf(out, "%s", before) && put_words(out, o) && buf_printf(out, "%s", after);
+        else
+            ok = ok && buf_printf(out, "%s", kind == VALUE_DIR ? dir : file);
+        ok = ok && buf_printf(out, " ;;\n");
+    }
+    return ok;
+}
+
+/* "a|b": the commands that take files. "-" is a command that nobody can type. */
+static bool put_file_commands(struct buf *out, const struct completion *c)
+{
+    bool ok = buf_printf(out, "-");
+    for (size_t i = 0; i < c->n_commands; i++)
+        if (c->commands[i].files)
+            ok = ok && buf_printf(out, "|%s", c->commands[i].name);
+    return ok;
+}
+
+static bool put_commands(struct buf *out, const struct completion *c)
+{
+    bool ok = true;
+    for (size_t i = 0; i < c->n_commands; i++)
+        ok = ok && buf_printf(out, "%s%s", i > 0 ? " " : "", c->commands[i].name);
+    return ok;
+}
+
+/* The first clause of a help text, quoted for a shell's '...'. zsh separates name and text by a colon, which `name` has not. */
+static bool put_help(struct buf *out, const char *help, bool fish)
+{
+    size_t len = strcspn(help, ";:(\n");
+    bool ok = true;
+    while (len > 0 && help[len - 1] == ' ')
+        len--;
+    for (size_t i = 0; i < len; i++)
+        ok = ok && (help[i] == '\''   ? buf_printf(out, fish ? "\\'" : "'\\''")
+                    : help[i] == '\\' ? buf_printf(out, "\\\\")
+                                      : buf_append(out, help + i, 1));
+    return ok;
+}
+
+/* --- bash ----------------------------------------------------------------------------------------------- */
+
+/* Bash cuts --name=value into three words, unless COMP_WORDBREAKS has been changed. */
+static const char bash_walk[] =
+    "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
+    "    COMPREPLY=()\n"
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        word=${COMP_WORDS[i]} name=\n"
+    "        case $word in\n"
+    "        --) first=$((i + 1)); break ;;\n"
+    "        -?*=*) ;;\n"
+    "        --*)\n"
+    "            name=${word#--} name=${name//-/_}\n"
+    "            if [[ ${COMP_WORDS[i + 1]} == = ]]; then ((i += 2))\n"
+    "            elif [[ \" ${valued//-/_}\" == *\" __$name\"* ]]; then ((i++)); fi ;;\n"
+    "        -?) [[ \" $letters \" != *\" ${word#-} \"* ]] || { name=${word#-}; ((i++)); } ;;\n"
+    "        -?*) ;;\n";
+static const char bash_value[] =
+    "    if ((i > COMP_CWORD)); then\n"
+    "        [[ $cur != = ]] || cur=\n"
+    "        _`_value\n"
+    "        return\n"
+    "    elif [[ $first == 0 && $cur == --*=* ]]; then\n"
+    "        name=${cur%%=*} name=${name#--} name=${name//-/_} prefix=${cur%%=*}= cur=${cur#*=}\n"
+    "        _`_value\n"
+    "        return\n"
+    "    fi\n";
+static const char bash_options[] = "        local all=\"$switches ${valued// /= }=\"\n"
+                                   "        [[ $cur != --*-* ]] || all=\"${all//_/-}\"\n"
+                                   "        mapfile -t COMPREPLY < <(compgen -W \"$all\" -- \"$cur\")\n"
+                                   "        [[ ${COMPREPLY[0]} != *= ]] || compopt -o nospace\n";
+static const char bash_program[] = "        *) first=$i; break ;;\n"
+                                   "        esac\n"
+                                   "    done\n";
+static const char bash_program_end[] = "    if [[ $first == 0 && $cur == -* ]]; then\n";
+static const char bash_program_rest[] =
+    "    elif ((first > 0 && first < COMP_CWORD)); then\n"
+    "        if declare -F _comp_command_offset >/dev/null; then _comp_command_offset \"$first\"\n"
+    "        elif declare -F _command_offset >/dev/null; then _command_offset \"$first\"\n"
+    "        else compopt -o default; fi\n"
+    "    else\n"
+    "        mapfile -t COMPREPLY < <(compgen ${cur:+-c} -f -- \"$cur\")\n"
+    "        compopt -o filenames\n"
+    "    fi\n"
+    "}\n";
+static const char bash_command[] = "        *) command=${command:-$word} ;;\n"
+                                   "        esac\n"
+                                   "    done\n";
+
+static bool print_bash(const struct completion *c, struct buf *out)
+{
+    bool ok =
+        put(out, c,
+            "# Completes the command line of ` in bash.\n_`_value() {\n    local words=\n    case $name "
+            "in\n") &&
+        put_cases(out, c, "words='", "'",
+                  "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -f -- \"$cur\"); compopt -o filenames",
+                  "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -d -- \"$cur\"); compopt -o filenames") &&
+        put(out, c,
+            "    esac\n"
+            "    [[ -z $words ]] || mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -W \"$words\" -- "
+            "\"$cur\")\n"
+            "}\n\n_`() {\n    local command= switches='") &&
+        put_names(out, c, false) && buf_printf(out, "' valued='") && put_names(out, c, true) &&
+        buf_printf(out, "' letters='") && put_letters(out, c) && put(out, c, bash_walk);
+    if (c->n_commands == 0)
+        ok = ok && put(out, c, bash_program) && put(out, c, bash_value) && put(out, c, bash_program_end) &&
+             put(out, c, bash_options) && put(out, c, bash_program_rest);
+    else
+        ok = ok && put(out, c, bash_command) && put(out, c, bash_value) &&
+             buf_printf(out, "    if [[ $cur == -* ]]; then\n") && put(out, c, bash_options) &&
+             buf_printf(out, "    elif [[ -z $command ]]; then\n"
+                             "        mapfile -t COMPREPLY < <(compgen -W '") &&
+             put_commands(out, c) &&
+             buf_printf(out, "' -- \"$cur\")\n    else\n        case $command in\n        ") &&
+             put_file_commands(out, c) &&
+             buf_printf(out, ") mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); compopt -o filenames ;;\n"
+                             "        esac\n    fi\n}\n");
+    return ok && put(out, c, "complete -F _` `\n");
+}
+
+/* --- zsh ------------------------------------------------------------------------------------------------ */
+
+static const char zsh_walk[] =
+    "    for (( i = 2; i < CURRENT; i++ )); do\n"
+    "        word=$words[i] name=\n"
+    "        case $word in\n"
+    "        (--) first=$(( i + 1 )); break ;;\n"
+    "        (-?*=*) ;;\n"
+    "        (--*) name=${${word#--}//-/_}; [[ -z ${(M)${valued//-/_}:#__${name}*} ]] || (( i++ )) ;;\n"
+    "        (-?) [[ \" $letters \" != *\" ${word#-} \"* ]] || { name=${word#-}; (( i++ )) } ;;\n"
+    "        (-?*) ;;\n";
+static const char zsh_value[] = "    if (( i > CURRENT )); then\n"
+                                "        _`_value $name\n"
+                                "        return\n"
+                                "    elif [[ $first == 0 && $cur == --*=* ]]; then\n"
+                                "        name=${${cur%%=*}#--}\n"
+                                "        compset -P 1 '*='\n"
+                                "        _`_value ${name//-/_}\n"
+                                "        return\n"
+                                "    fi\n";
+static const char zsh_options[] = "        if [[ $cur == --*-* ]]; then\n"
+                                  "            switches=(\"${(@)switches/(#m)[^:]##/${MATCH//_/-}}\") "
+                                  "valued=(\"${(@)valued/(#m)[^:]##/${MATCH//_/-}}\")\n"
+                                  "        fi\n"
+                                  "        _describe -o option switches -- valued -qS =\n";
+static const char zsh_program_rest[] =
+    "    elif (( first > 0 && first < CURRENT )); then\n"
+    "        words=(\"${(@)words[first,-1]}\")\n"
+    "        (( CURRENT -= first - 1 ))\n"
+    "        _normal\n"
+    "    else\n"
+    "        _alternative 'files:program:_files' 'commands:command:_command_names -e'\n"
+    "    fi\n"
+    "}\n";
+
+/* "'--name:help'" for each. */
+static bool put_described(struct buf *out, const struct completion *c, bool with_value)
+{
+    bool ok = true;
+    for (size_t i = 0; i < c->n_options; i++) {
+        const struct completion_option *o = &c->options[i];
+        if (o->name[1] != '\0' && (o->value != NULL) == with_value)
+            ok = ok && buf_printf(out, "\n        '--%s:", o->name) && put_help(out, o->help, false) &&
+                 buf_printf(out, "'");
+    }
+    return ok;
+}
+
+static bool put_zsh_commands(struct buf *out, const struct completion *c)
+{
+    bool ok = buf_printf(out, "    elif [[ -z $command ]]; then\n        subcommands=(");
+    for (size_t i = 0; i < c->n_commands; i++)
+        ok = ok && buf_printf(out, "\n            '%s:", c->commands[i].name) &&
+             put_help(out, c->commands[i].help, false) && buf_printf(out, "'");
+    return ok &&
+           buf_printf(
+               out, ")\n        _describe command subcommands\n    else\n        case $command in\n        (") &&
+           put_file_commands(out, c) && buf_printf(out, ") _files ;;\n        esac\n    fi\n}\n");
+}
+
+static bool print_zsh(const struct completion *c, struct buf *out)
+{
+    bool ok = put(out, c,
+                  "#compdef `\n# Completes the command line of ` in zsh.\n_`_value() {\n    case $1 in\n") &&
+              put_cases(out, c, "compadd -- ", "", "_files", "_path_files -/") &&
+              put(out, c,
+                  "    esac\n}\n\n_`() {\n    setopt localoptions extendedglob\n"
+                  "    local cur=$words[CURRENT] i word name= first=0 command= letters='") &&
+              put_letters(out, c) && buf_printf(out, "'\n    local -a subcommands switches=(") &&
+              put_described(out, c, false) && buf_printf(out, ") valued=(") && put_described(out, c, true) &&
+              buf_printf(out, ")\n") && put(out, c, zsh_walk);
+    if (c->n_commands == 0)
+        ok = ok && buf_printf(out, "        (*) first=$i; break ;;\n        esac\n    done\n") &&
+             put(out, c, zsh_value) && buf_printf(out, "    if [[ $first == 0 && $cur == -* ]]; then\n") &&
+             put(out, c, zsh_options) && put(out, c, zsh_program_rest);
+    else
+        ok = ok && buf_printf(out, "        (*) command=${command:-$word} ;;\n        esac\n    done\n") &&
+             put(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
+             put(out, c, zsh_options) && put_zsh_commands(out, c);
+    return ok && put(out, c, "\nif [[ $funcstack[1] == _` ]]; then _` \"$@\"; else compdef _` `; fi\n");
+}
+
+/* --- fish ----------------------------------------------------------------------------------------------- */
+
+/* fish completes values itself, for the options that it knows: the spelling with dashes only where one is typed. */
+static const char fish_walk[] =
+    "function __`_words\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -e words[1]\n"
+    "    while set -q words[1]\n"
+    "        set -l word $words[1]\n"
+    "        set -e words[1]\n"
+    "        switch $word\n"
+    "            case --\n"
+    "                test -n \"$words\"; and printf '%s\\n' $words; or echo\n"
+    "                return\n"
+    "            case '-?*=*'\n"
+    "            case '--*'\n"
+    "                contains -- (string replace -a -- - _ $word) $__`_valued; and set -e words[1]\n"
+    "            case '-?'\n"
+    "                contains -- $word $__`_valued; and set -e words[1]\n"
+    "            case '-?*'\n"
+    "            case '*'\n";
+static const char fish_dashes[] =
+    "function __`_dashes\n"
+    "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
+    "end\n";
+
+/* "__nproc_per_node -r": names as __words compares them. */
+static bool put_fish_valued(struct buf *out, const struct completion *c)
+{
+    bool ok = put(out, c, "set -g __`_valued");
+    for (size_t i = 0; i < c->n_options; i++) {
+        const struct completion_option *o = &c->options[i];
+        const char letter = o->name[1] == '\0' ? o->name[0] : o->letter;
+        if (o->value != NULL && o->name[1] != '\0')
+            ok = ok && buf_printf(out, " __") && put_key(out, o->name);
+        if (o->value != NULL && letter != 0)
+            ok = ok && buf_printf(out, " -%c", letter);
+    }
+    return ok && buf_printf(out, "\n");
+}
+
+static bool put_fish_option(struct buf *out, const struct completion *c, const struct completion_option *o,
+                            bool dashes)
+{
+    const enum value_kind kind = kind_of(o);
+    const bool switch_only = o->value == NULL;
+    bool ok = put(out, c, c->n_commands == 0 ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
+    if (c->n_commands == 0)
+        ok = ok && put(out, c, dashes ? "; and __`_dashes'" : "'");
+    ok = ok && buf_printf(out, o->name[1] == '\0' ? " -s " : " -l ");
+    for (const char *p = o->name; *p != '\0'; p++)
+        ok = ok && buf_append(out, dashes && *p == '_' ? "-" : p, 1);
+    if (o->letter != 0 && !dashes)
+        ok = ok && buf_printf(out, " -s %c", o->letter);
+    if (!switch_only)
+        ok = ok && buf_printf(out, kind == VALUE_FILE ? " -rF" : " -x");
+    if (!switch_only && kind == VALUE_WORDS)
+        ok = ok && buf_printf(out, " -a '") && put_words(out, o) && buf_printf(out, "'");
+    if (kind == VALUE_DIR)
+        ok = ok && buf_printf(out, " -a '(__fish_complete_directories)'");
+    return ok && buf_printf(out, " -d '") && put_help(out, o->help != NULL ? o->help : "", true) &&
+           buf_printf(out, "'\n");
+}
+
+static bool put_fish_words(struct buf *out, const struct completion *c)
+{
+    bool ok = true;
+    if (c->n_commands == 0)
+        return put(out, c,
+                   "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
+                   "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
+                   "'(__fish_complete_command)'\n"
+                   "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
+                   "(commandline -ct)))'\n");
+    for (size_t i = 0; i < c->n_commands; i++)
+        ok = ok && put(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
+             buf_printf(out, "%s -d '", c->commands[i].name) && put_help(out, c->commands[i].help, true) &&
+             buf_printf(out, "'\n");
+    for (size_t i = 0; i < c->n_commands; i++)
+        if (c->commands[i].files)
+            ok = ok && put(out, c, "complete -c ` -F -n 'contains -- ") &&
+                 buf_printf(out, "%s", c->commands[i].name) && put(out, c, " (__`_words)'\n");
+    return ok;
+}
+
+static bool print_fish(const struct completion *c, struct buf *out)
+{
+    bool ok =
+        put(out, c, "# Completes the command line of ` in fish.\n") && put_fish_valued(out, c) &&
+        put(out, c, fish_walk) &&
+        put(out, c,
+            c->n_commands == 0 ? "                printf '%s\\n' $word $words\n                return\n"
+                               : "                printf '%s\\n' $word\n") &&
+        put(out, c,
+            "        end\n    end\nend\nfunction __`_has_word\n    test (count (__`_words)) -gt 0\nend\n") &&
+        put(out, c, fish_dashes) && put(out, c, "complete -c ` -f\n");
+    for (size_t i = 0; i < c->n_options && ok; i++)
+        ok = put_fish_option(out, c, &c->options[i], false) &&
+             (strchr(c->options[i].name, '_') == NULL || put_fish_option(out, c, &c->options[i], true));
+    return ok && put_fish_words(out, c);
+}
+
+/* --- tcsh ----------------------------------------------------------------------------------------------- */
+
+static bool print_tcsh(const struct completion *c, struct buf *out)
+{
+    bool ok = put(out, c, "complete ` 'c/--/(");
+    for (size_t i = 0; i < c->n_options; i++)
+        if (c->options[i].name[1] != '\0')
+            ok = ok && buf_printf(out, "%s%s%s", i > 0 ? " " : "", c->options[i].name,
+                                  c->options[i].value != NULL ? "=" : "");
+    return ok && buf_printf(out, ")/'\n");
+}
+
+const char *const completion_shells[SHELLS] = {
+    [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"
+};
+
+bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out)
+{
+    static bool (*const print[SHELLS])(const struct completion *,
+                                       struct buf *) = { [SHELL_BASH] = print_bash,
+                                                         [SHELL_ZSH] = print_zsh,
+                                                         [SHELL_FISH] = print_fish,
+                                                         [SHELL_TCSH] = print_tcsh };
+    return print[shell](c, out);
+}

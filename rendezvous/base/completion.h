@@ -1,0 +1,40 @@
+/* completion.h -- scripts by which bash, zsh, fish and tcsh complete the command line of a program, from rows of its options.
+ *
+ * A name with underscores is completed with dashes, too, once a dash is typed. A value is completed as a file where its name in
+ * the help is FILE or PATTERN, as a directory where that is DIR, and else by its words alone. */
+#ifndef BASE_COMPLETION_H
+#define BASE_COMPLETION_H
+
+#include "buf.h"
+
+struct completion_option {
+    const char *name;         /* without dashes */
+    char letter;              /* 0 = no short form */
+    const char *value;        /* its name in the help; NULL = the option takes none, or only one behind '=' */
+    const char *const *words; /* n_words that the value may be; places may be NULL */
+    size_t n_words;
+    const char *help;
+};
+
+struct completion_command {
+    const char *name, *help;
+    bool files; /* its arguments are files */
+};
+
+struct completion {
+    const char *program;
+    const struct completion_option *options;
+    size_t n_options;
+    const struct completion_command *commands; /* what the first word may be; */
+    size_t n_commands;                         /* 0 = a program to run, whose own completion follows */
+};
+
+enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
+
+/* "bash", "zsh" ...; NULL for SHELL_NONE. */
+extern const char *const completion_shells[SHELLS];
+
+/* Append the script for `shell`, which is not SHELL_NONE. False when memory is short. For tcsh it has the names of options only. */
+bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out);
+
+#endif

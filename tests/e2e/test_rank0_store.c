@@ -53,6 +53,7 @@ static void install(const char *version, const char *library)
         make_directory(directories[i]);
     snprintf(text, sizeof(text), "#!/bin/sh\nexec '%s'\n", bin("tests/prog/rank0_store"));
     write_file("bin/python3.99", text, 0755);
+    write_file("train.py", "", 0644);
     snprintf(text, sizeof(text), "__version__ = '%s'\n", version);
     write_file("lib/python3.99/site-packages/torch/version.py", text, 0644);
     snprintf(path, sizeof(path), "%s/lib/python3.99/site-packages/torch/lib/libtorch_cpu.so", dir);
@@ -94,7 +95,7 @@ TestSuite(rank0_store, .fini = tear_down, .timeout = 120);
 static struct run_result run(const char *variable, const char *const args[])
 {
     const char *env[] = { exec_entry, variable, NULL };
-    return job_run(args, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+    return job_run(args, &(struct run_options){ .env = env, .cwd = dir, .timeout_ms = LONG_MS });
 }
 
 static void expect_met(const struct run_result *r, int attempt)
@@ -188,7 +189,7 @@ static struct run_process *start_node(const char *node_rank, const char *port, c
                            "train.py",
                            NULL };
     const char *env[] = { exec_entry, variable, NULL };
-    return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+    return run_start(argv, &(struct run_options){ .env = env, .cwd = dir, .timeout_ms = LONG_MS });
 }
 
 Test(rank0_store, is_found_from_another_node_in_each_attempt)

@@ -1,5 +1,8 @@
 /* cgroup.c -- see cgroup.h.
  *
+ * A group's owner holds a shared lock (flock) on its directory as long as it lives, so a later start can tell a group that nobody
+ * owns any more. A pid in the name could not: pids are used again, and mean nothing in another PID namespace.
+ *
  * Our groups have no controllers: who sits in ours, and what limits it, stays as the user has it. That also keeps the
  * kernel's rule that a group with controllers for its children has no processes of its own. */
 #include "contain/cgroup.h"
@@ -14,12 +17,19 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 /* Deeper groups than a worker makes for itself; without a limit one that makes them without end would end us. */
-enum { DEPTH_MAX = 16, CGROUP1_MAGIC = 0x27e0eb, CGROUP2_MAGIC = 0x63677270 };
+enum {
+    DEPTH_MAX = 16,
+    MAKE_TRIES = 100,
+    MAKE_AGAIN_MS = 1,
+    CGROUP1_MAGIC = 0x27e0eb,
+    CGROUP2_MAGIC = 0x63677270
+};
 
 /* --- one file of a group ---------------------------------------------------------------------------------- */
 
@@ -126,20 +136,53 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
-/* A group that is there already is as good: it is the job's own from the attempt before. cgroup.kill came with
- * Linux 5.14; without it a group is no better than a list of pids, so ENOSYS sends the caller to the other way.
+static bool is_still_there(int fd, const char *dir)
+{
+    struct stat mine, now;
+    return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
+}
+
+/* Open the new group and lock it; -1 (EAGAIN) when another start was faster, took it for a group without owner and removes it.
+ * A file system without locks is as before. */
+static int open_owned(const char *dir)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && (flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) && is_still_there(fd, dir))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    errno = EAGAIN;
+    return -1;
+}
+
+/* A group that is there at the first try is an error. Later it is our own, which that other start has left or has yet to remove. */
+static int make_owned(const char *dir)
+{
+    for (int i = 0; i < MAKE_TRIES; i++) {
+        if (i > 0)
+            poll(NULL, 0, MAKE_AGAIN_MS);
+        if (mkdir(dir, 0755) != 0 && (i == 0 || errno != EEXIST))
+            return -1;
+        const int fd = open_owned(dir);
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+/* cgroup.kill came with Linux 5.14; without it a group is no better than a list of pids, so ENOSYS sends the caller to the other way.
  * Open, as a child is born into a descriptor (birth.c). */
 int cgroup_make(const char *dir)
 {
-    if (mkdir(dir, 0755) != 0)
-        return -1;
-    if (!may_write(dir, "cgroup.kill")) {
-        int error = errno == ENOENT ? ENOSYS : errno;
+    const int fd = make_owned(dir);
+    if (fd >= 0 && !may_write(dir, "cgroup.kill")) {
+        const int error = errno == ENOENT ? ENOSYS : errno;
+        close(fd);
         rmdir(dir);
         errno = error;
         return -1;
     }
-    return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd;
 }
 
 /* The record of a dead job names a directory; whether it still is a control group the file system says. */
@@ -237,4 +280,28 @@ bool cgroup_remove(const char *dir, uint64_t limit_ms)
     if (rmdir(dir) == 0 || errno == ENOENT) /* mostly nothing is below */
         return true;
     return is_group(dir) && wait_until_empty(dir, limit_ms) && remove_tree(dir, 0);
+}
+
+/* --- groups without owner ------------------------------------------------------------------------------- */
+
+/* The lock is held while it is removed: a start that has just made the group waits for that and makes it again. A group in which
+ * processes live stays; the record of its job, if it has one, leads to them. */
+static void remove_ownerless(const char *dir)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        cgroup_remove(dir, 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+void cgroup_sweep(const char *parent)
+{
+    char path[CGROUP_PATH_MAX];
+    DIR *d = is_group(parent) ? opendir(parent) : NULL;
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (is_child(e) && cgroup_is_name(e->d_name) && make_path(path, parent, e->d_name))
+            remove_ownerless(path);
+    if (d != NULL)
+        closedir(d);
 }

@@ -23,7 +23,7 @@ bool cgroup_usual_mounts(struct buf *mounts);
  * and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" = it cannot be read. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
-/* Make the group and return a descriptor of its directory, which the caller closes; -1: errno. EEXIST: one of that name
+/* Make the group and return a descriptor of its directory; -1: errno. The caller owns the group until it closes that. EEXIST: one of that name
  * is left, and may have been killed. ENOSYS: the kernel is older than 5.14 and cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
@@ -35,5 +35,9 @@ int cgroup_count(const char *dir);
 
 /* Wait until nobody is in it, `limit_ms` at most, and remove it with all groups below. True when it is gone. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
+
+/* Remove the empty groups of jobs below `parent` whose owner is gone: the process that has made one and holds the descriptor
+ * of cgroup_make(). */
+void cgroup_sweep(const char *parent);
 
 #endif

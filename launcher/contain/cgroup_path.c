@@ -174,6 +174,13 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
             out[i] = '_';
 }
 
+bool cgroup_is_name(const char *name)
+{
+    const size_t len = strlen(name), digits = 8, front = strlen("ddprun-");
+    return len > front + digits && strncmp(name, "ddprun-", front) == 0 && name[len - digits - 1] == '-' &&
+           strspn(name + len - digits, "0123456789abcdef") == digits;
+}
+
 bool cgroup_is_populated(const char *events)
 {
     const char *line;

@@ -34,6 +34,9 @@ bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
 
+/* Is it such a name? */
+bool cgroup_is_name(const char *name);
+
 /* Does a file cgroup.events say that somebody is in the group or below? */
 bool cgroup_is_populated(const char *events);
 

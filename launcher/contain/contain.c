@@ -116,6 +116,17 @@ static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_e
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
+/* Those of jobs that have no record any more. They lie beside ours. */
+static void sweep_groups(const struct contain *c)
+{
+    char parent[CGROUP_PATH_MAX];
+    if (c->kind != CONTAIN_CGROUP)
+        return;
+    memcpy(parent, c->group, strlen(c->group) + 1);
+    *strrchr(parent, '/') = '\0';
+    cgroup_sweep(parent);
+}
+
 /* What dead jobs have left is killed before anything of this one is there: they may hold the memory, the GPUs and
  * the port that it wants. A dry run touches nothing. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
@@ -137,8 +148,10 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
         *out = NULL;
         return status;
     }
-    if (!options->dry_run)
+    if (!options->dry_run) {
         record_sweep(options->quiet);
+        sweep_groups(c);
+    }
     return DDP_OK;
 }
 

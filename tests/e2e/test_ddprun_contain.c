@@ -159,17 +159,46 @@ Test(ddprun_contain, an_attempt_has_a_control_group_until_it_ends, .init = set_u
     run_free(&r);
 }
 
-/* Some kernels kill whoever is born into a group by a parent whose own group was killed once. */
-Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
+static void find_own_group(char own[CGROUP_PATH_MAX])
 {
-    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
-    char inside[64];
+    char why[CGROUP_WHY_MAX];
     struct buf groups = { 0 }, mounts = { 0 };
     skip_without("--contain=cgroup");
     cr_assert(procfs_read("/proc/self/cgroup", &groups) && procfs_read("/proc/self/mountinfo", &mounts));
     cr_assert(cgroup_find((const char *)groups.data, (const char *)mounts.data, own, why), "%s", why);
     buf_free(&groups);
     buf_free(&mounts);
+}
+
+/* Empty between the end of its workers and the end of its owner, or before its first worker. Starts of other tests may remove
+ * the group, too, once it has no owner. */
+Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
+{
+    char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
+    find_own_group(own);
+    snprintf(group, sizeof(group), "%s/ddprun-test-%08x", own, (unsigned)getpid());
+    snprintf(other, sizeof(other), "%s/other-test-%08x", own, (unsigned)getpid());
+    const int fd = cgroup_make(group);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(mkdir(other, 0755), 0);
+    struct run_result r = RUN("--contain=cgroup", "true");
+    cr_expect_eq(access(group, F_OK), 0, "it was taken from its owner");
+    run_free(&r);
+    close(fd);
+    r = RUN("--contain=cgroup", "true");
+    cr_expect_neq(access(group, F_OK), 0, "it is left");
+    cr_expect_eq(access(other, F_OK), 0, "it is no group of ddprun");
+    run_free(&r);
+    cgroup_remove(group, PATIENCE_MS);
+    rmdir(other);
+}
+
+/* Some kernels kill whoever is born into a group by a parent whose own group was killed once. */
+Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
+{
+    char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
+    char inside[64];
+    find_own_group(own);
     snprintf(group, sizeof(group), "%s/ddprun-test-%d", own, (int)getpid());
     int fd = cgroup_make(group);
     cr_assert_geq(fd, 0);
@@ -250,6 +279,37 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
 {
     skip_without("--contain=cgroup");
     next_start_cleans_up("--contain=cgroup");
+}
+
+/* Such as of a job whose directory for records was a temporary one: eight after a day of tests. */
+Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
+     .fini = tear_down)
+{
+    char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 100], name[100], files[300];
+    find_own_group(own);
+    struct run_process *p = START("--contain=cgroup", "sh", "-c",
+                                  "sed -n s,^0::.*/,group=,p /proc/self/cgroup; echo ready; exec sleep 1000");
+    until_ready(p);
+    cr_assert_eq(sscanf(strstr(run_output(p), "group="), "group=%90s", name), 1);
+    snprintf(group, sizeof(group), "%s/%s", own, name);
+    cr_assert_eq(access(group, F_OK), 0);
+    const pid_t agent = procstat_child(run_pid(p), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    run_signal(p, SIGSTOP);
+    cr_assert(job_until_state(run_pid(p), 'T'));
+    kill(agent, SIGKILL);
+    kill(run_pid(p), SIGKILL);
+    struct run_result r = run_wait(p);
+    run_free(&r);
+    for (struct patience left = { 0 }; cgroup_count(group) > 0 && patience_left(&left);)
+        continue;
+    snprintf(files, sizeof(files), "%s/ddprun", runtime_dir);
+    job_dir_remove(strdup(files));
+    r = RUN("--contain=cgroup", "true"); /* or the start of another test, in the meantime */
+    cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
+    run_free(&r);
+    cgroup_remove(group, PATIENCE_MS);
 }
 
 /* --- an agent that dies thread by thread ------------------------------------------------------------------------- */

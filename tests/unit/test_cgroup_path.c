@@ -123,6 +123,20 @@ Test(cgroup_path, the_name_of_a_jobs_group)
     cr_expect_eq(strlen(name), strlen("ddprun-") + 64 + strlen("-01234567"));
 }
 
+Test(cgroup_path, a_name_is_known_again)
+{
+    char name[CGROUP_NAME_MAX];
+    cgroup_name(name, "-", "0123456789abcdef0123456789abcdef");
+    cr_expect(cgroup_is_name(name), "%s", name);
+    cr_expect(cgroup_is_name("ddprun-lr_3e-4-01234567"));
+    cr_expect_not(cgroup_is_name("ddprun-01234567"));
+    cr_expect_not(cgroup_is_name("ddprun-test-0123456"));
+    cr_expect_not(cgroup_is_name("ddprun-test-0123456x"));
+    cr_expect_not(cgroup_is_name("ddprun-test.01234567"));
+    cr_expect_not(cgroup_is_name("my-ddprun-test-01234567"));
+    cr_expect_not(cgroup_is_name(""));
+}
+
 Test(cgroup_path, the_events_of_a_group)
 {
     cr_expect(cgroup_is_populated("populated 1\nfrozen 0\n"));

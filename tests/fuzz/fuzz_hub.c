@@ -542,7 +542,7 @@ static struct hub *make_hub(void)
     limits.instance = "feed";
     limits.many_jobs = which & 1;
     limits.dialect_b = which & 2;
-    limits.max_bytes = (which & 12) == 0 ? 100000 : 10000000;
+    limits.max_bytes = (which & 12) == 0 ? 100000 : 1000000;
     limits.keep_ms = 60000;
     return hub_new(&limits, &sink);
 }

@@ -66,18 +66,19 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     rsim_at(&sim, 10000);
     for (int i = 1; i < 1000; i++)
         rsim_done(&sim, i, 4);
-    rsim_expect(&sim, "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
-                      "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
-                      "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
-                      "[  5000] attempt 0 is over: the next one begins in 0 ms\n"
-                      "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
-                      "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
-                      "[  5000] attempt 1 is over: the next one begins in 0 ms\n"
-                      "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
-                      "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
-                      "[  5000] attempt 2 is over: the next one begins in 1000 ms\n"
-                      "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
-                      "[ 10000] the job is done\n");
+    rsim_expect(&sim,
+                "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
+                "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
+                "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
+                "[  5000] attempt 0 is over: the next one begins in 0 ms\n"
+                "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
+                "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                "[  5000] attempt 1 is over: the next one begins in 0 ms\n"
+                "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
+                "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
+                "[  5000] attempt 2 is over: the next one begins in 1000 ms\n"
+                "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
+                "[ 10000] the job is done\n");
 }
 
 /* What a node costs does not depend on how many there are: a few messages each, in the largest job, too. */

@@ -227,7 +227,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
 {
     r->unkillable = r->unkillable || (how->unkillable && !node->leaving);
     r->max_code = how->max_code > r->max_code ? how->max_code : r->max_code;
-    if (!how->has_rank0)
+    if (!how->has_rank0 || node->first_rank != 0)
         return;
     r->has_rank0 = true;
     r->rank0_code = how->rank0_code;

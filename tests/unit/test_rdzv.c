@@ -133,9 +133,10 @@ Test(rdzv, a_program_that_cannot_run_ends_with_126)
 Test(rdzv, the_codes_of_all_policies_come_with_the_verdict)
 {
     rsim_fail(&sim, 1, 1, 2, -3);
-    rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 9 }, sim.now_ms);
     rdzv_stopped(sim.r, 1, 1, &(struct rdzv_stopped){ .max_code = 1, .has_rank0 = true, .rank0_code = 1 },
                  sim.now_ms);
+    rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 9, .has_rank0 = true, .rank0_code = 8 },
+                 sim.now_ms); /* it does not run rank 0 */
     rsim_expect_part(&sim, "n0 < finish: failed, exit 3/9/1\n");
 }
 

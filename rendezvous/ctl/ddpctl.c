@@ -17,7 +17,12 @@
 #include <string.h>
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { PATIENCE_MS = 1000 }; /* nobody waits longer without a word */
+enum {
+    PATIENCE_MS = 1000,
+    DEFAULT_MS = 500
+}; /* nobody waits longer without a word; for the default address */
+
+#define DEFAULT_STORE "127.0.0.1:29500" /* of a ddprun without --master_port */
 
 /* Write the text and free it. */
 static int print_text(struct buf *text, bool complete)
@@ -196,6 +201,25 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
+/* No job of this user's is known here, as `err` says. A store at the default address may answer all the same: to root, or from
+ * another PID namespace. */
+static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
+{
+    ddp_store *store;
+    struct ddp_err why = { 0 };
+    ddp_status status = endpoint_parse(DEFAULT_STORE, 0, &o->addr, &why);
+    if (status == DDP_OK)
+        status = connect_for(o, DEFAULT_MS, &store, &why);
+    if (status != DDP_OK)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "no job of yours runs on this machine, and the default " DEFAULT_STORE
+                        " does not answer (%.300s); give --addr HOST:PORT",
+                        why.msg);
+    ddp_store_close(store);
+    log_info("no job of yours runs on this machine; the answer is from the default " DEFAULT_STORE);
+    return DDP_OK;
+}
+
 /* Nobody gave an address. The store may serve other jobs, too, so the job is named to it. Several jobs are a question to the
  * user, which the table helps to answer. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
@@ -212,7 +236,11 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     if (status == DDP_OK) {
         snprintf(id, sizeof(id), "%s", found->id);
         o->job = id;
-    } else {
+    }
+    /* what changes a store is never sent to a guess */
+    if (status == DDP_ERR_ARG && list.len == 0 && o->job == NULL && o->command->argument == NULL)
+        status = try_default(o, err);
+    if (status != DDP_OK) {
         log_error("%s", err->msg);
         if (list.len > 0)
             fwrite(list.data, 1, list.len, stderr);

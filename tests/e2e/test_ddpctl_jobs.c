@@ -125,6 +125,19 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no job of yours runs on this machine");
 }
 
+/* Root may ask the default address, whoever has the job there; what changes a store is not sent there. */
+Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
+{
+    struct run_result r = CTL("status");
+    cr_expect_not_null(strstr(r.err, "default 127.0.0.1:29500"), "%s", r.err);
+    run_free(&r);
+    r = CTL("cancel", "name");
+    EXPECT(r, 2);
+    cr_expect_null(strstr(r.err, "127.0.0.1:29500"), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "give --addr HOST:PORT"), "%s", r.err);
+    run_free(&r);
+}
+
 /* A job that waits for its other node is the one that is asked about. */
 Test(ddpctl_jobs, a_job_that_waits_is_found)
 {

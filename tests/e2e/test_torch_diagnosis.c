@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(torch_diagnosis, .timeout = 600);
 
@@ -194,4 +195,38 @@ Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 Test(torch_diagnosis, two_processes_that_are_the_same_rank)
 {
     share(NULL, "processes take part, ");
+}
+
+/* --- hints ---------------------------------------------------------------------------------------------- */
+
+static struct run_result run_alone(const char *program, const char *argument)
+{
+    const char *argv[] = { bin("ddprun"), "--standalone", "--nproc_per_node=1", program, argument, NULL };
+    return run_command(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static void expect_hint(struct run_result r, const char *words)
+{
+    EXPECT(r, 1);
+    const char *hint = strstr(r.err, "\n  hint  ");
+    cr_expect(hint != NULL && strstr(hint, words) != NULL, "no hint with '%s' in:\n%s", words, r.err);
+    run_free(&r);
+}
+
+/* Several times, because Python's last words differ. */
+Test(torch_diagnosis, a_data_loader_that_was_killed_is_named)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    for (int i = 0; i < 3; i++)
+        expect_hint(run_alone("tests/interop/programs/loader_dies.py", NULL), "DataLoader worker");
+}
+
+Test(torch_diagnosis, nccl_without_a_gpu_is_answered_with_gloo)
+{
+    torch_skip_without();
+    torch_skip_sanitized();
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        cr_skip_test("skipped, because this machine has a GPU");
+    expect_hint(run_alone("tests/interop/programs/wants_nccl.py", NULL), "init_process_group('gloo')");
 }

@@ -503,3 +503,50 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     cr_expect_neq(told, seen, "the worker sees the host's pids");
     run_free(&r);
 }
+
+/* The limits of namespaces belong to a user namespace, so they can be set in one without touching the machine. Only a process
+ * without capabilities needs a user namespace. */
+static struct run_result run_with_limit(const char *limit, const char *option)
+{
+    char script[1024];
+    snprintf(script, sizeof(script),
+             "echo 0 >/proc/sys/user/%s || exit 99; exec %s '%s' --standalone %s sh -c 'echo works'", limit,
+             strcmp(limit, "max_user_namespaces") == 0 ? "setpriv --bounding-set=-all --inh-caps=-all" : "",
+             bin("ddprun"), option);
+    struct run_result r =
+        run_command((const char *const[]){ "unshare", "-Ur", "sh", "-c", script, NULL }, &HERE);
+    if (r.exit_code == 99 || strstr(r.err, "unshare: ") != NULL)
+        cr_skip_test("skipped, because no limit can be set in a user namespace here: %s", r.err);
+    return r;
+}
+
+static void expect_remedy(const char *limit, const char *step)
+{
+    char remedy[200];
+    struct run_result r = run_with_limit(limit, "--contain=pidns");
+    snprintf(remedy, sizeof(remedy),
+             "--contain=pidns: cannot make %s: No space left on device; an administrator can allow it with "
+             "'sysctl "
+             "user.%s=10000'\n",
+             step, limit);
+    cr_expect_eq(r.exit_code, 125, "exit %d: %s", r.exit_code, r.err);
+    expect_words(r.err, remedy);
+    cr_expect_str_eq(r.out, "");
+    run_free(&r);
+}
+
+Test(ddprun_contain, a_limit_of_namespaces_is_named_with_its_remedy, .init = set_up, .fini = tear_down)
+{
+    expect_remedy("max_pid_namespaces", "a PID namespace");
+    expect_remedy("max_mnt_namespaces", "a mount namespace");
+    expect_remedy("max_user_namespaces", "a user namespace");
+}
+
+/* Nobody has asked for that layer. */
+Test(ddprun_contain, a_limit_of_namespaces_is_no_obstacle_to_other_layers, .init = set_up, .fini = tear_down)
+{
+    struct run_result r = run_with_limit("max_pid_namespaces", "--contain=auto");
+    cr_expect_eq(r.exit_code, 0, "exit %d: %s", r.exit_code, r.err);
+    expect_words(r.out, "works\n");
+    run_free(&r);
+}

@@ -112,6 +112,7 @@ void node_finish(struct node *n, int exit_code)
     uv_close((uv_handle_t *)&n->more, NULL);
     uv_close((uv_handle_t *)&n->waiting_timer, NULL);
     uv_close((uv_handle_t *)&n->vouch_timer, NULL);
+    uv_close((uv_handle_t *)&n->port_timer, NULL);
     uv_close((uv_handle_t *)&n->missing_timer, NULL);
     store_host_close(n->host);
     join_dial_close(n->dial);

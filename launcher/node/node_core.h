@@ -96,6 +96,7 @@ struct node {
     bool kept_flights;             /* some of this attempt's records are in files */
     uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
     struct vouch vouch;            /* sockets of theirs that were asked for */
+    uv_timer_t port_timer;         /* the next look at `held_port` */
     uv_timer_t vouch_timer;        /* the next walk for them */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
     bool alone;                    /* no child is left */
@@ -181,6 +182,15 @@ void node_keep_flights(struct node *n);
 
 /* Is that connection one of our workers'? For store_link_options. */
 void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any);
+
+/* Does a worker, or a descendant of one, hold this socket? Walks through /proc. */
+bool node_has_socket(struct node *n, uint64_t inode);
+
+/* --- node_port.c --- */
+
+/* Before the workers of a round start: if a port is held here for the store of its rank 0, watch who listens there until
+ * something does. DDP_ERR_IO: another user does already. */
+ddp_status node_watch_port(struct node *n, struct ddp_err *err);
 
 /* --- node_timers.c --- */
 

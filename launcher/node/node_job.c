@@ -89,12 +89,25 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
+/* Its files, its control group, or its port: said where it happened, and the others do not wait for this node. */
+static void cannot_begin(struct node *n, const struct ddp_err *err)
+{
+    output_note(n->output, "error: %s", err->msg);
+    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
 /* The job is announced once, by the node that is still gathering in its first round; a restart has words of
  * its own. */
 static void begin(struct node *n)
 {
+    struct ddp_err err;
     uv_timer_stop(&n->waiting_timer);
     n->waiting_due = n->waiting_said = false;
+    if (node_watch_port(n, &err) != DDP_OK) {
+        cannot_begin(n, &err);
+        return;
+    }
     if (n->announce.events != NULL)
         event_log_round(n->announce.events, n->round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
@@ -111,14 +124,6 @@ void node_begin_prepared(struct node *n)
     n->prepared = true;
     if (n->round != NULL)
         begin(n);
-}
-
-/* Its files, or its control group: said where it happened, and the others do not wait for this node. */
-static void cannot_begin(struct node *n, const struct ddp_err *err)
-{
-    output_note(n->output, "error: %s", err->msg);
-    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
-    node_pump(n);
 }
 
 /* The first one is kept on the heap for its list of nodes and used again for those that follow. Without

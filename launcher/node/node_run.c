@@ -45,9 +45,11 @@ static bool init_handles(struct node *n, int lifeline)
     uv_timer_init(&n->loop, &n->timer);
     uv_timer_init(&n->loop, &n->waiting_timer);
     uv_timer_init(&n->loop, &n->vouch_timer);
+    uv_timer_init(&n->loop, &n->port_timer);
     uv_timer_init(&n->loop, &n->missing_timer);
     uv_idle_init(&n->loop, &n->more);
-    n->timer.data = n->waiting_timer.data = n->vouch_timer.data = n->missing_timer.data = n->more.data = n;
+    n->timer.data = n->waiting_timer.data = n->vouch_timer.data = n->port_timer.data = n->missing_timer.data =
+        n->more.data = n;
     return true;
 }
 

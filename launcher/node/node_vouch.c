@@ -55,6 +55,12 @@ static void walk(struct node *n)
     free(workers);
 }
 
+bool node_has_socket(struct node *n, uint64_t inode)
+{
+    walk(n);
+    return vouch_knows(&n->vouch, inode);
+}
+
 static void answer_all(struct node *n)
 {
     struct vouch_question question;

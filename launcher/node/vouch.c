@@ -197,6 +197,12 @@ bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found
     return true;
 }
 
+bool vouch_knows(const struct vouch *v, uint64_t inode)
+{
+    struct vouch_process found;
+    return known(v, inode, &found);
+}
+
 void vouch_free(struct vouch *v)
 {
     socket_owners_close(&v->owners);

@@ -59,6 +59,9 @@ void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, 
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 
+/* Did the last walk find this socket? */
+bool vouch_knows(const struct vouch *v, uint64_t inode);
+
 void vouch_free(struct vouch *v);
 
 /* Find the owner of that socket on this host. False: no process holds it. */

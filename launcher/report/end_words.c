@@ -104,6 +104,11 @@ static bool timer_ran_out(const struct worker_evidence *e)
     return e->timer[0] != '\0';
 }
 
+static bool port_taken(const struct worker_evidence *e)
+{
+    return e->port != 0;
+}
+
 /* --- the table ------------------------------------------------------------------------------------------ */
 
 #define SHM_REMEDY                                                                                          \
@@ -122,6 +127,10 @@ static const struct row {
     { SIGKILL, timer_ran_out, "its timer ran out (SIGKILL)",
       "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
       "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
+    { SIGKILL, port_taken, "another user took the port of its store (SIGKILL)",
+      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 "
+      "before the ranks meet there",
+      "find that process: ss -ltnp sport = :{port} (as root); the next start holds another port" },
     { SIGKILL, oom_cgroup, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
@@ -208,7 +217,9 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
 static bool fill(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
-    char file[SIZE_TEXT_MAX], kills[40], cpu_s[24], fault[24];
+    char file[SIZE_TEXT_MAX], kills[40], cpu_s[24], fault[24], port[16], port_uid[16];
+    snprintf(port, sizeof(port), "%d", e->port);
+    snprintf(port_uid, sizeof(port_uid), "%u", e->port_uid);
     snprintf(kills, sizeof(kills), "%llu process%s", e->kills, e->kills == 1 ? "" : "es");
     snprintf(cpu_s, sizeof(cpu_s), "%llu", (unsigned long long)e->cpu_limit_s);
     snprintf(fault, sizeof(fault), "0x%llx", (unsigned long long)e->fault);
@@ -225,6 +236,8 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
         { "cpu", e->cpu },
         { "cpu_limit", cpu_s },
         { "timer", e->timer },
+        { "port", port },
+        { "port_uid", port_uid },
         { "file_limit", words_size(file, e->file_limit) },
     };
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));

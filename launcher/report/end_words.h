@@ -51,7 +51,9 @@ struct worker_evidence {
     enum core_kind core_kind;
     char core[PATH_MAX];
     uint64_t core_size;
-    char timer[TIMER_SHOWN];          /* scope of its timer that ran out; "" = none did */
+    char timer[TIMER_SHOWN]; /* scope of its timer that ran out; "" = none did */
+    int port;                /* held for its store, and taken by user `port_uid`; 0 = none was */
+    unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t, and ulimit -f in bytes; 0 = none */
     char cpu[CPU_SHOWN];              /* model of the processor, for SIGILL */
 };

@@ -52,6 +52,8 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
+    int port_rank, port; /* whose port has been taken, and which; 0 = none */
+    unsigned port_uid;
     int timer_rank;                /* whose timer has run out, */
     char timer_scope[TIMER_SHOWN]; /* ... and which; "" = none */
 };
@@ -375,6 +377,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
         return;
     e->n_looked_at = 0;
     e->timer_scope[0] = '\0';
+    e->port = 0;
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
@@ -396,6 +399,19 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status)
     look_at_signal(e, pid, status, &l->facts);
     if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
         snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
+    if (e->port_rank == local_rank) {
+        l->facts.port = e->port;
+        l->facts.port_uid = e->port_uid;
+    }
+}
+
+void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid)
+{
+    if (e == NULL)
+        return;
+    e->port_rank = local_rank;
+    e->port = port;
+    e->port_uid = uid;
 }
 
 /* The first one counts: it is the one that ends the attempt. */

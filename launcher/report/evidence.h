@@ -27,6 +27,9 @@ void evidence_attempt(struct evidence *e, int cgroup_fd);
 /* `status` as from waitpid. Only the first few of an attempt are looked at: the others are hardly the first cause. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status);
 
+/* User `uid` listens on `port`, which was held for the worker's store, and the worker is about to get SIGKILL. */
+void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);
+
 /* A timer that the worker had set has run out, and it is about to be sent its signal. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 

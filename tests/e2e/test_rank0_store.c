@@ -6,10 +6,15 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -18,7 +23,7 @@ enum { ARGS_MAX = 16, LONG_MS = 100000 };
 #define NOTE "was built without libuv and refuses the launcher's store, so rank 0 hosts one"
 
 static char *dir;
-static char exec_entry[512];
+static char exec_entry[512], train[512];
 
 static void write_file(const char *name, const char *text, mode_t mode)
 {
@@ -61,6 +66,8 @@ static void install(const char *version, const char *library)
     cr_assert_not_null(real, "%s", library);
     cr_assert_eq(symlink(real, path), 0);
     free(real);
+    snprintf(train, sizeof(train), "%s/train.py", dir);
+    write_file("train.py", "", 0644);
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
@@ -91,7 +98,7 @@ static void tear_down(void)
 TestSuite(rank0_store, .fini = tear_down, .timeout = 120);
 
 #define RUN(variable, ...) \
-    run(variable, (const char *const[]){ "--nproc_per_node=2", "--no_prefix", __VA_ARGS__, "train.py", NULL })
+    run(variable, (const char *const[]){ "--nproc_per_node=2", "--no_prefix", __VA_ARGS__, train, NULL })
 static struct run_result run(const char *variable, const char *const args[])
 {
     const char *env[] = { exec_entry, variable, NULL };
@@ -186,7 +193,7 @@ static struct run_process *start_node(const char *node_rank, const char *port, c
                            "--nproc_per_node=1",
                            "--max_restarts=1",
                            "--restart_backoff=0",
-                           "train.py",
+                           train,
                            NULL };
     const char *env[] = { exec_entry, variable, NULL };
     return run_start(argv, &(struct run_options){ .env = env, .cwd = dir, .timeout_ms = LONG_MS });
@@ -225,6 +232,78 @@ Test(rank0_store, is_missed_aloud_when_only_another_node_asks_for_it)
     cr_expect_not_null(strstr(end[1].err, "say --torch_store=rank0 on every node"), "%s", end[1].err);
     run_free(&end[0]);
     run_free(&end[1]);
+}
+
+/* --- other users ------------------------------------------------------------------------------------------------ */
+
+enum { NOBODY = 65534 };
+
+/* A process of another user that listens on `port` as soon as the kernel lets it. */
+static pid_t listen_as_nobody(int port)
+{
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    const int yes = 1;
+    const struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    const int changed = setuid(NOBODY), fd = socket(AF_INET, SOCK_STREAM, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (changed != 0 || bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0 || listen(fd, 8) != 0)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* Rank 0 imports its modules for a while; meanwhile another user takes the port. */
+Test(rank0_store, is_not_met_where_another_user_listens)
+{
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root can run a process of another user");
+    install_without_libuv();
+    write_file("bin/python3.99", "#!/bin/sh\necho \"port $MASTER_PORT,\"\nexec sleep 15\n", 0755);
+    const char *argv[] = { bin("ddprun"), "--standalone",     "--nproc_per_node=2",
+                           "--no_prefix", "--max_restarts=0", train,
+                           NULL };
+    const char *env[] = { exec_entry, NULL };
+    struct run_process *job = run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+    cr_assert(run_until_output(job, ",", LONG_MS));
+    const int port = atoi(strstr(run_output(job), "port ") + 5);
+    const pid_t thief = listen_as_nobody(port);
+    struct run_result r = run_wait(job);
+    kill(thief, SIGKILL);
+    waitpid(thief, NULL, 0);
+    char words[128];
+    EXPECT(r, 137);
+    snprintf(words, sizeof(words), "port %d, held for the store of rank 0, is taken: uid 65534 listens there",
+             port);
+    cr_expect_not_null(strstr(r.err, words), "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "another user took the port of its store"), "%s", r.err);
+    run_free(&r);
+}
+
+/* Root's rank 0 may have become another user: what counts is that it is this job's. */
+Test(rank0_store, may_be_a_worker_s_of_another_user)
+{
+    char script[512];
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because only root can run a process of another user");
+    install_without_libuv();
+    snprintf(script, sizeof(script), "#!/bin/sh\nexec setpriv --reuid=65534 --clear-groups '%s'\n",
+             bin("tests/prog/rank0_store"));
+    struct run_result can =
+        run_command((const char *const[]){ "setpriv", "--reuid=65534", "--clear-groups", "test", "-x",
+                                           bin("tests/prog/rank0_store"), NULL },
+                    NULL);
+    const bool can_run = can.exit_code == 0;
+    run_free(&can);
+    if (!can_run)
+        cr_skip_test("skipped, because user nobody cannot reach the build folder");
+    write_file("bin/python3.99", script, 0755);
+    struct run_result r = RUN(NULL, "--max_restarts=0");
+    EXPECT(r, 0);
+    expect_met(&r, 0);
+    run_free(&r);
 }
 
 /* --- where it is looked for ------------------------------------------------------------------------------------- */

@@ -133,7 +133,6 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     p->unsent.len = 0;
 }
 
-/* Two addresses, so that agents are asked about connections of their own host only. */
 static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX])
 {
     (void)user, (void)conn;
@@ -332,7 +331,7 @@ static void ask(struct peer *p)
 
 /* --- c10d requests -------------------------------------------------------------------------------------- */
 
-/* Keys that PyTorch and ddprun give a meaning to, and plain ones. */
+/* Keys that PyTorch and ddprun give a meaning to, and plain ones; a number follows where one ends with '/'. */
 static void put_key(struct peer *p)
 {
     static const char *const keys[] = {
@@ -340,15 +339,19 @@ static void put_key(struct peer *p)
         "/q",
         "//worker/attempt_0/default_pg/store_based_barrier_key:1",
         "//worker/attempt_0/default_pg/store_based_barrier_key:1:last_worker",
-        "/default_pg/0//cpu//0/%u",
+        "/default_pg/0//cpu//0/",
         "/default_pg/0//cuda//0",
-        "/ddprun/grow/%u",
-        "/ddprun/progress/%u",
+        "/ddprun/grow/",
+        "/ddprun/progress/",
         "/init/",
-        "/%u",
+        "/",
     };
     char key[96];
-    snprintf(key, sizeof(key), keys[take(10)], take(6));
+    const char *name = keys[take(10)];
+    if (name[strlen(name) - 1] == '/' && take(8) != 0)
+        snprintf(key, sizeof(key), "%s%u", name, take(6));
+    else
+        snprintf(key, sizeof(key), "%s", name);
     put_text(p, key);
 }
 
@@ -403,6 +406,7 @@ static void c10d_request(struct peer *p)
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
+/* From two addresses, because agents are only asked about connections of their own host. */
 static void connect_peer(struct peer *p)
 {
     char text[32];

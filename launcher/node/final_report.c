@@ -5,6 +5,8 @@
  * instead of going through the sinks again. */
 #include "node/final_report.h"
 
+#include "node/aside.h"
+#include "output/disk_watch.h"
 #include "output/logdir.h"
 #include "output/patient_write.h"
 #include "report/error_read.h"
@@ -20,6 +22,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,21 +46,57 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
+/* What the thread that writes report.json needs. It may outlive the node. */
+struct report_file {
+    char path[PATH_MAX];
+    char *text;
+};
+
+static void report_file_write(void *user)
+{
+    struct report_file *file = user;
+    struct ddp_err err;
+    disk_begin(DISK_MAIN, file->path);
+    const int fd = logdir_create(file->path, LOGDIR_PRIVATE, &err);
+    if (fd >= 0)
+        write_file(fd, file->path, file->text);
+    else
+        log_warn("%s", err.msg);
+    disk_end(DISK_MAIN);
+}
+
+static void report_file_free(void *user)
+{
+    struct report_file *file = user;
+    if (file != NULL)
+        cJSON_free(file->text);
+    free(file);
+}
+
 /* A report beside the logs is found again when the terminal is long closed. */
 static void leave_in_log_dir(const struct report *r)
 {
-    char path[PATH_MAX];
-    struct ddp_err err;
-    cJSON *json = report_json(r);
-    char *text = json != NULL ? cJSON_Print(json) : NULL;
-    snprintf(path, sizeof(path), "%s/report.json", r->plan->log_root);
-    int fd = text != NULL ? logdir_create(path, LOGDIR_PRIVATE, &err) : -1;
-    if (fd >= 0)
-        write_file(fd, path, text);
-    else
-        log_warn("%s", text != NULL ? err.msg : "no memory for report.json");
-    cJSON_free(text);
+    char hung[DISK_PATH_MAX];
+    if (disk_hangs(DISK_HUNG_MS, hung)) {
+        log_warn("%s/report.json is not written: %s: the file system does not answer", r->plan->log_root,
+                 hung);
+        return;
+    }
+    struct report_file *file = calloc(1, sizeof(*file));
+    cJSON *json = file != NULL ? report_json(r) : NULL;
+    if (json != NULL)
+        file->text = cJSON_Print(json);
     cJSON_Delete(json);
+    if (file == NULL || file->text == NULL) {
+        log_warn("no memory for report.json");
+        report_file_free(file);
+        return;
+    }
+    snprintf(file->path, sizeof(file->path), "%s/report.json", r->plan->log_root);
+    if (aside_run(&(struct aside){ report_file_write, report_file_free, file }, UNREAD_MS))
+        report_file_free(file);
+    else
+        log_warn("%s/report.json is not written: the file system does not answer", r->plan->log_root);
 }
 
 /* A stderr that is closed or full has nobody to complain to.
@@ -215,8 +254,10 @@ void final_report(const struct final_facts *f)
         r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
         look_at_program(&r, &details, f->program);
         look_for_python(&r, &details);
-        read_error_file(&r, &details);
-        hand_on_error(&r);
+        if (!disk_hangs(DISK_HUNG_MS, NULL)) {
+            read_error_file(&r, &details);
+            hand_on_error(&r);
+        }
     }
     print_it(&r, output_is_midline(f->output));
     warn_of_local_only(&r);

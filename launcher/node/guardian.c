@@ -11,10 +11,12 @@
  * lifeline has ended. SIGKILL would let the workers' children escape. */
 #include "node/guardian.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "contain/leftovers.h"
 #include "node/signal_watch.h"
+#include "output/disk_watch.h"
 #include "tables/exit_codes.h"
 
 #include <errno.h>
@@ -34,12 +36,18 @@
 /* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
+/* The user's second request to stop gets an answer within 2 s, also from a disk that does not answer. */
+enum { HUNG_LIMIT_MS = 1500, HUNG_LOOK_MS = 100 };
+
 struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
     signal_set stop; /* these end the job, too */
     bool ends;       /* the agent has been told to end the job */
+    struct stop_memory stop_memory;
+    int stops;        /* requests of the user to stop */
+    uint64_t hung_ms; /* since when the agent should end soon; 0 = it has time */
 };
 
 /* Only who stands is woken: a SIGCONT on its way to an agent that ends would let whoever just attaches to it, a debugger
@@ -84,7 +92,9 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         .by_guardian = true,
         .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
     };
-    g->ends = g->ends || signals_act(g->stop, heard.signal) == SIGNAL_STOP;
+    const bool stop = signals_act(g->stop, heard.signal) == SIGNAL_STOP;
+    g->ends = g->ends || stop;
+    g->stops += stop && signals_is_new_stop(&g->stop_memory, &heard, clock_ms());
     if (heard.signal == SIGTSTP)
         rest(g, &heard);
     else
@@ -110,6 +120,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
  * at the start would sit in memory for every job of the machine. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
+    if (g->hung_ms != 0)
+        return sigtimedwait(&g->watched, info, &(struct timespec){ .tv_nsec = HUNG_LOOK_MS * 1000000L });
     int sig = sigtimedwait(&g->watched, info, &(struct timespec){ .tv_sec = SETTLED_S });
     if (sig > 0 || errno != EAGAIN)
         return sig;
@@ -117,21 +129,39 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Wait for signals until the agent has ended; returns its wait status. The agent is looked at after
+/* Return true if the agent cannot end because a file system does not answer. SIGKILL is tried, too. */
+static bool has_hung(struct guardian *g)
+{
+    char path[DISK_PATH_MAX];
+    if (g->stops < 2 && !disk_watch_left())
+        return false;
+    if (g->hung_ms == 0)
+        g->hung_ms = clock_ms();
+    if (clock_ms() < g->hung_ms + HUNG_LIMIT_MS || !disk_hangs(DISK_HUNG_MS, path))
+        return false;
+    kill(g->agent, SIGKILL);
+    log_error(
+        "%s: the file system does not answer; the agent process (pid %d) hangs there and is left behind",
+        path, (int)g->agent);
+    return true;
+}
+
+/* Wait for signals until the agent has ended, and return true; false if it has hung. Stores its wait status. The agent is looked at after
  * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
  * come before we began to wait. */
-static int watch_agent(struct guardian *g)
+static bool watch_agent(struct guardian *g, int *status)
 {
-    for (;;) {
+    do {
         siginfo_t info;
-        int status, sig = wait_for_signal(g, &info);
-        if (waitpid(g->agent, &status, WNOHANG) == g->agent)
-            return status;
+        const int sig = wait_for_signal(g, &info);
+        if (waitpid(g->agent, status, WNOHANG) == g->agent)
+            return true;
         if (sig > 0 && sig != SIGCHLD)
             hand_on(g, &info);
         if (may_not_stand(g))
             wake_if_stopped(g->agent);
-    }
+    } while (!has_hung(g));
+    return false;
 }
 
 static void say_agent_died(pid_t agent, int sig)
@@ -171,7 +201,13 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* not inherited by fork */
-    return body(arg, g->lifeline[0]);
+    const int code = body(arg, g->lifeline[0]);
+    if (disk_hangs(0, NULL)) { /* the kernel reports no end of a process whose thread hangs */
+        disk_watch_leave();
+        if (getppid() > 1)
+            kill(getppid(), SIGCHLD);
+    }
+    return code;
 }
 
 /* In the guardian. The sweep is for every end of the agent: one that has left by itself has swept
@@ -179,7 +215,11 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);
-    int status = watch_agent(g);
+    int status;
+    if (!watch_agent(g, &status)) {
+        sweep(contain, true);
+        return EXIT_CODE_UNKILLABLE;
+    }
     sweep(contain, WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
@@ -191,6 +231,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 {
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
+    disk_watch_share();
     if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
         (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));

@@ -8,12 +8,13 @@
 #include "node/node_core.h"
 
 #include "agent/ending.h"
+#include "output/disk_watch.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WRITE_MS = 5000, WHY = ENDING_MAX + 32 };
+enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, WHY = ENDING_MAX + 32 };
 
 /* All that the thread needs, as it may outlive the node. */
 struct records {
@@ -65,10 +66,12 @@ static void write_records(void *user)
 {
     struct records *records = user;
     char path[PATH_MAX];
+    disk_begin(DISK_FLIGHTS, records->pattern);
     for (int i = 0; i < records->n; i++)
         if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
             rank_page_keep(&records->pages, i, path, records->each[i].why))
             records->kept = true;
+    disk_end(DISK_FLIGHTS);
 }
 
 void node_keep_flights(struct node *n)
@@ -77,11 +80,15 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    if (!aside_run(&(struct aside){ write_records, records_free, records }, WRITE_MS)) {
-        output_note(n->output,
-                    "warning: the ranks' last calls cannot be written to %s: nothing has come back from "
-                    "there in %d s",
-                    pattern, WRITE_MS / 1000);
+    /* A user who stops the job, or a disk that hangs already, leaves less time. */
+    const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
+    const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
+    if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
+        output_note(
+            n->output,
+            "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
+            "%d ms",
+            pattern, limit_ms);
         return;
     }
     n->kept_flights = n->kept_flights || records->kept;

@@ -4,6 +4,7 @@
  * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
 #include "node/node_core.h"
 
+#include "node/aside.h"
 #include "node/node_run.h"
 #include "output/logdir.h"
 #include "tables/exit_codes.h"
@@ -13,7 +14,7 @@
 
 #include <stdlib.h>
 
-enum { LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
+enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
 /* All output of an attempt is written: of the last one, or of one that may be followed by another. */
 static void on_output_idle(void *user)
@@ -88,6 +89,39 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     return status;
 }
 
+/* What the thread that makes the log directory needs. It may outlive the node. */
+struct log_dir_work {
+    const struct plan *plan;
+    struct ddp_err err;
+    ddp_status status;
+};
+
+static void log_dir_run(void *user)
+{
+    struct log_dir_work *work = user;
+    work->status = logdir_make(work->plan, &work->err);
+}
+
+/* The first touch of the log directory is where a file system that does not answer shows. */
+static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
+{
+    struct log_dir_work *work = plan->log_root != NULL ? calloc(1, sizeof(*work)) : NULL;
+    if (work == NULL)
+        return logdir_make(plan, err);
+    work->plan = plan;
+    if (!aside_run(&(struct aside){ log_dir_run, free, work }, LOG_DIR_MS))
+        return ddp_fail(
+            err, DDP_ERR_IO,
+            "cannot make the log directory %s: the file system has not answered for %d s; check the "
+            "file system or give another --log_dir",
+            plan->log_root, LOG_DIR_MS / 1000);
+    const ddp_status status = work->status;
+    if (err != NULL && status != DDP_OK)
+        *err = work->err;
+    free(work);
+    return status;
+}
+
 /* Files and directories of the user first: what is wrong with them is said before a port is taken. Then the
  * store, whose thread begins on another processor while this one goes on. What was opened is closed by
  * node_finish(), also when a later step fails. */
@@ -106,7 +140,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->spawner, n->plan, err);
     if (status == DDP_OK)
-        status = logdir_make(n->plan, err);
+        status = make_log_dir(n->plan, err);
     if (status == DDP_OK)
         status = output_new(&output, &n->output, err);
     if (status == DDP_OK)

@@ -5,6 +5,7 @@
 #include "node/node_core.h"
 
 #include "contain/descendants.h"
+#include "output/disk_watch.h"
 
 #include "base/clock.h"
 
@@ -74,7 +75,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     for (size_t i = 0; i < n->n_stuck; i++)
         n->stuck[i].pid = contain_shown_pid(n->contain, n->stuck[i].pid);
     output_finish(n->output, n->exit_code == 0);
-    output_drain(n->output, agent_is_stuck(n->agent) ? STUCK_DRAIN_MS : DRAIN_MS);
+    const bool stuck = agent_is_stuck(n->agent) || disk_hangs(DISK_HUNG_MS, NULL);
+    output_drain(n->output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
 /* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears

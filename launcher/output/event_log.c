@@ -5,6 +5,7 @@
  * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
 #include "output/event_log.h"
 
+#include "output/disk_watch.h"
 #include "output/logdir.h"
 #include "text/log_pattern.h"
 
@@ -69,10 +70,12 @@ static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
     log->path = make_path(log->plan);
+    disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     if (log->path != NULL)
         log->file = line_file_open(log->path, &error);
     if (log->path != NULL && error == ENOENT && (error = logdir_parents(log->path)) == 0)
         log->file = line_file_open(log->path, &error);
+    disk_end(DISK_EVENTS);
     if (log->file == NULL)
         warn(log, error);
     else if (log->early.len > 0)
@@ -123,7 +126,10 @@ void event_log_close(struct event_log *log)
         return;
     if (log->early.len > 0)
         open_file(log);
+    disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
+    if (state.error != ETIMEDOUT) /* else its thread may hang there */
+        disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error);
     buf_free(&log->early);

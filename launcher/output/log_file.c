@@ -6,6 +6,7 @@
  * A rotation that fails must not cost a byte: the file just grows on, and the next chance is a whole limit later. */
 #include "output/log_file.h"
 
+#include "output/disk_watch.h"
 #include "output/logdir.h"
 
 #include "base/clock.h"
@@ -50,7 +51,9 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
     f->rotate = rotate;
     f->full = rotate.bytes > 0 ? rotate.bytes : UINT64_MAX;
     f->line_ended = true;
+    disk_begin(DISK_MAIN, path);
     f->fd = logdir_create(path, LOGDIR_OUTPUT, err);
+    disk_end(DISK_MAIN);
     if (f->fd >= 0)
         return f;
     free(f);
@@ -183,6 +186,7 @@ static size_t target_write(void *user, const uint8_t *data, size_t len, int *err
     struct log_file *f = user;
     size_t done = 0;
     *error = 0;
+    disk_begin(DISK_FILES, f->path);
     look_if_deleted(f);
     while (done < len && *error == 0) {
         size_t part = room_for(f, data + done, len - done);
@@ -190,13 +194,16 @@ static size_t target_write(void *user, const uint8_t *data, size_t len, int *err
         if (*error == 0 && done < len)
             rotate(f);
     }
+    disk_end(DISK_FILES);
     return done;
 }
 
 static void target_close(void *user)
 {
     struct log_file *f = user;
+    disk_begin(DISK_FILES, f->path);
     close(f->fd);
+    disk_end(DISK_FILES);
     free(f);
 }
 

@@ -5,6 +5,8 @@
  * created exclusively and never through a link. */
 #include "output/logdir.h"
 
+#include "output/disk_watch.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -61,9 +63,11 @@ ddp_status logdir_make(const struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
         return DDP_OK;
+    disk_begin(DISK_MAIN, plan->log_root);
     ddp_status status = make_dir(plan->log_root, PRIVATE_DIR, true, err);
     if (status == DDP_OK && plan->cli->log_dir != NULL)
         link_latest(plan);
+    disk_end(DISK_MAIN);
     return status;
 }
 
@@ -71,8 +75,11 @@ ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (int i = 0; i < plan->nproc && status == DDP_OK; i++)
-        if (plan->workers[i].log_dir != NULL)
+        if (plan->workers[i].log_dir != NULL) {
+            disk_begin(DISK_MAIN, plan->workers[i].log_dir);
             status = make_dir(plan->workers[i].log_dir, SHARED_DIR, false, err);
+            disk_end(DISK_MAIN);
+        }
     return status;
 }
 

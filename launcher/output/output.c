@@ -9,6 +9,7 @@
  * holds a pipe open (given up after the drain time). */
 #include "output/output.h"
 
+#include "output/disk_watch.h"
 #include "output/doorbell.h"
 #include "output/logdir.h"
 #include "output/patient_write.h"
@@ -22,11 +23,13 @@
 #include <unistd.h>
 
 enum {
-    UPDATE_MS = 1000, /* how often a progress bar becomes a line of a log */
-    REDRAW_MS = 100,  /* ... and is drawn anew on a terminal */
-    LAST_MS = 2000,   /* for a reader of the last line that does not read */
-    UNREAD_MS = 5000, /* how long a sink may take nothing when the workers are gone */
-    WATCH_MS = 250,   /* ... and how often that is looked at */
+    UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
+    REDRAW_MS = 100,     /* ... and is drawn anew on a terminal */
+    LAST_MS = 2000,      /* for a reader of the last line that does not read */
+    UNREAD_MS = 5000,    /* how long a sink may take nothing when the workers are gone */
+    WATCH_MS = 250,      /* ... and how often that is looked at */
+    DISK_TOLD_MS = 5000, /* a disk that does not answer for so long is reported */
+    DISK_LOOK_MS = 2000,
     TOLD_FILES_MAX = 4
 };
 
@@ -38,12 +41,13 @@ struct output {
     struct stream *streams; /* two for each worker */
     struct tail *tails;     /* collected for output_tails */
     struct doorbell progress;
-    uv_timer_t update, drain, fold;
+    uv_timer_t update, drain, fold, disk;
     int open_handles;
     int told_files;                /* warnings about log files */
     bool draining, given_up;       /* nobody takes what is still there */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
+    bool told_hung;             /* the disk does not answer */
     bool looking;               /* for failures: what that ends is not the end of all until it is over */
     uint64_t written, moved_ms; /* by the sinks, and when that last changed */
 };
@@ -192,9 +196,29 @@ static void wake_loop(void *user)
     doorbell_ring(&o->progress);
 }
 
+/* Report once that a log file's disk does not answer, and once that it answers again. */
+static void on_disk_time(uv_timer_t *timer)
+{
+    struct output *o = timer->data;
+    char path[DISK_PATH_MAX];
+    const bool hung = disk_hangs(DISK_TOLD_MS, path);
+    if (hung && !o->told_hung)
+        output_note(
+            o,
+            "warning: %s: the file system has not answered for %d s; output for it waits in memory%s; two "
+            "Ctrl-C end the job without it",
+            path, DISK_TOLD_MS / 1000,
+            o->options.plan->cli->log_policy == LOG_BLOCK ? ", then the workers wait (--log_policy=block)"
+                                                          : ", then it is lost (--log_policy=drop)");
+    else if (!hung && o->told_hung)
+        output_note(o, "%s: the file system answers again",
+                    o->options.plan->log_root != NULL ? o->options.plan->log_root : "log files");
+    o->told_hung = hung;
+}
+
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* The one place that frees: when the last of the four handles is gone, no callback can come any more. */
+/* The one place that frees: when the last of the handles is gone, no callback can come any more. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -217,9 +241,10 @@ static bool init_handles(struct output *o)
     uv_timer_init(loop, &o->update);
     uv_timer_init(loop, &o->drain);
     uv_timer_init(loop, &o->fold);
-    o->update.data = o->drain.data = o->fold.data = o;
+    uv_timer_init(loop, &o->disk);
+    o->update.data = o->drain.data = o->fold.data = o->disk.data = o;
     const bool has_bell = doorbell_open(&o->progress, loop, on_progress, o);
-    o->open_handles = 3 + has_bell;
+    o->open_handles = 4 + has_bell;
     return has_bell;
 }
 
@@ -261,6 +286,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     o->tails = calloc(n, sizeof(*o->tails));
     if (has_bell && o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL &&
         fold_lines(o)) {
+        if (options->plan->log_root != NULL || options->plan->cli->log_file != NULL)
+            uv_timer_start(&o->disk, on_disk_time, DISK_LOOK_MS, DISK_LOOK_MS);
         *out = o;
         return DDP_OK;
     }
@@ -394,6 +421,10 @@ static void on_drain_time(uv_timer_t *timer)
         return;
     if (o->finishing)
         sinks_wait_no_more(o->sinks);
+    o->given_up = !(o->finishing && o->finished_well) && disk_hangs(DISK_HUNG_MS, NULL);
+    look_for_idle(o);
+    if (!o->draining)
+        return;
     o->written = sinks_written(o->sinks);
     o->moved_ms = clock_ms();
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
@@ -456,4 +487,5 @@ void output_close(struct output *o)
     uv_close((uv_handle_t *)&o->update, handle_closed);
     uv_close((uv_handle_t *)&o->drain, handle_closed);
     uv_close((uv_handle_t *)&o->fold, handle_closed);
+    uv_close((uv_handle_t *)&o->disk, handle_closed);
 }

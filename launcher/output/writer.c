@@ -20,12 +20,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has made bigger is given back */
     PIECE_BYTES = 128 * 1024, /* written between two looks at the lock, so that progress can be seen */
-    RETRY_MS = 250            /* how often a full disk is tried again */
+    RETRY_MS = 250,           /* how often a full disk is tried again */
+    JOIN_MS = 300             /* a thread that takes longer to end hangs */
 };
 
 /* One target. `waiting` belongs to the lock, `going` to the thread; everything else changes under the
@@ -445,8 +447,9 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* A thread that hangs in write(2) is cancelled there; elsewhere it sees `stopping`. */
-static void stop_thread(struct writer *w)
+/* A thread that hangs in write(2) is cancelled there; elsewhere it sees `stopping`. Return false if it does not end: a file
+ * system that does not answer holds it in the kernel. */
+static bool stop_thread(struct writer *w)
 {
     pthread_mutex_lock(&w->lock);
     w->stopping = true;
@@ -455,15 +458,18 @@ static void stop_thread(struct writer *w)
     pthread_mutex_unlock(&w->lock);
     if (writing)
         pthread_cancel(w->thread);
-    pthread_join(w->thread, NULL);
+    const struct timespec limit = clock_after_us(JOIN_MS * 1000);
+    return pthread_clockjoin_np(w->thread, NULL, CLOCK_MONOTONIC, &limit) == 0;
 }
 
 void writer_free(struct writer *w)
 {
     if (w == NULL)
         return;
-    if (w->started)
-        stop_thread(w);
+    if (w->started && !stop_thread(w)) {
+        pthread_detach(w->thread); /* it keeps what it uses, until the process ends */
+        return;
+    }
     for (int i = 0; i < w->n_slots; i++) {
         struct slot *s = w->slots[i];
         if (s->target.close != NULL)

@@ -4,21 +4,22 @@
 #ifndef LAUNCHER_EXIT_CODES_H
 #define LAUNCHER_EXIT_CODES_H
 
-#define EXIT_CODE_LIST(X)                                                                                \
-    X(0, OK, "every worker ended with 0")                                                                \
-    X(2, USAGE, "the command line is wrong; nothing was started")                                        \
-    X(123, STORE_LOST,                                                                                   \
-      "this node cannot reach the store: it ended with its launcher or host, or the network is cut, or " \
-      "this node stood still and was given up; the workers here were stopped")                           \
-    X(124, UNKILLABLE,                                                                                   \
-      "a process cannot be killed, it hangs in the kernel: named in the report, and left behind")        \
-    X(125, DDPRUN,                                                                                       \
-      "no worker's fault: another node was lost or never came, or ddprun itself failed (no port, no "    \
-      "memory, a log directory that cannot be made ...)")                                                \
-    X(126, CANNOT_RUN, "the program was found but cannot be executed")                                   \
-    X(127, NOT_FOUND, "the program, or the file that Python is to run, was not found")                   \
-    X(128, SIGNAL,                                                                                       \
-      "128 + n: signal n killed the worker that failed first, or stopped the job (the user's), or "      \
+#define EXIT_CODE_LIST(X)                                                                                 \
+    X(0, OK, "every worker ended with 0")                                                                 \
+    X(2, USAGE, "the command line is wrong; nothing was started")                                         \
+    X(123, STORE_LOST,                                                                                    \
+      "this node cannot reach the store: it ended with its launcher or host, or the network is cut, or "  \
+      "this node stood still and was given up; the workers here were stopped")                            \
+    X(124, UNKILLABLE,                                                                                    \
+      "a process cannot be killed, it hangs in the kernel: named in the report, and left behind; it may " \
+      "be ddprun's own, when the file system of --log_dir does not answer")                               \
+    X(125, DDPRUN,                                                                                        \
+      "no worker's fault: another node was lost or never came, or ddprun itself failed (no port, no "     \
+      "memory, a log directory that cannot be made ...)")                                                 \
+    X(126, CANNOT_RUN, "the program was found but cannot be executed")                                    \
+    X(127, NOT_FOUND, "the program, or the file that Python is to run, was not found")                    \
+    X(128, SIGNAL,                                                                                        \
+      "128 + n: signal n killed the worker that failed first, or stopped the job (the user's), or "       \
       "killed ddprun's own agent process")
 
 enum exit_code {

@@ -1,0 +1,30 @@
+/* disk_watch.h -- which file operation of the agent does not return. A thread that sleeps in the kernel because a file system
+ * does not answer ignores SIGKILL, so the agent's process cannot end. The guardian reads here where it hangs.
+ *
+ * Each user has one slot in memory that agent and guardian share. */
+#ifndef LAUNCHER_DISK_WATCH_H
+#define LAUNCHER_DISK_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { DISK_PATH_MAX = 1024, DISK_HUNG_MS = 1000 };
+
+/* One thread at a time uses a slot. */
+enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
+
+/* Share the slots with the processes that are forked from here on. Without it, they are this process's own. */
+void disk_watch_share(void);
+
+/* Enclose operations on `path`; a longer path is cut. */
+void disk_begin(enum disk_user user, const char *path);
+void disk_end(enum disk_user user);
+
+/* Return true and copy the path if an operation has lasted for `ms`. `path` may be NULL. */
+bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
+
+/* The agent has done all it can and exits although an operation hangs. */
+void disk_watch_leave(void);
+bool disk_watch_left(void);
+
+#endif

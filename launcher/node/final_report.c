@@ -241,6 +241,7 @@ void final_report(const struct final_facts *f)
                         .store_code = f->store_code,
                         .stuck = f->stuck,
                         .n_stuck = f->n_stuck,
+                        .left_subject = f->left_subject,
                         .left_waiting = f->left_waiting,
                         .left_code = f->left_code,
                         .flights = f->flights,

@@ -21,7 +21,7 @@ struct final_facts {
     const char *store_lost, *store_node, *store_advice, *store_code;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_waiting; /* as in report.h, with the next */
+    const char *left_subject, *left_waiting; /* as in report.h, with the next */
     enum finding_code left_code;
     const char *flights; /* as in report.h */
     const char *path;    /* the PATH it was looked for in */

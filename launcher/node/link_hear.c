@@ -165,6 +165,12 @@ const char *hear_first_sentence(const cJSON *push)
     return hear_text(cJSON_GetArrayItem(findings, 0), "sentence");
 }
 
+const char *hear_first_subject(const cJSON *push)
+{
+    const cJSON *findings = cJSON_GetObjectItemCaseSensitive(push, "findings");
+    return hear_text(cJSON_GetArrayItem(findings, 0), "subject");
+}
+
 enum finding_code hear_first_code(const cJSON *push)
 {
     const cJSON *findings = cJSON_GetObjectItemCaseSensitive(push, "findings");

@@ -55,6 +55,7 @@ void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
 void hear_first_cause(const struct cJSON *push, char *out, size_t size);
 /* The sentence of the first finding, "" when there is none. Borrowed. */
 const char *hear_first_sentence(const struct cJSON *push);
+const char *hear_first_subject(const struct cJSON *push);
 /* Its code, FINDING_NONE when it is none that is known here. */
 enum finding_code hear_first_code(const struct cJSON *push);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */

@@ -84,6 +84,7 @@ static void report(struct node *n)
         .store_code = n->store_finding.code != FINDING_NONE ? finding_code_name(n->store_finding.code) : "",
         .stuck = n->stuck,
         .n_stuck = n->n_stuck,
+        .left_subject = n->left_subject,
         .left_waiting = n->left_waiting,
         .left_code = n->left_code,
         .flights = n->kept_flights ? plan_flight(n->plan) : NULL,

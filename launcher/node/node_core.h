@@ -115,10 +115,11 @@ struct node {
     char store_lost[FINDING_TEXT_MAX];     /* why; "" = it is there */
     struct finding store_finding;          /* when that is this node's own affair; FINDING_NONE = it is not */
     char store_node[HEARD_NAME_MAX + 32];  /* " on node 0 (n0)", which it is lost with; "" = not known */
-    char left_waiting[FINDING_TEXT_MAX];   /* who was waited for in vain in this attempt; "" = nobody */
-    enum finding_code left_code;           /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
-    uint64_t store_deadline_ms;            /* of the answer that is waited for */
-    uint64_t due_ms;                       /* what the timer waits for */
+    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
+    char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
+    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
+    uint64_t store_deadline_ms;             /* of the answer that is waited for */
+    uint64_t due_ms;                        /* what the timer waits for */
     bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */
     uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;

@@ -320,6 +320,7 @@ static void on_left_waiting(void *user, const cJSON *push)
     if (n->left_waiting[0] != '\0')
         return;
     snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", hear_first_sentence(push));
+    snprintf(n->left_subject, sizeof(n->left_subject), "%s", hear_first_subject(push));
     n->left_code = hear_first_code(push);
     announce_findings(&n->announce, hear_text(push, "text"), push);
 }

@@ -251,6 +251,8 @@ static void whose_code(const struct report *r, char *out, size_t size)
         return;
     if (agent_exit_code(r->agent) != (c != NULL ? cause_code(c) : ending_code(w)))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
+    else if (cause_is_left_waiting(r) && r->left_subject != NULL && r->left_subject[0] != '\0')
+        snprintf(out, size, ", because of %.200s", r->left_subject);
     else if (c != NULL && c->node_rank < 0)
         return;
     else if (c != NULL && c->rank < 0)

@@ -59,6 +59,7 @@ struct report {
     const char *store_code;    /* ... and that finding's code; "" or NULL */
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
+    const char *left_subject;    /* "rank 0 (n1, pid 7)", which `left_waiting` is about; "" or NULL */
     const char *left_waiting;    /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
     enum finding_code left_code; /* of that: RANK_LEFT_EARLY, or SETUP_GIVEN_UP */
     const char *flights;     /* where ranks have left their last calls: see flight_path(); NULL = nowhere */

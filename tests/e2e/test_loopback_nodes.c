@@ -156,6 +156,7 @@ Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
         says(i, ") ended with 0 while rank");
         says(i, " waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   try    ");
         says(i, " waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  ");
+        says(i, "  exit     75, because of rank 3 ("); /* the rank that left, as in the headline */
     }
 }
 

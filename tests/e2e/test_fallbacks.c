@@ -93,6 +93,24 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
     expect_fallback("pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range");
 }
 
+/* CONFIG_PROC_CHILDREN is off in some kernels: the parents in /proc/PID/stat then say whose child each process is. */
+Test(fallbacks, without_lists_of_children_nobody_is_left)
+{
+    need_no_sanitizer();
+    need_root();
+    struct run_result probe =
+        run_command((const char *const[]){ bin("tests/prog/without"), "proc_children", "--", "/bin/sh", "-c",
+                                           "cat /proc/self/stat && cat /proc/self/task/*/children", NULL },
+                    NULL);
+    cr_assert(probe.out[0] != '\0' && strstr(probe.err, "No such file") != NULL,
+              "the file is not taken away:\n%s%s", probe.out, probe.err);
+    run_free(&probe);
+    struct run_result r = run_behind(
+        (const char *const[]){ bin("tests/prog/without"), "proc_children", "--", NULL }, "--contain=plain");
+    EXPECT(r, 0);
+    run_free(&r);
+}
+
 /* --- containers ------------------------------------------------------------------------------------------------- */
 
 Test(fallbacks, it_may_be_process_1_of_a_container)

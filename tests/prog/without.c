@@ -1,19 +1,26 @@
 /* without.c -- run a program on a kernel that lacks some system calls.
  *
  *     without pidfd_open,clone3 -- ddprun ...
+ *     without proc_children -- ddprun ...
  *
  * A filter answers each of them with ENOSYS, as a kernel does that was made before them; it holds for
- * everything that the program starts. */
+ * everything that the program starts. With proc_children, /proc/PID/task/TID/children is missing: the filter sends each open
+ * to a supervisor, which looks at the path. */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CALLS_MAX = 16, CANNOT = 125 };
@@ -79,6 +86,86 @@ static bool install(const unsigned numbers[], size_t n)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
+/* --- a kernel without /proc/PID/task/TID/children ------------------------------------------------------- */
+
+static void filter_opens(struct sock_filter code[6])
+{
+    code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));
+    code[1] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 0, 2);
+    code[2] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    code[3] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0);
+    code[4] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+}
+
+/* Is it .../children that the process opens? Its path lies in its memory. */
+static bool opens_children(const struct seccomp_notif *asked)
+{
+    static const char end[] = "/children";
+    char memory[64], path[256] = "";
+    snprintf(memory, sizeof(memory), "/proc/%u/mem", asked->pid);
+    const int fd = open(memory, O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; fd >= 0 && i + 1 < sizeof(path); i++)
+        if (pread(fd, &path[i], 1, (off_t)(asked->data.args[1] + i)) != 1 || path[i] == '\0')
+            break;
+    if (fd >= 0)
+        close(fd);
+    const size_t len = strnlen(path, sizeof(path));
+    return strncmp(path, "/proc/", 6) == 0 && len > sizeof(end) && strcmp(path + len - strlen(end), end) == 0;
+}
+
+/* Until every process with the filter has ended. */
+static void supervise(int listener)
+{
+    struct pollfd ready = { .fd = listener, .events = POLLIN };
+    while (poll(&ready, 1, -1) >= 0 && (ready.revents & POLLIN) != 0) {
+        struct seccomp_notif asked = { 0 };
+        if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked) != 0)
+            continue;
+        struct seccomp_notif_resp answer = { .id = asked.id };
+        if (opens_children(&asked))
+            answer.error = -ENOENT;
+        else
+            answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+    }
+}
+
+/* The program keeps its parent: the supervisor is a grandchild, which takes the listener before the program is executed. */
+static bool install_supervised(void)
+{
+    struct sock_filter code[6];
+    filter_opens(code);
+    const struct sock_fprog program = { .len = 6, .filter = code };
+    int number = -1, down[2], up[2];
+    if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return false;
+    const pid_t program_pid = getpid();
+    const pid_t middle = fork();
+    if (middle == 0) {
+        if (fork() != 0) /* nobody's child, so that the program has none it does not know */
+            _exit(0);
+        close(down[1]);
+        close(up[0]);
+        if (read(down[0], &number, sizeof(number)) == (ssize_t)sizeof(number)) {
+            const int process = (int)syscall(SYS_pidfd_open, program_pid, 0);
+            const int listener = (int)syscall(SYS_pidfd_getfd, process, number, 0);
+            close(STDOUT_FILENO);
+            close(STDERR_FILENO);
+            if (listener < 0 || write(up[1], &number, sizeof(number)) < 0)
+                _exit(CANNOT);
+            supervise(listener);
+        }
+        _exit(0);
+    }
+    close(up[1]);
+    waitpid(middle, NULL, 0);
+    number = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    return number >= 0 && write(down[1], &number, sizeof(number)) == (ssize_t)sizeof(number) &&
+           read(up[0], &number, sizeof(number)) == (ssize_t)sizeof(number);
+}
+
 int main(int argc, char **argv)
 {
     unsigned numbers[CALLS_MAX];
@@ -86,10 +173,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: without CALL,CALL -- PROGRAM ...\n");
         return CANNOT;
     }
-    size_t n = parse(argv[1], numbers);
-    if (n == 0)
+    const bool supervised = strcmp(argv[1], "proc_children") == 0;
+    size_t n = supervised ? 0 : parse(argv[1], numbers);
+    if (n == 0 && !supervised)
         return CANNOT;
-    if (!install(numbers, n)) {
+    if (!(supervised ? install_supervised() : install(numbers, n))) {
         fprintf(stderr, "without: no filter of system calls: %s\n", strerror(errno));
         return CANNOT;
     }

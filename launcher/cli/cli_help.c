@@ -48,10 +48,9 @@ static const struct {
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
 /* What --help explains; --help=all explains every option. */
-static const enum cli_option important[] = {
-    OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES,       OPT_NODE_RANK, OPT_RDZV_ENDPOINT,
-    OPT_RDZV_ID,        OPT_MODULE,     OPT_MAX_RESTARTS, OPT_LOG_DIR,   OPT_DRY_RUN
-};
+static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES, OPT_NODE_RANK,
+                                             OPT_RDZV_ENDPOINT,  OPT_RDZV_ID,    OPT_MODULE, OPT_MAX_RESTARTS,
+                                             OPT_LOG_DIR,        OPT_DRY_RUN };
 enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
 
 /* `text` cut into lines of at most HELP_WIDTH, each after the first indented by `column`; `at` is where the

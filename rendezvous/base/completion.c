@@ -268,7 +268,8 @@ static bool put_zsh_commands(struct buf *out, const struct completion *c)
              put_help(out, c->commands[i].help, false) && buf_printf(out, "'");
     return ok &&
            buf_printf(
-               out, ")\n        _describe command subcommands\n    else\n        case $command in\n        (") &&
+               out,
+               ")\n        _describe command subcommands\n    else\n        case $command in\n        (") &&
            put_file_commands(out, c) && buf_printf(out, ") _files ;;\n        esac\n    fi\n}\n");
 }
 

@@ -31,10 +31,10 @@ Test(ctl_jobs, several_jobs_are_listed)
     struct buf list = { 0 };
     cr_assert_eq(choose(3, NULL, &list), DDP_ERR_ARG);
     cr_expect_not_null(strstr(err.msg, "choose one with --addr or --job"), "%s", err.msg);
-    cr_expect_not_null(strstr((char *)list.data, "127.0.0.1:29500               812    1:02:03  alpha\n"), "%s",
-                       (char *)list.data);
-    cr_expect_not_null(strstr((char *)list.data, "10.0.0.1:29400                913    0:00:59  beta\n"), "%s",
-                       (char *)list.data);
+    cr_expect_not_null(strstr((char *)list.data, "127.0.0.1:29500               812    1:02:03  alpha\n"),
+                       "%s", (char *)list.data);
+    cr_expect_not_null(strstr((char *)list.data, "10.0.0.1:29400                913    0:00:59  beta\n"),
+                       "%s", (char *)list.data);
     buf_free(&list);
 }
 

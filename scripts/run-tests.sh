@@ -56,7 +56,7 @@ fi
 # The tests are not about where they are run: what a scheduler, another launcher or the user has set for jobs is not for theirs.
 umask 022
 while read -r variable; do
-    [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
+    [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|WERROR|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
         unset "$variable" 2>/dev/null
 done < <(compgen -e)
 [[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make knows no such names

@@ -357,6 +357,17 @@ bool bin_is_sanitized(void)
     return found;
 }
 
+bool bin_is_open_to_nobody(void)
+{
+    struct run_result r =
+        run_command((const char *const[]){ "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                           "test", "-x", bin("ddprun"), NULL },
+                    NULL);
+    const bool open = r.exit_code == 0;
+    run_free(&r);
+    return open;
+}
+
 void bin_seek_no_leaks(void)
 {
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);

@@ -72,6 +72,10 @@ const char *bin(const char *program);
  * reports, which some tests take away. */
 bool bin_is_sanitized(void);
 
+/* Return whether user nobody can reach the programs: false in a clone below a home of mode 0700. For root only. setpriv still starts a
+ * program there, because it holds root's rights until exec, but that program cannot open its own files. */
+bool bin_is_open_to_nobody(void);
+
 /* From here on nothing that this test starts looks for leaks. LeakSanitizer fails where a program is killed or traced
  * while it looks. */
 void bin_seek_no_leaks(void);

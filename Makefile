@@ -407,11 +407,12 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 # Not part of install: who has PyTorch's own torchrun must want this one. One that is not ours is never written over.
-install-torchrun-alias: ## torchrun as a second name of the installed ddprun, with torchrun's defaults
+install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)
 	$(Q)install -d $(D)/bin
 	$(Q)if [ -e $(D)/bin/torchrun -o -L $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
 		echo "$(D)/bin/torchrun is another program; remove it, or choose another PREFIX" >&2; exit 1; fi
+	$(Q)cmp -s $(BUILD)/ddprun $(D)/bin/ddprun || install $(BUILD)/ddprun $(D)/bin
 	$(Q)ln -sf ddprun $(D)/bin/torchrun
 
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there

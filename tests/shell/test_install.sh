@@ -133,6 +133,13 @@ a_real_torchrun_is_left_alone() {
     make_it uninstall && grep -q theirs "$torchrun" && rm "$torchrun"
 }
 
+# Into an empty place, without make install.
+the_alias_alone_works() {
+    make_it DESTDIR="$tmp/alone" install-torchrun-alias && "$tmp/alone$prefix/bin/torchrun" --version &&
+        make_it DESTDIR="$tmp/alone" uninstall && ! find "$tmp/alone" ! -type d | grep .
+}
+
+check "make install-torchrun-alias alone yields a working command" the_alias_alone_works
 check "make install-torchrun-alias" make_it install-torchrun-alias
 check "the alias has torchrun's defaults" the_alias_has_torchruns_defaults
 check "a real torchrun is left alone" a_real_torchrun_is_left_alone

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# fresh-root.sh [-d DIR] COMMAND... -- tries COMMAND in a bare Debian 12, in a clean clone of this repository's HEAD.
+# fresh-root.sh [-d DIR] [-s SUITE] COMMAND... -- runs COMMAND in a bare Debian, in a clean clone of this repository's HEAD.
 #
 #     scripts/fresh-root.sh scripts/demo.sh
+#     scripts/fresh-root.sh -s trixie scripts/demo.sh
 #
-# The root is made with debootstrap once and kept in DIR (build/fresh-root): DIR/base is never run in; each call copies it to
-# DIR/root, so what the last call installed is gone. It uses this machine's package sources, proxy, keys and certificates.
+# SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another name that debootstrap knows.
+# debootstrap makes the root once, in DIR/SUITE (DIR: build/fresh-root). Each call copies it to DIR/SUITE.root and runs there, so
+# packages that an earlier call installed are gone. The root uses this machine's mirror, proxy, keys and certificates.
 # Needs root. /proc, /dev and /sys are mounted inside and unmounted again however the command ends; the exit status is
 # the command's.
 set -euo pipefail
@@ -14,38 +16,47 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/root.sh
 . scripts/root.sh
 
-dir=build/fresh-root
-if [ "${1:-}" = -d ]; then
-    dir=$2
+dir=build/fresh-root suite=bookworm
+while [ $# -ge 2 ]; do
+    case $1 in
+    -d) dir=$2 ;;
+    -s) suite=$2 ;;
+    *) break ;;
+    esac
     shift 2
-fi
+done
 case "${1:-}" in
 -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-'' | -*) echo "usage: scripts/fresh-root.sh [-d DIR] COMMAND..." >&2; exit 2 ;;
+'' | -*) echo "usage: scripts/fresh-root.sh [-d DIR] [-s SUITE] COMMAND..." >&2; exit 2 ;;
 esac
 [ "$(id -u)" -eq 0 ] || { echo "fresh-root.sh: chroot and mount need root" >&2; exit 2; }
 ddp_install root
 mkdir -p "$dir"
 dir=$(realpath "$dir")
-base=$dir/base root=$dir/root
+base=$dir/$suite root=$dir/$suite.root
 
 trap 'root_unmount "$root"' EXIT
 trap 'exit 130' INT TERM
 
-root_make bookworm "$base" "$dir/debootstrap.log"
+root_make "$suite" "$base" "$dir/$suite.log"
 
 echo "== copying $base to $root"
 root_unmount "$root"
 rm -rf --one-file-system "$root"
 cp -a "$base" "$root"
-rm -f "$root/etc/apt/sources.list"
-root_settings "$root" /etc/apt/sources.list /etc/apt/sources.list.d
+# This machine's sources have updates, too, but for its own suite only.
+if grep -qx "VERSION_CODENAME=$suite" /etc/os-release; then
+    rm -f "$root/etc/apt/sources.list"
+    root_settings "$root" /etc/apt/sources.list /etc/apt/sources.list.d
+else
+    root_settings "$root"
+fi
 git clone -q . "$root/src"
 root_mount "$root"
 
 echo "== in a bare Debian $(cat "$root/etc/debian_version"), clone of $(git rev-parse --short HEAD): $*"
 passed_on=()
-for name in http_proxy https_proxy no_proxy CI FUZZ_SECONDS; do
+for name in http_proxy https_proxy no_proxy CI FUZZ_SECONDS WERROR; do
     [ -z "${!name:-}" ] || passed_on+=("$name=${!name}")
 done
 chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" "${passed_on[@]}" \

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh [--quick] -- installs what the tests need, builds, and runs everything: the tests, the same under the sanitizers,
-# the purity of the cores, the layers, the format, and a short fuzz run. --quick runs the plain tests and purity only.
+# test.sh [--quick] [--no-install] -- installs what the tests need, builds with WERROR=1, and runs everything: the tests, the same under
+# the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and in a bare Debian 13.
+# --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages are missing is skipped.
 #
 # At the end stands once more what failed, in few lines, as the top of a long log may be cut away, and how long each step took.
 # The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (8) is the time of each fuzz program.
@@ -9,15 +10,17 @@ cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-quick=no
-case ${1:-} in
-'') ;;
---quick) quick=yes ;;
-*)
-    echo "usage: scripts/test.sh [--quick]" >&2
-    exit 2
-    ;;
-esac
+quick=no install=yes
+for option in "$@"; do
+    case $option in
+    --quick) quick=yes ;;
+    --no-install) install=no ;;
+    *)
+        echo "usage: scripts/test.sh [--quick] [--no-install]" >&2
+        exit 2
+        ;;
+    esac
+done
 
 jobs=$(nproc)
 DDP_TALLY=$PWD/build/tally
@@ -56,27 +59,66 @@ skip() {
     echo "$1 0 0 1" >>"$DDP_TALLY"
 }
 
-wanted=(build test)
-[ "$quick" = yes ] || wanted+=(fuzz format)
-ddp_install "${wanted[@]}" || exit
-ddp_install torch || echo "== going on without it"
-ddp_install nodes || echo "== going on without them"
-ddp_install slurm || echo "== going on without Slurm"
+# missing GROUP... -- the packages of the groups that are not there, in one line.
+missing() {
+    ddp_missing "$@" | awk '{ print $1 }' | sort -u | xargs
+}
 
-step build make -j"$jobs" test-programs
-# Against a genuine PyTorch's store ten times as many operations as someone who only types `make test` wants to wait for.
-DDP_OPERATIONS=100000 step test make test
-step purity make purity
-if [ "$quick" = no ]; then
-    step asan-ubsan make -j"$jobs" asan-ubsan
-    step tsan make -j"$jobs" tsan
-    step fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-8}"
-    # Every version of clang-format breaks lines in its own way; the files follow the one of Debian 12.
-    if clang-format --version | grep -q 'version 14\.'; then
-        step format make check-format
-    else
-        skip format "$(clang-format --version) is not version 14"
+# step_with "GROUP..." NAME COMMAND... -- a step that is skipped where packages of the groups are missing.
+step_with() {
+    local groups=$1 lacks
+    shift
+    # shellcheck disable=SC2086  # a list of names
+    lacks=$(missing $groups)
+    if [ -n "$lacks" ]; then skip "$1" "$lacks is not installed"; else step "$@"; fi
+}
+
+# The demo in a bare Debian 13, whose compiler is newer than this one.
+demo_on_trixie() {
+    local why=
+    if [ "$(id -u)" -ne 0 ]; then
+        why="chroot and mount need root"
+    elif [ -n "$(missing root)" ]; then
+        why="debootstrap is not installed"
+    elif ! scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1; then
+        why="no bare Debian 13 can be made: $(tail -n 1 build/trixie-root.log)"
     fi
+    if [ -n "$why" ]; then skip trixie "$why"; else step trixie scripts/fresh-root.sh -s trixie scripts/demo.sh; fi
+}
+
+if [ "$install" = yes ]; then
+    wanted=(build test)
+    [ "$quick" = yes ] || wanted+=(fuzz format)
+    ddp_install "${wanted[@]}" || exit
+    ddp_install torch || echo "== continuing without PyTorch"
+    ddp_install nodes || echo "== continuing without tests of several hosts"
+    ddp_install slurm || echo "== continuing without Slurm"
+    [ "$quick" = yes ] || ddp_install root || echo "== continuing without debootstrap"
+else
+    scripts/check-deps.sh build || exit
+fi
+
+export WERROR=1
+if [ -z "$(missing test)" ]; then
+    step build make -j"$jobs" test-programs
+else
+    step build make -j"$jobs"
+fi
+# Against a genuine PyTorch's store ten times as many operations as someone who only types `make test` wants to wait for.
+DDP_OPERATIONS=100000 step_with test test make test
+step_with test purity make purity
+if [ "$quick" = no ]; then
+    step_with test asan-ubsan make -j"$jobs" asan-ubsan
+    step_with test tsan make -j"$jobs" tsan
+    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-8}"
+    # Every version of clang-format breaks lines in its own way; the files follow the one of Debian 12.
+    if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
+        skip format "$(clang-format --version) is not version 14"
+    else
+        step_with format format make check-format
+    fi
+    step demo scripts/demo.sh
+    demo_on_trixie
 fi
 
 if [ -s "$DDP_TALLY.failed" ]; then

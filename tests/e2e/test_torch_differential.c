@@ -32,14 +32,14 @@ static void expect_no_difference(const char *backend)
 
 Test(torch_differential, no_operation_differs_from_the_genuine_store)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     expect_no_difference(NULL);
 }
 
 Test(torch_differential, nor_from_its_older_server)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     if (torch_is_old())
         cr_skip_test("skipped, because torch 1.x has one server only");

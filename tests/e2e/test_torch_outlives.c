@@ -51,19 +51,19 @@ static void expect_outlived(struct run_process *job, int code, int last_rank)
 
 Test(torch_outlives, a_rank_that_ends_late)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     expect_outlived(start("end"), 0, 1);
 }
 
 Test(torch_outlives, a_rank_that_is_stopped_after_a_failure)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     expect_outlived(start("fail"), 7, 1);
 }
 
 Test(torch_outlives, all_when_the_user_stops_the_job)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     struct run_process *job = start("stay");
     until_both_look(job);
     run_signal(job, SIGTERM);
@@ -111,21 +111,21 @@ static void kill_and_look(unsigned victims)
 
 Test(torch_outlives, all_when_the_agent_is_killed)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     kill_and_look(AGENT);
 }
 
 Test(torch_outlives, all_when_the_guardian_is_killed)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     kill_and_look(GUARDIAN);
 }
 
 Test(torch_outlives, all_when_both_are_killed)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     kill_and_look(GUARDIAN | AGENT);
 }
@@ -151,7 +151,7 @@ static struct run_process *start_node(const char *host_store, const char *endpoi
 /* The workers of a node that goes on are stopped, and their store stays while they do what they have to do before. */
 Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
 {
-    torch_skip_without();
+    torch_skip_without_libuv();
     torch_skip_sanitized();
     char endpoint[64];
     snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));

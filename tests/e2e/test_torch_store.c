@@ -89,7 +89,7 @@ static void give_up_a_wait(ddp_store *store, ddp_store *other)
 Test(torch_store, the_client_speaks_with_a_genuine_store)
 {
     int port;
-    torch_skip_without();
+    torch_skip_without_libuv();
     struct run_process *torch = start_torch(&port);
     ddp_store *store = connected(port), *other = connected(port);
     talk(store);

@@ -56,6 +56,15 @@ bool torch_refuses_stores(void)
                                           "sys.exit(1)");
 }
 
+void torch_skip_without_libuv(void)
+{
+    torch_skip_without();
+    if (torch_refuses_stores())
+        cr_skip_test(
+            "skipped, because the torch of %s was built without libuv, so its TCPStore refuses other stores",
+            torch_python());
+}
+
 int torch_number(const char *name, int usual)
 {
     const char *text = getenv(name);

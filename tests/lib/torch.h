@@ -19,6 +19,10 @@ bool torch_is_old(void);
 /* Was the torch at hand built without libuv, so that its clients use no store but those that it hosts? */
 bool torch_refuses_stores(void);
 
+/* Skip the test where that interpreter has no torch, or one whose TCPStore works only with a store that PyTorch hosts without libuv
+ * (Debian 13). */
+void torch_skip_without_libuv(void);
+
 /* The number that $NAME says, else `usual`, a tenth of it with sanitizers: how often `make interop` repeats what `make test`
  * only samples. */
 int torch_number(const char *name, int usual);

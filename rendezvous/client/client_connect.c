@@ -152,9 +152,9 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
 static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
-        return ddp_fail(
-            err, status,
-            "it accepts the connection, but closes it on every greeting (a proxy without a store?)");
+        return ddp_fail(err, status,
+                        "it accepts the connection, but closes it on every greeting (a store of another "
+                        "user, or a proxy without a store?)");
     return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
 }
 

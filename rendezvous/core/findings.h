@@ -141,7 +141,8 @@
       "that port")                                                                                           \
     X(HELLO_CUT, ERROR,                                                                                      \
       "${at} takes connections and closes them at our first words",                                          \
-      "a proxy or load balancer without a store behind it, PyTorch's own store (before 2.5) or another "      \
+      "a store of another user of its host (start it as the same user, or with --insecure), a proxy or load " \
+      "balancer without a store behind it, PyTorch's own store (before 2.5) or another "      \
       "service; in a service mesh switch the sidecar off for this job (sidecar.istio.io/inject: \"false\")")                                   \
     X(PORT_IS_HTTP, ERROR,                                                                                   \
       "${at} is a web server or HTTP proxy and not a store: it says \"${bytes}\"",                           \

@@ -1,14 +1,18 @@
 /* ddprun --events: the log of a job with real processes, line by line against its schema. */
+#include "free_port.h"
 #include "job.h"
 #include "patience.h"
+#include "procstat.h"
 #include "schema.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(ddprun_events, .timeout = 120);
 
@@ -190,5 +194,110 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
     run_signal(daemon, 15);
     struct run_result d = run_wait(daemon);
     run_free(&d);
+    job_dir_remove(dir);
+}
+
+/* --- an elastic node ------------------------------------------------------------------------------------ */
+
+/* A node learns its rank in the first round. Lines from before that wait, and come first. */
+Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
+{
+    char *dir = job_dir(), events[512], endpoint[64];
+    struct run_process *nodes[2];
+    snprintf(events, sizeof(events), "%s", in(dir, "node%n"));
+    snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));
+    const char *argv[] = {
+        bin("ddprun"), "--nnodes=2", "--rdzv_backend=c10d", endpoint, events, "true", NULL
+    };
+    for (int i = 0; i < 2; i++)
+        nodes[i] = run_start(argv, &patience);
+    for (int i = 0; i < 2; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        EXPECT(r, 0);
+        run_free(&r);
+    }
+    for (int i = 0; i < 2; i++) {
+        char *log = job_file(dir, i == 0 ? "node0" : "node1");
+        cr_assert_not_null(log, "no file of node %d", i);
+        cr_expect_eq(count(log, "launched"), 1, "%s", log);
+        cr_expect(strncmp(log, "{\"event\":\"launched\"", 19) == 0, "%s", log);
+        cr_expect_eq(count(log, "finished"), 1, "%s", log);
+        free(log);
+    }
+    cr_expect_null(job_file(dir, "node-1"), "a name without a rank");
+    job_dir_remove(dir);
+}
+
+struct held {
+    int fds, logs, threads;
+};
+
+/* What the agent has open, and how much of it is the log in `dir`. */
+static struct held held_by(pid_t agent, const char *dir)
+{
+    struct held held = { .fds = procstat_fds(agent) };
+    char path[512], target[512];
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)agent);
+    DIR *fds = opendir(path);
+    for (struct dirent *e; fds != NULL && (e = readdir(fds)) != NULL;) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", (int)agent, e->d_name);
+        const ssize_t len = readlink(path, target, sizeof(target) - 1);
+        held.logs += len > 0 && strncmp(target, dir, strlen(dir)) == 0;
+    }
+    if (fds != NULL)
+        closedir(fds);
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)agent);
+    DIR *tasks = opendir(path);
+    for (struct dirent *e; tasks != NULL && (e = readdir(tasks)) != NULL;)
+        held.threads += e->d_name[0] != '.';
+    if (tasks != NULL)
+        closedir(tasks);
+    return held;
+}
+
+/* One descriptor and one thread, however many rounds and lines there are. */
+Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
+{
+    char *dir = job_dir(), events[512], endpoint[64], script[512], go[256];
+    snprintf(events, sizeof(events), "%s", in(dir, "node%n"));
+    snprintf(endpoint, sizeof(endpoint), "%s", free_port_option("--rdzv_endpoint=127.0.0.1:"));
+    snprintf(script, sizeof(script),
+             "n=$TORCHELASTIC_RESTART_COUNT; echo up$n; until [ -e %s/go$n ]; do sleep 0.01; done; [ $n = 4 "
+             "] || exit 7",
+             dir);
+    const char *argv[] = { bin("ddprun"),
+                           "--nnodes=1:1",
+                           "--rdzv_backend=c10d",
+                           endpoint,
+                           events,
+                           "--max_restarts=4",
+                           "--restart_backoff=1ms",
+                           "sh",
+                           "-c",
+                           script,
+                           NULL };
+    struct run_process *process = run_start(argv, &patience);
+    struct held first = { 0 }, held = { 0 };
+    for (int n = 0; n <= 4; n++) {
+        char up[16];
+        snprintf(up, sizeof(up), "up%d\n", n);
+        cr_assert(run_until_output(process, up, PATIENCE_MS), "%s", up);
+        for (struct patience p = { 0 };
+             patience_left(&p);) { /* the old attempt's pipes may close a moment later */
+            held = held_by(procstat_child(run_pid(process), 0), dir);
+            if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
+                break;
+        }
+        first = n <= 1 ? held : first; /* the first restart starts the thread of stderr */
+        cr_assert_eq(held.logs, 1, "attempt %d: the log is open %d times", n, held.logs);
+        cr_assert_eq(held.fds, first.fds, "attempt %d: %d descriptors, not %d", n, held.fds, first.fds);
+        cr_assert_eq(held.threads, first.threads, "attempt %d: %d threads, not %d", n, held.threads,
+                     first.threads);
+        snprintf(go, sizeof(go), "%s/go%d", dir, n);
+        fclose(fopen(go, "we"));
+    }
+    struct run_result r = run_wait(process);
+    EXPECT(r, 0);
+    run_free(&r);
     job_dir_remove(dir);
 }

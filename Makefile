@@ -325,6 +325,9 @@ interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) #
 interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a root of its own (build/trixie); needs root
 	@BUILD=$(BUILD) RESTARTS='$(RESTARTS)' scripts/interop-nolibuv.sh $(BUILD)/tests/e2e/test_torch_programs
 
+mutants: test-programs ## N (100) random faults in the product's code, which ones do the tests miss? SEED=, T= words of paths, SECONDS= (60) each
+	@BUILD=$(BUILD) CC='$(CC)' scripts/mutants.py -n $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--budget $(SECONDS)) $(T)
+
 soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
 	@BUILD=$(BUILD) N='$(N)' SEED='$(SEED)' JOBS='$(JOBS)' scripts/soak.sh
 
@@ -431,7 +434,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv mutants soak bench probes format \
 	check-format man install install-torchrun-alias uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

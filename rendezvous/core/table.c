@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#define ODD 0x9e3779b97f4a7c15u /* 2^64 over the golden ratio */
-
 enum { TABLE_MIN = 64 };
 
 bool table_init(struct table *t)
@@ -26,38 +24,78 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-static uint64_t mix(uint64_t h, uint64_t word)
+/* Process-wide, because the same key names entries, barriers and jobs in many tables. */
+static uint64_t hash_key[2];
+
+void table_set_hash_key(const uint64_t key[2])
 {
-    h = (h ^ word) * ODD;
-    return h ^ h >> 32;
+    hash_key[0] = key[0];
+    hash_key[1] = key[1];
 }
 
-/* The last bytes of a key, where they are no whole word: the key's last eight, which overlap the word before, or all of a
- * short one. Copying as many as there are would be a call for each key. */
-static uint64_t last_word(const uint8_t *key, size_t len)
+static inline uint64_t rotate(uint64_t word, int bits)
 {
+    return word << bits | word >> (64 - bits);
+}
+
+static inline void sip_round(uint64_t v[4])
+{
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = rotate(v[1], 13) ^ v[0];
+    v[3] = rotate(v[3], 16) ^ v[2];
+    v[0] = rotate(v[0], 32) + v[3];
+    v[2] += v[1];
+    v[3] = rotate(v[3], 21) ^ v[0];
+    v[1] = rotate(v[1], 17) ^ v[2];
+    v[2] = rotate(v[2], 32);
+}
+
+static inline void sip_compress(uint64_t v[4], uint64_t word)
+{
+    v[3] ^= word;
+    sip_round(v);
+    v[0] ^= word;
+}
+
+/* Return the last 0 to 7 bytes of a key as a word. An overlapping load replaces a call of memcpy with a variable length. */
+static inline uint64_t sip_tail(const uint8_t *key, size_t len)
+{
+    const size_t rest = len % sizeof(uint64_t);
     uint64_t word = 0;
-    if (len >= sizeof(word))
+    if (rest == 0)
+        return 0;
+    if (len >= sizeof(word)) {
         memcpy(&word, key + len - sizeof(word), sizeof(word));
-    else
-        memcpy(&word, key, len);
+        return word >> 8 * (sizeof(word) - rest);
+    }
+    for (size_t i = 0; i < rest; i++)
+        word |= (uint64_t)key[i] << 8 * i;
     return word;
 }
 
-/* Eight bytes a step: multiply, fold the high half down. Keys of one job differ mostly in their last
- * digits, so the end gets the full mixing of the last step. */
-uint32_t table_hash(struct slice key)
+/* SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf) with words in the order of a
+ * little-endian machine. Clients choose the keys; a hash without a secret lets them put all keys into one chain. */
+uint64_t table_siphash(struct slice key)
 {
     const uint8_t *p = key.data;
-    uint64_t h = ODD ^ key.len, word;
-    size_t at = 0;
-    for (; key.len - at >= sizeof(word); at += sizeof(word)) {
+    uint64_t v[4] = { hash_key[0] ^ 0x736f6d6570736575u, hash_key[1] ^ 0x646f72616e646f6du,
+                      hash_key[0] ^ 0x6c7967656e657261u, hash_key[1] ^ 0x7465646279746573u };
+    for (size_t at = 0; key.len - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
+        uint64_t word;
         memcpy(&word, p + at, sizeof(word));
-        h = mix(h, word);
+        sip_compress(v, word);
     }
-    if (at < key.len)
-        h = mix(h, last_word(p, key.len));
-    return (uint32_t)(h * ODD >> 32);
+    sip_compress(v, (uint64_t)key.len << 56 | sip_tail(p, key.len));
+    v[2] ^= 0xff;
+    for (int i = 0; i < 3; i++)
+        sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+uint32_t table_hash(struct slice key)
+{
+    return (uint32_t)table_siphash(key);
 }
 
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash)

@@ -31,6 +31,12 @@ bool table_init(struct table *t);
 /* Frees the array, not the objects. */
 void table_free(struct table *t);
 
+/* Set the secret of all tables of this process: random, and before the first table_hash. It is 0 until then, so that unit
+ * tests are repeatable. */
+void table_set_hash_key(const uint64_t key[2]);
+
+/* SipHash-1-3 of `key` under the secret, and its low half, which the tables use. */
+uint64_t table_siphash(struct slice key);
 uint32_t table_hash(struct slice key);
 
 /* The node with this key, or NULL. `hash` is table_hash(key). */

@@ -15,6 +15,7 @@
 #include "server/store_server.h"
 
 #include "server/acceptor.h"
+#include "core/table.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -341,10 +342,20 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
+/* Once in a process, because all its stores share the secret of their tables. */
+static void make_hash_key(void)
+{
+    uint64_t key[2];
+    if (getrandom(key, sizeof(key), 0) != sizeof(key))
+        key[0] = key[1] = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    table_set_hash_key(key);
+}
+
 /* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
  * server's inside. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
+    static uv_once_t hash_key_made = UV_ONCE_INIT;
     struct store_server *s = calloc(1, sizeof(*s));
     const struct hub_sink sink = { .user = s,
                                    .send = on_send,
@@ -363,6 +374,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     limits.host = s->host;
     limits.endpoint = s->endpoint;
     make_nonce(s->instance);
+    uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {

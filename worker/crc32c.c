@@ -7,14 +7,15 @@
 
 #include <string.h>
 
-enum { POLYNOMIAL = 0x82f63b78u, SLICES = 8 }; /* bits reversed: the lowest bit comes first */
+#define POLYNOMIAL 0x82f63b78u /* bits reversed: the lowest bit comes first */
+enum { SLICES = 8 };
 
 static void make_tables(uint32_t table[SLICES][256])
 {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t crc = i;
         for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? (uint32_t)POLYNOMIAL : 0);
+            crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0u);
         table[0][i] = crc;
     }
     for (int k = 1; k < SLICES; k++) {
@@ -32,7 +33,7 @@ uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len)
     for (; len >= SLICES; len -= SLICES, p += SLICES) {
         uint32_t next = 0;
         for (int k = 0; k < SLICES; k++)
-            next ^= table[SLICES - 1 - k][k < 4 ? (p[k] ^ (crc >> 8 * k & 0xff)) : p[k]];
+            next ^= table[SLICES - 1 - k][p[k] ^ (k < 4 ? crc >> 8 * k & 0xff : 0u)];
         crc = next;
     }
     for (; len > 0; len--, p++)

@@ -51,9 +51,9 @@ typedef struct ddp_scaler {
     int found_inf; /* of this step */
 } ddp_scaler;
 
-#define DDP_SCALER_INIT                                                    \
-    {                                                                      \
-        .scale = 65536.0f, .growth = 2.0, .backoff = 0.5, .interval = 2000 \
+#define DDP_SCALER_INIT                                     \
+    {                                                       \
+        65536.0f, 2.0, 0.5, 2000, 0, (ddp_scaler_stage)0, 0 \
     }
 
 /* What each call does in each stage; "error" is DDP_ERR_ARG, names call and stage, and changes nothing:

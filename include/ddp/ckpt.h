@@ -83,9 +83,9 @@ typedef struct ddp_ckpts_options {
     void *user;
 } ddp_ckpts_options;
 
-#define DDP_CKPTS_OPTIONS_INIT            \
-    {                                     \
-        .size = sizeof(ddp_ckpts_options) \
+#define DDP_CKPTS_OPTIONS_INIT                                  \
+    {                                                           \
+        sizeof(ddp_ckpts_options), NULL, 0, 0, 0, 0, NULL, NULL \
     }
 
 /* Nothing is read, written or started yet. DDP_OK: *out is yours until ddp_ckpts_close. Calls on one

@@ -56,9 +56,10 @@ typedef enum ddp_device_choice {
     DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED says why there is none */
 } ddp_device_choice;
 
-#define DDP_OPTIONS_INIT                                       \
-    {                                                          \
-        .size = sizeof(ddp_options), .device = DDP_DEVICE_NONE \
+/* Every INIT macro of these headers lists all members in their order, because C++17 has no designated initializers. */
+#define DDP_OPTIONS_INIT                                 \
+    {                                                    \
+        sizeof(ddp_options), NULL, 0, 0, DDP_DEVICE_NONE \
     }
 
 /* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks are there.

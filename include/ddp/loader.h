@@ -79,9 +79,9 @@ typedef struct ddp_loader_options {
     void *memory_user;          /* for these two */
 } ddp_loader_options;
 
-#define DDP_LOADER_OPTIONS_INIT                             \
-    {                                                       \
-        .size = sizeof(ddp_loader_options), .world_size = 1 \
+#define DDP_LOADER_OPTIONS_INIT                                                                             \
+    {                                                                                                       \
+        sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
 /* Yours to read until `held` further batches have been handed out, or the loader is started or freed. */

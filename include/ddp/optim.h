@@ -53,17 +53,17 @@ typedef struct ddp_optim {
 } ddp_optim;
 
 /* torch's defaults (SGD has no default rate there before 2.x; 1e-3 since). */
-#define DDP_SGD_INIT                \
-    {                               \
-        .rule = DDP_SGD, .lr = 1e-3 \
+#define DDP_SGD_INIT                                      \
+    {                                                     \
+        DDP_SGD, 1e-3, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0 \
     }
-#define DDP_ADAM_INIT                                                           \
-    {                                                                           \
-        .rule = DDP_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 \
+#define DDP_ADAM_INIT                                         \
+    {                                                         \
+        DDP_ADAM, 1e-3, 0.0, 0.0, 0.0, 0, 0.9, 0.999, 1e-8, 0 \
     }
-#define DDP_ADAMW_INIT                                                                                 \
-    {                                                                                                  \
-        .rule = DDP_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2 \
+#define DDP_ADAMW_INIT                                          \
+    {                                                           \
+        DDP_ADAMW, 1e-3, 1e-2, 0.0, 0.0, 0, 0.9, 0.999, 1e-8, 0 \
     }
 
 /* torch's limits: rates, decay and momentum not below 0, betas in [0, 1), nesterov only with momentum and

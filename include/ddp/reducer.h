@@ -98,9 +98,10 @@ typedef struct ddp_reducer_options {
     void *stream;        /* with a device: the cudaStream_t on which gradients are written and read */
 } ddp_reducer_options;
 
-#define DDP_REDUCER_OPTIONS_INIT            \
-    {                                       \
-        .size = sizeof(ddp_reducer_options) \
+#define DDP_REDUCER_OPTIONS_INIT                                                                             \
+    {                                                                                                        \
+        sizeof(ddp_reducer_options), 0, 0, NULL, 0, 0, 0, 0, (ddp_overlap)0, (ddp_uneven)0, 0, (ddp_dtype)0, \
+            0.0, NULL, NULL, NULL                                                                            \
     }
 
 /* Collective. `params` is copied (not what it points to). Compares count, names, shapes and types of parameters and

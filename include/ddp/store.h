@@ -41,9 +41,9 @@ typedef struct ddp_store_options {
     int attempt;      /* restart count */
 } ddp_store_options;
 
-#define DDP_STORE_OPTIONS_INIT                        \
-    {                                                 \
-        .size = sizeof(ddp_store_options), .rank = -1 \
+#define DDP_STORE_OPTIONS_INIT                                \
+    {                                                         \
+        sizeof(ddp_store_options), 0, 0, NULL, NULL, -1, 0, 0 \
     }
 
 /* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL. DDP_OK: *out is yours,

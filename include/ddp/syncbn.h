@@ -41,9 +41,9 @@ typedef struct ddp_syncbn {
     double count;
 } ddp_syncbn;
 
-#define DDP_SYNCBN_INIT                            \
-    {                                              \
-        .spatial = 1, .eps = 1e-5, .momentum = 0.1 \
+#define DDP_SYNCBN_INIT                                    \
+    {                                                      \
+        0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
 /* Collective. Normalise, fill `saved` and `count`, move the running numbers. `y` may be `x` when no

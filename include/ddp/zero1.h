@@ -40,9 +40,9 @@ typedef struct ddp_zero1_options {
     const unsigned char *no_decay; /* copied; 1 = no weight_decay, for each parameter. NULL: all have it */
 } ddp_zero1_options;
 
-#define DDP_ZERO1_OPTIONS_INIT                                     \
-    {                                                              \
-        .size = sizeof(ddp_zero1_options), .optim = DDP_ADAMW_INIT \
+#define DDP_ZERO1_OPTIONS_INIT                             \
+    {                                                      \
+        sizeof(ddp_zero1_options), DDP_ADAMW_INIT, 0, NULL \
     }
 
 /* Compares names, sizes, types, the optimiser's numbers and no_decay with rank 0 (DDP_ERR_MISMATCH names what differs),

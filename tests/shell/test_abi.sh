@@ -23,11 +23,6 @@ find_header() {
     done < <(places)
 }
 
-skip() {
-    count=$((count + 1))
-    echo "ok $count - $1 # SKIP skipped, because $2"
-}
-
 nccl=$(find_header nccl.h)
 cuda=$(find_header cuda_runtime_api.h)
 same() {

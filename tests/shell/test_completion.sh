@@ -84,8 +84,7 @@ in_each() {
         if has "$shell"; then
             check "$shell: $what" offers "$shell" "$@"
         else
-            count=$((count + 1))
-            echo "ok $count - $shell: $what # SKIP skipped, because $shell is not installed"
+            skip "$shell: $what" "$shell is not installed"
         fi
     done
 }

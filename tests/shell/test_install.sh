@@ -68,6 +68,30 @@ fits() {
     [ "$(grep -c "$2: w is 7.000 after 320 steps" "$tmp/fit/out")" -eq "$1" ]
 }
 
+# Neither cJSON nor zlib is known to this pkg-config: only programs that link libddp.a need them.
+pkg_config_needs_nothing_else() {
+    PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH pkg --cflags --libs
+}
+
+# A C++ program with every header and every INIT macro.
+cpp_program() {
+    local header macro type
+    for header in include/ddp/*.h; do echo "#include <ddp/${header##*/}>"; done
+    echo 'int main() {'
+    for macro in $(sed -n 's/^#define \(DDP_[A-Z0-9_]*_INIT\).*/\1/p' include/ddp/*.h); do
+        type=$(tr '[:upper:]' '[:lower:]' <<<"${macro%_INIT}")
+        case $macro in DDP_SGD_INIT | DDP_ADAM_INIT | DDP_ADAMW_INIT) type=ddp_optim ;; esac
+        echo "{ $type o = $macro; (void)o; }"
+    done
+    echo '}'
+}
+
+# cpp_compiles COMPILER STANDARD
+cpp_compiles() {
+    # shellcheck disable=SC2046  # pkg-config prints words
+    cpp_program | "$1" -std="$2" -Wall -Wextra -pedantic -Werror -fsyntax-only $(pkg --cflags) -x c++ -
+}
+
 nothing_left() {
     ! find "$stage" ! -type d | grep .
 }
@@ -120,6 +144,16 @@ check "the training program of worker/train/README.md compiles" compile_fit
 check "it has 60 lines" fit_is_short
 check "it learns with four workers" fits 4 fresh
 check "it goes on with two" fits 2 resumed
+check "pkg-config needs no other package" pkg_config_needs_nothing_else
+for compiler in g++ clang++; do
+    for standard in c++17 c++20; do
+        if command -v "$compiler" >/dev/null; then
+            check "the headers are valid $standard for $compiler" cpp_compiles "$compiler" "$standard"
+        else
+            skip "the headers are valid $standard for $compiler" "there is no $compiler"
+        fi
+    done
+done
 torchrun=$stage$prefix/bin/torchrun
 
 the_alias_has_torchruns_defaults() {

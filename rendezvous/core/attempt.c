@@ -46,7 +46,7 @@ void attempt_end(struct job *job)
  * it. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
-    struct members next = { .quota = &job->hub->quota };
+    struct members next = { .quota = job->quota };
     if (!members_begin(&next, name, by_agent))
         return false;
     if (job->members.known)

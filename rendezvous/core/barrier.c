@@ -115,7 +115,7 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
 {
     barrier->outcome = outcome;
     barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
-    b->quota->used += barrier->report.cap;
+    quota_charge(b->quota, barrier->report.cap);
     log_end(b, barrier, because);
     if (b->env.ended != NULL)
         b->env.ended(b->env.user, barrier, outcome, because);

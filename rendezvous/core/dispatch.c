@@ -19,15 +19,17 @@ enum {
 
 /* After the fact and even past the maximum: the bytes are here. The next request that needs more is
  * refused. */
-static void charge(struct hub *hub, size_t old_cap, size_t new_cap)
+static void charge(struct hub *hub, const struct session *s, size_t old_cap, size_t new_cap)
 {
-    hub->quota.used = hub->quota.used - old_cap + new_cap;
+    struct quota *quota = session_quota(hub, s);
+    quota_give(quota, old_cap);
+    quota_charge(quota, new_cap);
 }
 
 /* What the request that comes may be long in all. Its own buffer is part of what is used already. */
-static uint64_t request_budget(const struct hub *hub, const struct session *s)
+static uint64_t request_budget(struct hub *hub, const struct session *s)
 {
-    uint64_t left = quota_left(&hub->quota) + s->in.cap;
+    uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
@@ -89,7 +91,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
         ok = buf_append(&s->in, rest.data, rest.len);
     if (s->in.len == 0 && s->in.cap > IN_KEPT)
         buf_free(&s->in);
-    charge(hub, old_cap, s->in.cap);
+    charge(hub, s, old_cap, s->in.cap);
     if (s->in.len > 0 && list_is_empty(&s->midway)) {
         s->midway_since_ms = hub->now_ms;
         list_insert(&hub->midway[s->has_spoken], &s->midway);
@@ -104,7 +106,7 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
         return true;
     size_t old_cap = s->in.cap;
     bool ok = buf_append(&s->in, bytes->data, bytes->len);
-    charge(hub, old_cap, s->in.cap);
+    charge(hub, s, old_cap, s->in.cap);
     *bytes = buf_slice(&s->in);
     return ok;
 }
@@ -119,7 +121,7 @@ struct ahead {
     struct ddp_err err;
 };
 
-static void decode_ahead(const struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
+static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
     size_t used;

@@ -185,6 +185,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->limits = *limits;
     hub->sink = *sink;
     hub->quota.max = limits->max_bytes;
+    hub->strangers.whole = &hub->quota;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
     list_init(&hub->held);

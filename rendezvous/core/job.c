@@ -46,12 +46,14 @@ struct job *job_new(struct hub *hub)
         return NULL;
     }
     job->hub = hub;
-    job->members.quota = &hub->quota;
+    job->share.whole = &hub->quota;
+    job->quota = hub->limits.many_jobs ? &job->share : &hub->quota;
+    job->members.quota = job->quota;
     job->left_ms = hub->now_ms;
     list_init(&job->sessions);
     struct barrier_env env = job_barrier_env(job);
-    job->store = store_new(&hub->quota, wake, hub);
-    bool ok = barriers_init(&job->barriers, &hub->quota, &env) && job->store != NULL;
+    job->store = store_new(job->quota, wake, hub);
+    bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
     put(job);
     if (ok)
         return job;

@@ -5,7 +5,7 @@
  * nobody has declared it, it has no name, and plain c10d clients may use it. The first declaration adopts it.
  *
  *     connection -> session -> job -> store | barriers | members
- *                                (quota, time and the way out are the hub's)
+ *                                (time and the way out are the hub's)
  *
  * A connection enters its job when that is known: when it says so (IDENTIFY, a call of its agent), or at its first
  * request for a key when there is only one job. */
@@ -27,6 +27,8 @@ struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = nobody has declared it */
+    struct quota share;         /* of hub->quota, where the hub serves many jobs */
+    struct quota *quota;        /* what all of this job is charged to: `share`, or hub->quota itself */
     struct store *store;        /* owned */
     struct barriers barriers;
     struct members members;

@@ -130,7 +130,7 @@ static struct rdzv *make(struct job *job)
                             .log = log_line_of,
                             .record = record };
     snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
-    return rdzv_new(&env, &hub->quota, job->name, instance);
+    return rdzv_new(&env, job->quota, job->name, instance);
 }
 
 /* Where one job is served, its end is the end: who comes later is told so. */

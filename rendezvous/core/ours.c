@@ -155,13 +155,11 @@ static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct sl
     return put_u8(out, (uint8_t)outcome) && put_blob(out, json);
 }
 
-/* Only a rank can be waited for by name. */
-static bool refuse_barrier(struct hub *hub, struct slice name)
+static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
     struct barrier_env env = job_barrier_env(NULL);
-    bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE,
-                             "needs to know who comes: IDENTIFY as a worker first", &report) &&
+    bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE, why, &report) &&
               put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
     return ok;
@@ -171,7 +169,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name)
 bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
-        return refuse_barrier(hub, req->blob[0]);
+        return refuse_barrier(hub, req->blob[0], "needs to know who comes: IDENTIFY as a worker first");
     struct barrier_call call = {
         .name = req->blob[0],
         .timeout_ms = req->number,
@@ -183,8 +181,9 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
     session_begin_wait(hub, s, req->op);
     if (barriers_arrive(&s->job->barriers, &s->seat, &call))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "BARRIER_NAMED: the store is full");
-    return false;
+    session_leave_wait(s);
+    return refuse_barrier(hub, req->blob[0],
+                          "the store has no room for it: the job has used its share, or memory is short");
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */

@@ -10,19 +10,29 @@
 #include "core/encode.h"
 
 /* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
-static bool give_up(struct hub *hub, const struct request *req, enum store_status status)
+static bool give_up(struct hub *hub, const struct session *s, const struct request *req,
+                    enum store_status status)
 {
+    const struct quota *share = s->job->quota;
     if (status == STORE_NOT_A_NUMBER)
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
+    else if (share->whole != NULL)
+        ddp_fail(&hub->err, DDP_ERR_LIMIT,
+                 "%s: job '%s' has used its share of the store (%llu of %llu bytes; one job gets at most "
+                 "half of what "
+                 "the others leave)",
+                 req->op->name, s->job->name, (unsigned long long)share->used,
+                 (unsigned long long)quota_limit(share));
     else
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
                  (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
     return false;
 }
 
-static bool done(struct hub *hub, const struct request *req, enum store_status status)
+static bool done(struct hub *hub, const struct session *s, const struct request *req,
+                 enum store_status status)
 {
-    return status == STORE_OK || give_up(hub, req, status);
+    return status == STORE_OK || give_up(hub, s, req, status);
 }
 
 /* The greeting is checked by wire.c. */
@@ -43,17 +53,17 @@ static bool on_ping(struct hub *hub, struct session *s, const struct request *re
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
 {
     torch_on_set(s, req->blob[0]);
-    return done(hub, req, store_set(s->job->store, req->blob[0], req->blob[1]));
+    return done(hub, s, req, store_set(s->job->store, req->blob[0], req->blob[1]));
 }
 
 static bool on_append(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, req, store_append(s->job->store, req->blob[0], req->blob[1]));
+    return done(hub, s, req, store_append(s->job->store, req->blob[0], req->blob[1]));
 }
 
 static bool on_multi_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, req, store_multi_set(s->job->store, req->blob[0]));
+    return done(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
@@ -61,7 +71,7 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     struct slice current;
     enum store_status status =
         store_compare_set(s->job->store, req->blob[0], req->blob[1], req->blob[2], &current);
-    return done(hub, req, status) && hub_reply_blob(hub, current);
+    return done(hub, s, req, status) && hub_reply_blob(hub, current);
 }
 
 /* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
@@ -96,7 +106,7 @@ static bool on_add(struct hub *hub, struct session *s, const struct request *req
     enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
     if (status == STORE_OK)
         torch_on_add(s, req->blob[0], req->number, sum);
-    return done(hub, req, status) && put_i64(&hub->out, sum);
+    return done(hub, s, req, status) && put_i64(&hub->out, sum);
 }
 
 static bool on_check(struct hub *hub, struct session *s, const struct request *req)
@@ -109,7 +119,7 @@ static bool answer_or_wait(struct hub *hub, struct session *s, const struct requ
                            enum store_status status)
 {
     if (status != STORE_WAITS)
-        return done(hub, req, status) && put_u8(&hub->out, 0);
+        return done(hub, s, req, status) && put_u8(&hub->out, 0);
     session_begin_wait(hub, s, req->op);
     torch_on_wait(s);
     return true;
@@ -167,7 +177,7 @@ static bool on_list_keys(struct hub *hub, struct session *s, const struct reques
 
 static bool on_queue_push(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, req, store_push(s->job->store, req->blob[0], req->blob[1]));
+    return done(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
 /* The length before the pop tells an empty queue from an empty value. */

@@ -75,7 +75,7 @@ struct session {
     struct job *job;    /* borrowed; NULL until it is known which */
     struct list in_job; /* in job.sessions */
     struct wire wire;
-    struct buf in;              /* the unfinished request; its capacity counts against the quota */
+    struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
     struct store_waiter waiter; /* its wait for keys */
     uint64_t waits_since_ms;
     uint64_t heard_ms;  /* when the last byte came */
@@ -93,11 +93,11 @@ struct session {
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
-    bool is_held;       /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
-    bool is_node;       /* in job->rdzv, under `id` */
-    bool takes_events;  /* it would write an event log for its job */
-    bool has_spoken;    /* one whole request has come */
-    uint8_t n_first;    /* its first bytes, until then */
+    bool is_held; /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
+    bool is_node; /* in job->rdzv, under `id` */
+    bool takes_events; /* it would write an event log for its job */
+    bool has_spoken;   /* one whole request has come */
+    uint8_t n_first;   /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
 };
 
@@ -112,7 +112,8 @@ struct hub {
     struct hub_sink sink;
     uint64_t now_ms; /* of the call that is being worked on */
     struct quota quota;
-    struct table jobs;          /* owns them; there is always one */
+    struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
+    struct table jobs;      /* owns them; there is always one */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
     uint32_t era;               /* counts the attempts of all jobs */
@@ -203,6 +204,9 @@ static inline bool session_is_operator(const struct session *s)
 
 /* session_job.c: it belongs to this job from now on; whatever it had in another one ends. */
 void session_enter(struct session *s, struct job *job);
+
+/* The quota that pays for this connection: that of its job, or the share of all connections without one. */
+struct quota *session_quota(struct hub *hub, const struct session *s);
 /* The connection is gone already, `how` says why; its waits, its place in barriers and in a rendezvous end. */
 void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */

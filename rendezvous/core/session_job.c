@@ -12,6 +12,21 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
+struct quota *session_quota(struct hub *hub, const struct session *s)
+{
+    if (s->job != NULL)
+        return s->job->quota;
+    return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
+}
+
+/* Change the job, and with it the quota that pays for the unfinished request. */
+static void set_job(struct hub *hub, struct session *s, struct job *job)
+{
+    quota_give(session_quota(hub, s), s->in.cap);
+    s->job = job;
+    quota_charge(session_quota(hub, s), s->in.cap);
+}
+
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -24,7 +39,7 @@ static void leave_job(struct session *s, const char *how)
     store_acted(job->store, &s->waiter);
     session_detach(s);
     list_remove(&s->in_job);
-    s->job = NULL;
+    set_job(job->hub, s, NULL);
     job->left_ms = job->hub->now_ms;
     job_touch(job);
 }
@@ -34,7 +49,7 @@ void session_enter(struct session *s, struct job *job)
     if (s->job == job)
         return;
     leave_job(s, "it joined another job");
-    s->job = job;
+    set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
     if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet: a torchrun, perhaps */
         job_watch_hurry(job);
@@ -47,7 +62,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
     list_remove(&s->midway);
-    quota_give(&hub->quota, s->in.cap);
+    quota_give(session_quota(hub, s), s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
     free(s->as_node);

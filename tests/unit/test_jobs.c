@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
 
 #define N(n)  #n "00000000000000"
 #define KEY_K N(02) "2f6b" /* blob "/k" */
@@ -248,4 +249,32 @@ Test(jobs, made_up_jobs_end_with_the_quota)
         sim_disconnect(&sim, 1);
     }
     cr_assert(made > 4 && made < 20, "%d jobs were made", made);
+}
+
+/* One tenant writes until it is refused; another one still finds room for a value of 8 KiB. */
+Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    limits.max_bytes = 1 << 20;
+    sim_free(&sim);
+    sim_init(&sim, &limits);
+    worker(WORKER_A, "a", 0);
+    for (int i = 0; i < 1000 && sim.conn[WORKER_A].open; i++) {
+        char set[2 * (1 + 8 + 8 + 8 + 4096) + 1];
+        int n = snprintf(set, sizeof(set), "010800000000000000%016x0010000000000000", i);
+        memset(set + n, '7', 2 * 4096);
+        set[n + 2 * 4096] = '\0';
+        sim_feed(&sim, WORKER_A, set);
+    }
+    cr_expect_not(sim.conn[WORKER_A].open, "a job may hold everything");
+
+    worker(WORKER_B, "b", 0);
+    char set[2 * 8192 + 64];
+    int n = snprintf(set, sizeof(set), "01" KEY_K "0020000000000000");
+    memset(set + n, '7', 2 * 8192);
+    set[n + 2 * 8192] = '\0';
+    sim_feed(&sim, WORKER_B, set);
+    cr_assert(sim.conn[WORKER_B].open, "the second job has no room");
+    expect_keys(WORKER_B, N(01));
 }

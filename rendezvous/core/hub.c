@@ -92,6 +92,12 @@ void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid)
         s->uid = uid;
 }
 
+bool hub_has_request(struct hub *hub, conn_id conn)
+{
+    const struct session *s = session_find(hub, conn);
+    return s != NULL && s->has_spoken;
+}
+
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms)
 {
     return rejects_note(&hub->rejects, &(struct reject_facts){ .peer = peer, .why = why, .is_user = true },

@@ -70,6 +70,9 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* The connection's owner on this host is `uid`. Without this call its user is not known. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
+/* Has the connection sent a whole request? */
+bool hub_has_request(struct hub *hub, conn_id conn);
+
 /* A connection from `peer` was closed before it became one of the hub's. True when a line in the log is due. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 

@@ -5,7 +5,8 @@
  *
  * It can go wrong when there is no descriptor for the next client: accept4 says EMFILE, or `max` is reached.
  * Then the client stays in the kernel's queue, we stop polling (a readable socket that nobody reads would
- * turn the loop into a spin) and try again after a pause. Nobody is refused, nobody who is connected notices.
+ * turn the loop into a spin) and try again when a client leaves, or after a pause. make_room may close clients that
+ * have sent no request.
  *
  * Why not uv_listen: on EMFILE libuv opens its reserve descriptor, accepts and closes every waiting client,
  * and tells nobody. Why `max`: the store may live inside the launcher, which needs descriptors to start its
@@ -37,6 +38,7 @@ static void pause_for(struct acceptor *a, const char *why)
     unsigned waiting = waiting_clients(a);
     uv_poll_stop(&a->poll);
     a->resume_ms = uv_now(a->loop) + PAUSE_MS;
+    a->make_room(a, waiting);
     if (!a->short_of_fds && waiting > 0) {
         a->short_of_fds = true;
         a->on_short(a, waiting, why);
@@ -111,6 +113,8 @@ int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd)
 void acceptor_put_back(struct acceptor *a)
 {
     a->open--;
+    if (a->resume_ms != UINT64_MAX)
+        acceptor_tick(a, a->resume_ms);
 }
 
 uint64_t acceptor_deadline(const struct acceptor *a)

@@ -18,6 +18,9 @@ struct acceptor {
     void *user;
     /* `fd` is the callee's now. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
+    /* Descriptors have run out while `waiting` clients (or none yet) are in the kernel's queue: close up to so many that
+     * are not needed, and look at acceptor_deadline again. */
+    void (*make_room)(struct acceptor *a, unsigned waiting);
     /* Clients must wait: `waiting` of them are in the kernel's queue. Once for each time we run out. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
@@ -27,7 +30,7 @@ struct acceptor {
  * then). */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
-/* A client that on_client brought has been closed. */
+/* A client that on_client brought has been closed. Accepts again at once if descriptors had run out. */
 void acceptor_put_back(struct acceptor *a);
 
 /* When to call acceptor_tick, in ms of the loop's clock; UINT64_MAX = never. */

@@ -18,6 +18,8 @@
 #include "base/log.h"
 
 #include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,6 +35,7 @@ struct client {
     uint64_t ending_until_ms; /* ENDING */
     uint8_t place;            /* enum place: which list it is in */
     uint8_t trouble;          /* DOOMED: enum conn_sent, why */
+    struct admission_entry admission;
     struct sockaddr_in6 peer; /* has room for IPv4 too */
 };
 
@@ -136,6 +139,7 @@ static void on_closed(struct conn *conn)
     struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
     move_to(c, SERVED);
+    admission_close(&clients->admission, &c->admission);
     idmap_remove(&clients->map, c->id);
     free(c);
     clients->freed(clients->user);
@@ -253,7 +257,71 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
     hub_feed(clients->hub, c->id, bytes, now_ms(clients));
+    if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
+        admission_spoke(&clients->admission, &c->admission);
     clients->stepped(clients->user);
+}
+
+/* The address is stored in the form that admission.h describes. */
+static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
+{
+    struct admission_key key = { .is_uid = uid >= 0, .uid = uid >= 0 ? (uint32_t)uid : 0 };
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)peer)->sin6_addr;
+    if (key.is_uid)
+        return key;
+    if (peer->sa_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(six)) {
+        memcpy(key.address, six, 8);
+    } else {
+        key.address[10] = key.address[11] = 0xff;
+        memcpy(key.address + 12,
+               peer->sa_family == AF_INET6 ? (const void *)(six->s6_addr + 12)
+                                           : (const void *)&((const struct sockaddr_in *)peer)->sin_addr,
+               4);
+    }
+    return key;
+}
+
+/* Without a farewell: the descriptor is needed now. */
+static bool close_oldest_silent(struct clients *clients, const struct admission_key *key)
+{
+    char why[160];
+    struct admission_entry *e = admission_oldest_silent(&clients->admission, key, now_ms(clients));
+    if (e == NULL)
+        return false;
+    struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
+    snprintf(why, sizeof(why),
+             "no request for %.3g s while connections run out (limit %u); 'ulimit -n' raises the limit",
+             (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
+    admission_close(&clients->admission, e);
+    log_dropped(c, why);
+    move_to(c, SERVED);
+    conn_abort(&c->conn);
+    hub_disconnect(clients->hub, c->id, why, now_ms(clients));
+    return true;
+}
+
+void clients_close_silent(struct clients *clients, unsigned n)
+{
+    while (n > 0 && close_oldest_silent(clients, NULL))
+        n--;
+    clients->stepped(clients->user);
+}
+
+static bool admit(struct clients *clients, struct client *c, int64_t uid)
+{
+    char why[160];
+    const struct admission_key key = source_of((const struct sockaddr *)&c->peer, uid);
+    enum admission_verdict verdict =
+        admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
+    if (verdict == ADMISSION_FULL && close_oldest_silent(clients, &key))
+        verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
+    if (verdict != ADMISSION_FULL)
+        return verdict == ADMISSION_OK;
+    snprintf(why, sizeof(why), "%s has %u connections, its share of %u; 'ulimit -n' raises the limit",
+             key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
+             clients->admission.max);
+    log_dropped(c, why);
+    return false;
 }
 
 /* When conn_open or hub_connect fails the connection is closing already, and ends like any other in on_closed; the hub
@@ -262,13 +330,17 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 {
     char text[ENDPOINT_TEXT_MAX];
     struct client *c = calloc(1, sizeof(*c));
-    if (c == NULL || (c->id = idmap_put(&clients->map, c)) == 0) {
+    if (c != NULL) {
+        c->clients = clients;
+        memcpy(&c->peer, peer, peer->sa_family == AF_INET6 ? sizeof(c->peer) : sizeof(struct sockaddr_in));
+    }
+    if (c == NULL || !admit(clients, c, uid) || (c->id = idmap_put(&clients->map, c)) == 0) {
+        if (c != NULL)
+            admission_close(&clients->admission, &c->admission);
         free(c);
         close(fd);
         return false;
     }
-    c->clients = clients;
-    memcpy(&c->peer, peer, peer->sa_family == AF_INET6 ? sizeof(c->peer) : sizeof(struct sockaddr_in));
     endpoint_of_sockaddr(peer, text);
     if (conn_open(&c->conn, &clients->host, fd) && !hub_connect(clients->hub, c->id, text, now_ms(clients)))
         conn_abort(&c->conn);

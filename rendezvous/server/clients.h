@@ -3,6 +3,7 @@
 #define RENDEZVOUS_CLIENTS_H
 
 #include "base/gate.h"
+#include "server/admission.h"
 #include "server/conn.h"
 #include "core/hub.h"
 #include "server/idmap.h"
@@ -22,21 +23,27 @@ struct clients {
     struct client_list ending; /* flushing or lingering, the oldest first */
     struct replies replies;    /* not written yet */
     bool has_replied;          /* in this turn of the loop */
-    struct gate dropped;       /* for the log */
+    struct admission admission;
+    struct gate dropped; /* for the log */
     bool log_peers;
     void *user;
     void (*stepped)(void *user); /* something has happened: settle, and look at the deadlines again */
     void (*freed)(void *user);   /* one client less */
 };
 
-/* The rest of the struct is filled by the caller: hub, host.loop, host.max_queue_bytes, log_peers, user,
+/* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, log_peers, user,
  * stepped, freed. */
 void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);
 
-/* A new client of user `uid` (-1 = not known); `fd` is taken over. False: it was closed at once, and freed() is not called for it. */
+/* A new client of user `uid` (-1 = not known); `fd` is taken over. False: it was closed at once, and freed() is not called for it.
+ * A client whose source has too many connections replaces the oldest one of that source that has sent no request; without
+ * such a one it is refused. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
+
+/* Close up to `n` clients that have sent no request, the oldest first. Not during a call of the hub. */
+void clients_close_silent(struct clients *clients, unsigned n);
 
 /* The address at which the client reached us; "" when it is gone. */
 void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);

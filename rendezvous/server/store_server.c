@@ -206,6 +206,12 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         acceptor_put_back(a);
 }
 
+static void on_make_room(struct acceptor *a, unsigned waiting)
+{
+    struct store_server *s = a->user;
+    clients_close_silent(&s->clients, waiting);
+}
+
 static void on_short(struct acceptor *a, unsigned waiting, const char *why)
 {
     struct store_server *s = a->user;
@@ -312,6 +318,7 @@ static int serve(struct store_server *s)
     s->timer.data = s->before_sleep.data = s->stop_request.data = s;
     if (rc == 0)
         rc = acceptor_open(&s->acceptor, &s->loop, s->listener.fd);
+    admission_init(&s->clients.admission, s->acceptor.max, (uint32_t)geteuid());
     if (rc == 0)
         rc = start_thread(s);
     if (rc != 0)
@@ -384,6 +391,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     s->timer_at_ms = s->force_at_ms = s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
     s->acceptor.user = s->clients.user = s;
     s->acceptor.on_client = on_client;
+    s->acceptor.make_room = on_make_room;
     s->acceptor.on_short = on_short;
     s->clients.hub = s->hub;
     s->clients.host.loop = &s->loop;

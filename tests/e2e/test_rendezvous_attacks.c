@@ -333,7 +333,7 @@ Test(rendezvous_attacks, clients_that_do_not_read_are_cut_off)
 
 Test(rendezvous_attacks, idle_clients_are_cheap)
 {
-    enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 512 };
+    enum { IDLE = 4000, UV_HANDLE = 248, EACH_BYTES = UV_HANDLE + 560 };
     static int idle[IDLE];
     const uint32_t descriptors = limits_raise_descriptors(0);
     if (descriptors < IDLE + 200)
@@ -374,6 +374,25 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     }
     peer_expect_service(d.port);
     close(first);
+    daemon_stop(&d);
+}
+
+/* As many connections as the store can hold, none of which sends a byte. One that has sent a request stays. */
+Test(rendezvous_attacks, silent_connections_do_not_shut_honest_clients_out, .init = no_siege,
+     .fini = no_siege)
+{
+    enum { FDS = 128, SILENT = 150 };
+    int silent[SILENT];
+    struct daemon d = daemon_start_limited(FDS);
+    int honest = peer_connect_c(d.port);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = peer_connect(d.port);
+    peer_expect_service(d.port);
+    cr_assert(run_until_error(d.process, "no request for", PEER_DEADLINE_MS));
+    cr_assert_eq(peer_add(honest, "/n", 1), 1);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    close(honest);
     daemon_stop(&d);
 }
 

@@ -115,6 +115,7 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
  * memory meanwhile; a connection without a job has one at a time, since it may have to wait with it. */
 struct ahead {
     struct request req[AHEAD_MAX];
+    const void *start[AHEAD_MAX];
     uint32_t n;
     struct slice rest;       /* behind them */
     enum wire_status status; /* of the rest; OK = it has not been looked at */
@@ -128,6 +129,7 @@ static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes,
     out->n = 0;
     out->rest = bytes;
     do {
+        out->start[out->n] = out->rest.data;
         out->status =
             wire_decode(&s->wire, out->rest, request_budget(hub, s), &out->req[out->n], &used, &out->err);
         if (out->status != WIRE_OK)
@@ -147,15 +149,39 @@ static void bring_near(const struct session *s, const struct ahead *ahead)
     store_expect(s->job->store, hashes, ahead->n);
 }
 
-/* Stops at the first that cannot be worked off now (then it is held) or at all. */
-static bool apply_all(struct hub *hub, struct session *s, const struct ahead *ahead, bool *held)
+/* The bytes behind the first `done` requests. */
+static struct slice rest_after(const struct ahead *ahead, uint32_t done)
+{
+    const char *end = (const char *)ahead->rest.data + ahead->rest.len;
+    const char *start = done < ahead->n ? ahead->start[done] : ahead->rest.data;
+    return slice_of(start, (size_t)(end - start));
+}
+
+/* Stops at the first that cannot be worked off now (then it is held, or `done` is less than all of them) or at all. */
+static bool apply_all(struct hub *hub, struct session *s, const struct ahead *ahead, bool *held,
+                      uint32_t *done)
 {
     bool ok = true;
     bring_near(s, ahead);
-    for (uint32_t i = 0; ok && i < ahead->n; i++) {
+    *done = 0;
+    for (uint32_t i = 0; ok && i < ahead->n && !hub->is_backed_up; i++) {
+        hub->must_repeat = false;
         *held = !has_job(hub, s, ahead->req[i].op);
         ok = !*held && apply(hub, s, &ahead->req[i]);
+        if (hub->must_repeat)
+            break;
+        *done = i + 1;
     }
+    return ok;
+}
+
+/* The client must read, or others must, before these requests are worked off. It is not late meanwhile. */
+static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
+{
+    wire_rewind(&s->wire);
+    s->is_paused = true;
+    const bool ok = keep_rest(hub, s, rest);
+    list_remove(&s->midway);
     return ok;
 }
 
@@ -165,17 +191,24 @@ bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead;
     bool held = false;
+    uint32_t done;
 
     hub->err.msg[0] = '\0';
+    hub->is_backed_up = hub->must_repeat = false;
     if (!collect(hub, s, &bytes))
         return false;
+    if (s->is_paused)
+        return s->in.len > 0 || keep_rest(hub, s, bytes);
     if (s->is_held)
         return vouch_holds(hub, s);
     for (ahead.rest = bytes, ahead.status = WIRE_OK; ahead.status == WIRE_OK;) {
         bytes = ahead.rest;
         decode_ahead(hub, s, bytes, &ahead);
-        if (!apply_all(hub, s, &ahead, &held))
+        if (!apply_all(hub, s, &ahead, &held, &done))
             return held && keep_rest(hub, s, bytes) && vouch_hold(hub, s);
+        bytes = rest_after(&ahead, done);
+        if (bytes.len > 0 && (hub->is_backed_up || hub->must_repeat))
+            return pause_session(hub, s, bytes);
     }
     if (ahead.status == WIRE_BAD)
         hub->err = ahead.err;

@@ -118,6 +118,17 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
     feed_released(hub);
 }
 
+void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL || !s->is_paused)
+        return;
+    hub->now_ms = now_ms;
+    s->is_paused = false;
+    feed(hub, s, slice_of("", 0));
+    feed_released(hub);
+}
+
 /* --- time ----------------------------------------------------------------------------------------------- */
 
 /* Everybody in a line has the same time, so its first is the next to be late: no heap of timers is

@@ -23,8 +23,9 @@ struct hub;
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
 struct hub_limits {
-    uint64_t max_bytes;  /* keys + values + queues + half-received commands, all together */
-    uint64_t max_unread; /* bytes of replies that may wait for one client; the shell cuts off who has more */
+    uint64_t max_bytes;        /* keys + values + queues + half-received commands, all together */
+    uint64_t max_unread;       /* bytes of one reply */
+    uint64_t max_replies;      /* bytes of unread replies of all clients together; for the shell */
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                                 * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
@@ -35,11 +36,12 @@ struct hub_limits {
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
-#define HUB_LIMITS_DEFAULT                                                                                \
-    (struct hub_limits)                                                                                   \
-    {                                                                                                     \
-        .max_bytes = 1ull << 30, .max_unread = 64 << 20, .first_command_ms = 30000, .command_ms = 300000, \
-        .instance = "", .host = "the store", .endpoint = "the store", .keep_ms = 30 * 60 * 1000           \
+#define HUB_LIMITS_DEFAULT                                                                    \
+    (struct hub_limits)                                                                       \
+    {                                                                                         \
+        .max_bytes = 1ull << 30, .max_unread = 64 << 20, .max_replies = 256 << 20,            \
+        .first_command_ms = 30000, .command_ms = 300000, .instance = "", .host = "the store", \
+        .endpoint = "the store", .keep_ms = 30 * 60 * 1000                                    \
     }
 
 struct hub_sink {
@@ -58,6 +60,9 @@ struct hub_sink {
     void (*log)(void *user, const char *line);
     /* One line of an event log, as a JSON object without the wall time (base/events.h). NULL = none is kept here. */
     void (*event)(void *user, const char *json);
+    /* May a reply of `bytes` be sent to `conn` now (0: the next one, whatever its size)? False: its requests wait until
+     * hub_resume. NULL = always. */
+    bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
 };
 
 /* NULL when memory is short. `limits` and `sink` are copied. */
@@ -78,6 +83,9 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 
 /* Bytes have come in. They are consumed completely (a half command is kept inside). */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
+
+/* Work off the requests of a connection that waited for may_reply. */
+void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
 /* The peer is gone; `why` says how ("closed by the peer", "connection reset"). Its waits end, barriers hear of it. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);

@@ -22,11 +22,27 @@ enum {
     OUT_KEPT = 1 << 20,    /* an output buffer grown beyond this is given back */
 };
 
+/* Small replies are not asked for: the shell stops reading before they grow. */
+bool hub_may_reply(struct hub *hub, uint64_t bytes)
+{
+    if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
+        hub->must_repeat = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, bytes);
+    return !hub->must_repeat;
+}
+
+static void check_backlog(struct hub *hub)
+{
+    if (hub->sink.may_reply != NULL)
+        hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
+}
+
 /* The buffer is kept for the next call unless a big answer has blown it up. */
 void hub_flush(struct hub *hub)
 {
-    if (hub->out.len > 0)
+    if (hub->out.len > 0) {
         hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out));
+        check_backlog(hub);
+    }
     hub->out.len = 0;
     if (hub->out.cap > OUT_KEPT)
         buf_free(&hub->out);
@@ -38,6 +54,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
     if (s == hub->feeding)
         hub_flush(hub);
     hub->sink.send(hub->sink.user, s->id, bytes);
+    if (s == hub->feeding)
+        check_backlog(hub);
 }
 
 /* Memory that is short costs this push, never half of it. */

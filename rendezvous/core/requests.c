@@ -78,23 +78,29 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
  * between, and a closed connection (what PyTorch's older server does) would blame the wrong one. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
-    return hub_reply_blob(hub, store_get(s->job->store, req->blob[0]));
+    const struct slice value = store_get(s->job->store, req->blob[0]);
+    return !hub_may_reply(hub, value.len) || hub_reply_blob(hub, value);
 }
 
-/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. What may not wait for
- * the client would cut it off in the middle, as one that does not read. */
+static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
+{
+    if (bytes <= hub->limits.max_unread)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s of %llu bytes, no more than %llu allowed", req->op->name,
+             (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
+    return false;
+}
+
+/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
     uint64_t total = 0;
     while (wire_next(&keys, &key))
         total += 8 + store_get(s->job->store, key).len;
-    if (total > hub->limits.max_unread) {
-        ddp_fail(&hub->err, DDP_ERR_LIMIT, "MULTI_GET of %llu bytes, no more than %llu allowed",
-                 (unsigned long long)total, (unsigned long long)hub->limits.max_unread);
-        return false;
-    }
-    bool ok = true;
+    bool ok = check_length(hub, req, total);
+    if (ok && !hub_may_reply(hub, total))
+        return true;
     for (keys = req->blob[0]; ok && wire_next(&keys, &key);)
         ok = hub_reply_blob(hub, store_get(s->job->store, key));
     return ok;
@@ -163,12 +169,19 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Counted and walked in one go: nothing changes the store while one request is worked on. */
+/* Measured, counted and walked in one go: nothing changes the store while one request is worked on. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
-    (void)req;
     const struct slot *at = NULL;
     struct slice key, value;
+    uint64_t total = 8;
+    while (store_next(s->job->store, &at, &key, &value))
+        total += 8 + key.len;
+    if (!check_length(hub, req, total))
+        return false;
+    if (!hub_may_reply(hub, total))
+        return true;
+    at = NULL;
     bool ok = put_u64(&hub->out, store_count(s->job->store));
     while (ok && store_next(s->job->store, &at, &key, &value))
         ok = hub_reply_blob(hub, key);

@@ -93,8 +93,9 @@ struct session {
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
-    bool is_held; /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
-    bool is_node; /* in job->rdzv, under `id` */
+    bool is_held;   /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
+    bool is_paused; /* `in` holds requests that wait for hub_resume */
+    bool is_node;   /* in job->rdzv, under `id` */
     bool takes_events; /* it would write an event log for its job */
     bool has_spoken;   /* one whole request has come */
     uint8_t n_first;   /* its first bytes, until then */
@@ -127,6 +128,8 @@ struct hub {
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
     struct barrier_push barrier_push;
+    bool must_repeat;      /* the request that is being worked off: its reply may not be sent yet */
+    bool is_backed_up;     /* the one being fed must read before its next request */
     bool answer_is_pushed; /* to the call that is being worked off, now or later: it has no other */
     struct ddp_err err;    /* why a handler gave up; no words = memory is short */
     struct rejects rejects;
@@ -228,6 +231,9 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value);
 /* What has gathered in hub->out goes to the session being fed. */
+/* May `feeding` be sent a reply of `bytes`? False: the handler returns true and is called again later, so ask before
+ * anything is changed or appended. */
+bool hub_may_reply(struct hub *hub, uint64_t bytes);
 void hub_flush(struct hub *hub);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 

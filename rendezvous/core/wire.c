@@ -275,6 +275,11 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
+void wire_rewind(struct wire *w)
+{
+    rewind_scan(w);
+}
+
 /* Lengths in a decoded list have been checked by the scan. */
 bool wire_next(struct slice *list, struct slice *item)
 {

@@ -56,6 +56,9 @@ void wire_init(struct wire *w, bool dialect_b);
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err);
 
+/* Forget the part of a request that was scanned; the same bytes come again. */
+void wire_rewind(struct wire *w);
+
 /* Take the next blob from the front of a decoded list; false at its end. */
 bool wire_next(struct slice *list, struct slice *item);
 

@@ -23,7 +23,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ENDING_MS = 5000 }; /* a client that we told to go has so long to read its replies and close */
+enum {
+    ENDING_MS = 5000, /* a client that we told to go has so long to read its replies and close */
+    STALL_MS = 2000,  /* while a client waits for room, each other one must read STALL_BYTES in this time */
+    STALL_BYTES = 64 << 10,
+};
 
 enum place { SERVED, DOOMED, ENDING };
 
@@ -34,6 +38,8 @@ struct client {
     TAILQ_ENTRY(client) link;
     uint64_t ending_until_ms; /* ENDING */
     uint8_t place;            /* enum place: which list it is in */
+    uint32_t wants;           /* bytes of the reply that waits for room; 0 = none */
+    uint32_t unread_before;   /* at the last check of readers; 0 = it has read since */
     uint8_t trouble;          /* DOOMED: enum conn_sent, why */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* has room for IPv4 too */
@@ -124,6 +130,97 @@ void clients_send(struct clients *clients, conn_id id, struct slice bytes)
     clients->has_replied = true;
 }
 
+/* A quarter of the room is left to small replies, which never wait. */
+static bool has_room(const struct clients *clients, uint64_t bytes)
+{
+    const struct conn_host *host = &clients->host;
+    return host->queued_bytes == 0 ||
+           host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
+}
+
+static void set_wants(struct client *c, uint64_t bytes)
+{
+    struct clients *clients = c->clients;
+    clients->n_waiting += bytes > 0;
+    clients->n_waiting -= c->wants > 0;
+    c->wants = (uint32_t)(bytes < UINT32_MAX ? bytes : UINT32_MAX);
+    if (clients->n_waiting == 0)
+        clients->stall_ms = UINT64_MAX;
+    else if (clients->stall_ms == UINT64_MAX)
+        clients->stall_ms = now_ms(clients) + STALL_MS;
+}
+
+bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes)
+{
+    struct client *c = listening(clients, id);
+    if (c == NULL)
+        return true;
+    if (conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
+        return false; /* on_drained resumes it */
+    if (bytes > 0 && !has_room(clients, bytes))
+        set_wants(c, bytes);
+    return c->wants == 0;
+}
+
+static void stop_if_full(struct client *c)
+{
+    if (c->wants > 0 || conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
+        conn_stop_reading(&c->conn);
+}
+
+static void resume(struct client *c)
+{
+    struct clients *clients = c->clients;
+    conn_start_reading(&c->conn);
+    hub_resume(clients->hub, c->id, now_ms(clients));
+    stop_if_full(c);
+    clients->stepped(clients->user);
+}
+
+/* The one with the smallest reply: many that ask for much must not delay those that ask for little. */
+static struct client *find_waiting(const struct clients *clients)
+{
+    struct client *c, *best = NULL;
+    for (size_t i = 0; clients->n_waiting > 0 && (c = idmap_next(&clients->map, &i)) != NULL;)
+        if (c->wants > 0 && (best == NULL || c->wants < best->wants))
+            best = c;
+    return best;
+}
+
+static void resume_waiting(struct clients *clients)
+{
+    struct client *c;
+    while ((c = find_waiting(clients)) != NULL && has_room(clients, c->wants)) {
+        set_wants(c, 0);
+        resume(c);
+    }
+}
+
+static void on_drained(struct conn *conn)
+{
+    struct client *c = (struct client *)conn;
+    c->unread_before = 0;
+    if (c->wants == 0 && conn->is_stopped && conn_queued(conn) <= CLIENT_UNREAD_MAX)
+        resume(c);
+    resume_waiting(c->clients);
+}
+
+/* Close the clients that do not read while others wait for the room that their replies take. */
+static void check_readers(struct clients *clients)
+{
+    struct client *c;
+    clients->stall_ms = now_ms(clients) + STALL_MS;
+    for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
+        const size_t unread = conn_queued(&c->conn);
+        if (c->place == SERVED && c->conn.state == CONN_OPEN && unread > 0 && c->unread_before > 0 &&
+            unread + STALL_BYTES > c->unread_before) {
+            c->trouble = CONN_SLOW;
+            move_to(c, DOOMED);
+        }
+        c->unread_before = (uint32_t)unread;
+    }
+}
+
 /* --- a client's end ------------------------------------------------------------------------------------ */
 
 /* All get the same time, so the list stays sorted by itself. */
@@ -140,8 +237,10 @@ static void on_closed(struct conn *conn)
     struct clients *clients = c->clients;
     move_to(c, SERVED);
     admission_close(&clients->admission, &c->admission);
+    set_wants(c, 0);
     idmap_remove(&clients->map, c->id);
     free(c);
+    resume_waiting(clients);
     clients->freed(clients->user);
 }
 
@@ -159,6 +258,7 @@ static void on_end(struct conn *conn, const char *why)
 
 static const char *const trouble_words[] = {
     [CONN_SLOW] = "too many replies wait for it: it does not read them, or asks for too much at once",
+    [CONN_NO_ROOM] = "the unread replies of all clients have reached their limit",
     [CONN_GONE] = "closed by the peer before its reply",
     [CONN_BROKEN] = "its replies cannot be written",
 };
@@ -195,13 +295,16 @@ void clients_settle(struct clients *clients)
 uint64_t clients_deadline(const struct clients *clients)
 {
     const struct client *oldest = TAILQ_FIRST(&clients->ending);
-    return oldest != NULL ? oldest->ending_until_ms : UINT64_MAX;
+    const uint64_t ending_ms = oldest != NULL ? oldest->ending_until_ms : UINT64_MAX;
+    return ending_ms < clients->stall_ms ? ending_ms : clients->stall_ms;
 }
 
 void clients_tick(struct clients *clients, uint64_t now)
 {
-    while (clients_deadline(clients) <= now) {
-        struct client *c = TAILQ_FIRST(&clients->ending);
+    struct client *c;
+    if (clients->stall_ms <= now)
+        check_readers(clients);
+    while ((c = TAILQ_FIRST(&clients->ending)) != NULL && c->ending_until_ms <= now) {
         move_to(c, SERVED); /* out of the list; conn swallows what may still be sent */
         conn_abort(&c->conn);
     }
@@ -259,6 +362,7 @@ static void on_bytes(struct conn *conn, struct slice bytes)
     hub_feed(clients->hub, c->id, bytes, now_ms(clients));
     if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
         admission_spoke(&clients->admission, &c->admission);
+    stop_if_full(c);
     clients->stepped(clients->user);
 }
 
@@ -357,6 +461,8 @@ void clients_init(struct clients *clients)
     TAILQ_INIT(&clients->ending);
     clients->host.on_bytes = on_bytes;
     clients->host.on_end = on_end;
+    clients->host.on_drained = on_drained;
+    clients->stall_ms = UINT64_MAX;
     clients->host.on_closed = on_closed;
 }
 

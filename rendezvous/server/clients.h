@@ -12,6 +12,10 @@
 #include <netinet/in.h>
 #include <sys/queue.h>
 
+enum {
+    CLIENT_UNREAD_MAX = 1 << 20
+}; /* a client with more unread replies must read before its next request */
+
 struct client;
 TAILQ_HEAD(client_list, client);
 
@@ -24,6 +28,8 @@ struct clients {
     struct replies replies;    /* not written yet */
     bool has_replied;          /* in this turn of the loop */
     struct admission admission;
+    uint32_t n_waiting;  /* clients whose reply must wait until the others have read more */
+    uint64_t stall_ms;   /* when readers are checked next; UINT64_MAX = no client waits */
     struct gate dropped; /* for the log */
     bool log_peers;
     void *user;
@@ -31,7 +37,7 @@ struct clients {
     void (*freed)(void *user);   /* one client less */
 };
 
-/* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, log_peers, user,
+/* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, host.max_queued_bytes, log_peers, user,
  * stepped, freed. */
 void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
@@ -52,6 +58,7 @@ void clients_here(const struct clients *clients, conn_id id, char text[static EN
  * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
  * until there are many. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes);
+bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes);
 void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
 
 /* Write what clients_send has kept back. Call it before the loop sleeps; true: somebody is doomed now. */

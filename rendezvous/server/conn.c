@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+enum { FLYING_KEPT = 1 << 20 };
+
 struct outbox {
     uv_write_t req;
     struct conn *conn;
@@ -35,6 +37,7 @@ static void outbox_free(struct conn *c)
 {
     if (c->outbox == NULL)
         return;
+    c->host->queued_bytes -= c->outbox->flying.len + c->outbox->waiting.len;
     buf_free(&c->outbox->flying);
     buf_free(&c->outbox->waiting);
     free(c->outbox);
@@ -86,6 +89,25 @@ static void flushed(struct conn *c)
     c->state = CONN_LINGERING;
 }
 
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+
+void conn_stop_reading(struct conn *c)
+{
+    if (c->state != CONN_OPEN || c->is_stopped)
+        return;
+    c->is_stopped = true;
+    uv_read_stop((uv_stream_t *)&c->tcp);
+}
+
+void conn_start_reading(struct conn *c)
+{
+    if (c->state == CONN_CLOSING || !c->is_stopped)
+        return;
+    c->is_stopped = false;
+    uv_read_start((uv_stream_t *)&c->tcp, on_need_buffer, on_read);
+}
+
 void conn_finish(struct conn *c, bool linger)
 {
     if (c->state == CONN_CLOSING)
@@ -94,6 +116,7 @@ void conn_finish(struct conn *c, bool linger)
         c->linger = linger;
     if (c->state == CONN_OPEN)
         c->state = CONN_FLUSHING;
+    conn_start_reading(c); /* for the peer's FIN */
     if (c->outbox == NULL)
         flushed(c); /* closes now, unless it lingers (already) */
 }
@@ -119,6 +142,7 @@ static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
     struct conn *c = box->conn;
+    c->host->queued_bytes -= box->flying.len;
     box->flying.len = 0;
     if (c->state == CONN_CLOSING)
         return; /* UV_ECANCELED; on_handle_closed frees the outbox */
@@ -131,12 +155,15 @@ static void on_written(uv_write_t *req, int status)
         if (c->state == CONN_FLUSHING)
             flushed(c);
     }
+    c->host->on_drained(c);
 }
 
-/* Send what waits: the two buffers change places, so that both keep their memory for the next turn. */
+/* Send what waits: the two buffers change places, so that both keep their memory for the next turn, unless it is much. */
 static bool fly(struct outbox *box)
 {
     struct buf empty = box->flying;
+    if (empty.cap > FLYING_KEPT)
+        buf_free(&empty);
     box->flying = box->waiting;
     box->waiting = empty;
     uv_buf_t bytes = uv_buf_init((char *)box->flying.data, (unsigned)box->flying.len);
@@ -153,19 +180,27 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
+size_t conn_queued(const struct conn *c)
+{
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) +
+           (c->outbox != NULL ? c->outbox->waiting.len : 0);
+}
+
 /* What libuv still has to send is counted by libuv; of the flying buffer that is only the part not sent yet. So a
  * slow but reading peer is never cut off, however much it is sent in total. */
 static enum conn_sent queue(struct conn *c, struct slice bytes)
 {
-    size_t queued = uv_stream_get_write_queue_size((uv_stream_t *)&c->tcp);
-    if (c->outbox != NULL)
-        queued += c->outbox->waiting.len;
-    if (bytes.len > c->host->max_queue_bytes || queued > c->host->max_queue_bytes - bytes.len)
+    struct conn_host *host = c->host;
+    const size_t queued = conn_queued(c);
+    if (bytes.len > host->max_queue_bytes || queued > host->max_queue_bytes - bytes.len)
         return CONN_SLOW;
+    if (bytes.len > host->max_queued_bytes - host->queued_bytes)
+        return CONN_NO_ROOM;
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     if (!buf_append(&c->outbox->waiting, bytes.data, bytes.len))
         return CONN_BROKEN;
+    host->queued_bytes += bytes.len;
     if (c->outbox->flying.len == 0 && !fly(c->outbox))
         return CONN_BROKEN;
     return CONN_SENT;

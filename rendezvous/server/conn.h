@@ -21,12 +21,14 @@ struct outbox;
  * needs the buffer. */
 struct conn_host {
     uv_loop_t *loop;
-    size_t max_queue_bytes;                                  /* unsent bytes one connection may have */
+    size_t max_queue_bytes;                /* unsent bytes one connection may have */
+    size_t queued_bytes, max_queued_bytes; /* unsent bytes of all connections, in our memory */
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* borrowed for the call */
     void (*on_end)(struct conn *conn,
-                   const char *why);      /* the peer has ended or failed; conn closes by itself */
-    void (*on_closed)(struct conn *conn); /* last callback; the memory is the owner's again */
-    char *read_buffer;                    /* CONN_READ_BYTES of the owner's */
+                   const char *why);       /* the peer has ended or failed; conn closes by itself */
+    void (*on_drained)(struct conn *conn); /* some of its queue is out */
+    void (*on_closed)(struct conn *conn);  /* last callback; the memory is the owner's again */
+    char *read_buffer;                     /* CONN_READ_BYTES of the owner's */
 };
 
 enum conn_state {
@@ -41,15 +43,17 @@ struct conn {
     struct conn_host *host;
     struct outbox *outbox; /* NULL while nothing is queued, which is nearly always */
     enum conn_state state;
+    bool is_stopped; /* nothing is read */
     bool peer_ended; /* the peer's FIN has come */
     bool linger;     /* for the end of CONN_FLUSHING */
 };
 
 enum conn_sent {
-    CONN_SENT,   /* written, or queued */
-    CONN_SLOW,   /* the peer does not read: more than max_queue_bytes would be queued */
-    CONN_GONE,   /* the peer has closed or died, and its end has not been read yet */
-    CONN_BROKEN, /* the socket reports another error, or memory is short */
+    CONN_SENT,    /* written, or queued */
+    CONN_SLOW,    /* the peer does not read: more than max_queue_bytes would be queued */
+    CONN_NO_ROOM, /* more than max_queued_bytes would be queued for all together */
+    CONN_GONE,    /* the peer has closed or died, and its end has not been read yet */
+    CONN_BROKEN,  /* the socket reports another error, or memory is short */
 };
 
 /* Take over `fd` (accepted, non-blocking) and start reading. Whatever happens, on_closed comes in the end;
@@ -59,6 +63,13 @@ bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 /* Write now what the socket takes, queue a copy of the rest. After SLOW, GONE or BROKEN a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes);
+
+/* The bytes that are queued. */
+size_t conn_queued(const struct conn *conn);
+
+/* Stop reading, and start again. */
+void conn_stop_reading(struct conn *conn);
+void conn_start_reading(struct conn *conn);
 
 /* Close after what is queued is out. With `linger` the peer is given the time to close first (call conn_abort
  * when that takes too long); a second call without it ends the lingering. */

@@ -150,6 +150,12 @@ static void on_send(void *user, conn_id id, struct slice bytes)
     clients_send(&s->clients, id, bytes);
 }
 
+static bool on_may_reply(void *user, conn_id id, uint64_t bytes)
+{
+    struct store_server *s = user;
+    return clients_may_reply(&s->clients, id, bytes);
+}
+
 static void on_close(void *user, conn_id id, const char *why, bool is_news)
 {
     struct store_server *s = user;
@@ -366,6 +372,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     struct store_server *s = calloc(1, sizeof(*s));
     const struct hub_sink sink = { .user = s,
                                    .send = on_send,
+                                   .may_reply = on_may_reply,
                                    .close = on_close,
                                    .here = on_here,
                                    .log = on_log,
@@ -395,7 +402,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     s->acceptor.on_short = on_short;
     s->clients.hub = s->hub;
     s->clients.host.loop = &s->loop;
-    s->clients.host.max_queue_bytes = o->limits.max_unread;
+    s->clients.host.max_queue_bytes = o->limits.max_unread + CLIENT_UNREAD_MAX;
+    s->clients.host.max_queued_bytes = o->limits.max_replies;
     s->clients.log_peers = o->log_peers;
     s->clients.stepped = step;
     s->clients.freed = on_freed;

@@ -54,9 +54,9 @@ enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* something is waiting, or it is time to stop */
+    pthread_cond_t work; /* something is waiting, it is time to stop, or the thread has ended */
     pthread_t thread;
-    bool started, stopping;
+    bool started, stopping, ended;
     enum writer_policy policy;
     uint64_t limit; /* of one slot, for WRITER_DROP */
     writer_progress progress;
@@ -240,6 +240,16 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
         pthread_cond_timedwait(&w->work, &w->lock, &at);
 }
 
+/* The thread is cancelled or has nothing more to do; it does not hold the lock. */
+static void tell_end(void *arg)
+{
+    struct writer *w = arg;
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* Progress is told with the lock held: it only wakes the loop up, and the loop then finds the
  * numbers as they are. */
 static void *writer_main(void *arg)
@@ -248,6 +258,7 @@ static void *writer_main(void *arg)
     uint64_t wake_ms;
     unsigned turn = 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    pthread_cleanup_push(tell_end, w);
     pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
         struct slot *s = next_slot(w, turn++, &wake_ms);
@@ -262,6 +273,7 @@ static void *writer_main(void *arg)
         w->progress(w->user);
     }
     pthread_mutex_unlock(&w->lock);
+    pthread_cleanup_pop(1);
     return NULL;
 }
 
@@ -451,15 +463,20 @@ struct writer_state writer_state(struct writer *w, int slot)
  * system that does not answer holds it in the kernel. */
 static bool stop_thread(struct writer *w)
 {
+    const struct timespec limit = clock_after_us(JOIN_MS * 1000);
     pthread_mutex_lock(&w->lock);
     w->stopping = true;
-    bool writing = w->queued > 0;
     pthread_cond_signal(&w->work);
-    pthread_mutex_unlock(&w->lock);
-    if (writing)
+    if (w->queued > 0)
         pthread_cancel(w->thread);
-    const struct timespec limit = clock_after_us(JOIN_MS * 1000);
-    return pthread_clockjoin_np(w->thread, NULL, CLOCK_MONOTONIC, &limit) == 0;
+    int error = 0;
+    while (!w->ended && error == 0)
+        error = pthread_cond_timedwait(&w->work, &w->lock, &limit);
+    const bool ended = w->ended;
+    pthread_mutex_unlock(&w->lock);
+    if (ended)
+        pthread_join(w->thread, NULL);
+    return ended;
 }
 
 void writer_free(struct writer *w)

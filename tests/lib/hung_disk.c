@@ -209,6 +209,8 @@ void hung_disk_mount(const char *where)
         serve(fd);
     }
     close(fd);
+    struct stat root; /* waits until FUSE_INIT is answered: before that, a signal takes every request back */
+    cr_assert_eq(stat(where, &root), 0, "%s: %s", where, strerror(errno));
 }
 
 void hung_disk_hang(void)

@@ -204,28 +204,29 @@ Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four
     rsim_rejoin(&sim, 1);
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 3);
-    rsim_expect(&sim, "[  1000] node 0 (n0) leaves its round: SIGTERM from pid 77 (bash) of bob\n"
-                      "[  1000] attempt 0 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
-                      "[  1000]   n1 < stop round 1: node_left\n"
-                      "[  1000]   n2 < stop round 1: node_left\n"
-                      "[  1000]   n3 < stop round 1: node_left\n"
-                      "[  1000] node 2 (n2) has stopped\n"
-                      "[  1000] node 0 (n0) has stopped\n"
-                      "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
-                      "[  1000] node 1 (n1) has stopped\n"
-                      "[  1000] node 3 (n3) has stopped\n"
-                      "[  1000] attempt 0 is over: the next one begins in 0 ms\n"
-                      "[  1000]   n1 < restart after node_left, in 0 ms\n"
-                      "[  1000]   n2 < restart after node_left, in 0 ms\n"
-                      "[  1000]   n3 < restart after node_left, in 0 ms\n"
-                      "[  1000] node 1 (n1) is back\n"
-                      "[  1000] node 2 (n2) is back\n"
-                      "[  1000] node 3 (n3) is back\n"
-                      "[  1000]   keys of attempt 1\n"
-                      "[  1000] attempt 1 begins: 3 nodes, 6 ranks\n"
-                      "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
-                      "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
-                      "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
+    rsim_expect(&sim,
+                "[  1000] node 0 (n0) leaves its round: SIGTERM from pid 77 (bash) of bob\n"
+                "[  1000] attempt 0 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
+                "[  1000]   n1 < stop round 1: node_left\n"
+                "[  1000]   n2 < stop round 1: node_left\n"
+                "[  1000]   n3 < stop round 1: node_left\n"
+                "[  1000] node 2 (n2) has stopped\n"
+                "[  1000] node 0 (n0) has stopped\n"
+                "[  1000]   n0 < finish: node_left, exit 143/143/143, stopped\n"
+                "[  1000] node 1 (n1) has stopped\n"
+                "[  1000] node 3 (n3) has stopped\n"
+                "[  1000] attempt 0 is over: the next one begins in 0 ms\n"
+                "[  1000]   n1 < restart after node_left, in 0 ms\n"
+                "[  1000]   n2 < restart after node_left, in 0 ms\n"
+                "[  1000]   n3 < restart after node_left, in 0 ms\n"
+                "[  1000] node 1 (n1) is back\n"
+                "[  1000] node 2 (n2) is back\n"
+                "[  1000] node 3 (n3) is back\n"
+                "[  1000]   keys of attempt 1\n"
+                "[  1000] attempt 1 begins: 3 nodes, 6 ranks\n"
+                "[  1000]   n3 < round 2: node 0 of 3, ranks from 0 of 6\n"
+                "[  1000]   n1 < round 2: node 1 of 3, ranks from 2 of 6\n"
+                "[  1000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
 }
 
 Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .fini = end)
@@ -236,14 +237,15 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
     rsim_leave(&sim, 0, 2);
     rsim_stopped(&sim, 0, 1);
     rsim_stopped(&sim, 1, 1);
-    rsim_expect(&sim, "[     0] node 0 (n0) leaves its round: SIGINT from pid 77 (bash) of bob\n"
-                      "[     0] attempt 0 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
-                      "[     0]   n1 < stop round 1: node_left\n"
-                      "[     0] node 0 (n0) has stopped\n"
-                      "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
-                      "[     0] node 1 (n1) has stopped\n"
-                      "[     0] the job is over: node_left, no restart: stopped\n"
-                      "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
+    rsim_expect(&sim,
+                "[     0] node 0 (n0) leaves its round: SIGINT from pid 77 (bash) of bob\n"
+                "[     0] attempt 0 stops: node 0 (n0) was stopped by SIGINT from pid 77 (bash) of bob\n"
+                "[     0]   n1 < stop round 1: node_left\n"
+                "[     0] node 0 (n0) has stopped\n"
+                "[     0]   n0 < finish: node_left, exit 130/130/130, stopped\n"
+                "[     0] node 1 (n1) has stopped\n"
+                "[     0] the job is over: node_left, no restart: stopped\n"
+                "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
 /* n1 is silent from 10.0 s on; its worker's peer on n0 gives up first, and is not the cause. */

@@ -4,7 +4,7 @@
  * workers are dead, so what still looks like one of them is let go: identified workers are closed at
  * once, plain c10d connections at their next request (a silent one may be the callback connection of
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
-#include "core/arrivals.h"
+#include "core/session.h"
 
 /* The rendezvous owns its nodes: it drops one by itself, and may be using one now. Dispatch still uses the session that is
  * being fed; its next request is refused because its attempt is over. */
@@ -20,7 +20,6 @@ static void let_everybody_go(struct job *job)
         struct session *s = LIST_ENTRY(node, struct session, in_job);
         next = node->next;
         s->waits_in = 0;
-        arrivals_leave(s);
         session_detach(s);
         torch_client_free(&s->torch);
         if (may_be_dropped(s))

@@ -199,9 +199,8 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     const char *why = NULL;
     if (!barrier_has_same_members(barrier, call))
         why = "is misused: other ranks have joined it with other members";
-    else if (barrier_has_any(barrier, call))
-        why = call->more == 0 ? "is misused: this rank is in it already, on another connection"
-                              : "is misused: one of these ranks is in it already";
+    else if (barrier_has(barrier, call->rank))
+        why = "is misused: this rank is in it already, on another connection";
     if (why != NULL) {
         answer_misuse(b, event->seat, call->name, why);
         return BARRIER_OPEN;
@@ -220,11 +219,11 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
 /* Once only: who has had the answer and asks again uses the name twice. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    if (!barrier_needs_all(barrier, event->call) || barrier_has_any(barrier, event->call)) {
+    if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
         answer_misuse(b, event->seat, event->call->name,
                       "is misused: it has failed before, and a name is good for one use");
     } else {
-        barrier_tick_off_call(barrier, event->call);
+        barrier_tick_off(barrier, event->call->rank);
         b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
     }
     return barrier->state;
@@ -232,7 +231,7 @@ static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier
 
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    barrier_strike_out_seat(barrier, event->seat);
+    barrier_strike_out(barrier, event->seat->rank);
     barrier_stand_up(event->seat);
     if (!list_is_empty(&barrier->seats))
         return BARRIER_OPEN;
@@ -280,7 +279,7 @@ static const char *find_misuse(const struct barrier_call *call)
         return "is misused: the time-out is negative";
     if (call->members.len % 4 != 0)
         return "is misused: the list of members is cut off";
-    if (call->rank >= call->world_size || call->more >= call->world_size - call->rank)
+    if (call->rank >= call->world_size)
         return "is misused: a rank is outside the world";
     for (size_t i = 0; i < call->members.len / 4; i++) {
         if (barrier_member_at(call, i) >= call->world_size)

@@ -9,9 +9,8 @@
  * RELEASED the name is used up. After FAILED it is too, but a member that comes late gets the outcome the
  * others got, with the words that say so. Names are forgotten when a new attempt begins.
  *
- * A rank arrives through a `struct barrier_seat` that its connection owns, or with its neighbours through one of its
- * agent (arrivals.h). All answers go through `answer`, the arriving one's too, possibly before barriers_arrive
- * returns. */
+ * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, the
+ * arriving rank's too, possibly before barriers_arrive returns. */
 #ifndef RENDEZVOUS_BARRIER_H
 #define RENDEZVOUS_BARRIER_H
 

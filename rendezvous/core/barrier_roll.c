@@ -104,7 +104,7 @@ struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call
 /* --- who comes ------------------------------------------------------------------------------------------ */
 
 /* Counts change only when the bit does, so that a rank may come twice (its connection broke, it came again). */
-static void tick_off(struct barrier *barrier, uint32_t rank)
+void barrier_tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
     set_bit(barrier->has_arrived, rank);
@@ -127,37 +127,8 @@ void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, const 
 {
     seat->barrier = barrier;
     seat->rank = call->rank;
-    seat->more = call->more;
     list_insert(&barrier->seats, &seat->node);
-    barrier_tick_off_call(barrier, call);
-}
-
-void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call)
-{
-    for (uint32_t i = 0; i <= call->more; i++)
-        tick_off(barrier, call->rank + i);
-}
-
-void barrier_strike_out_seat(struct barrier *barrier, const struct barrier_seat *seat)
-{
-    for (uint32_t i = 0; i <= seat->more; i++)
-        barrier_strike_out(barrier, seat->rank + i);
-}
-
-bool barrier_has_any(const struct barrier *barrier, const struct barrier_call *call)
-{
-    bool any = false;
-    for (uint32_t i = 0; i <= call->more && !any; i++)
-        any = barrier_has(barrier, call->rank + i);
-    return any;
-}
-
-bool barrier_needs_all(const struct barrier *barrier, const struct barrier_call *call)
-{
-    bool all = true;
-    for (uint32_t i = 0; i <= call->more && all; i++)
-        all = barrier_needs(barrier, call->rank + i);
-    return all;
+    barrier_tick_off(barrier, call->rank);
 }
 
 uint32_t barrier_member_at(const struct barrier_call *call, size_t i)

@@ -44,9 +44,7 @@ struct barrier {
 struct barrier_seat {
     struct list node;
     struct barrier *barrier; /* NULL = not seated */
-    uint32_t rank;           /* while seated: whose it is, ... */
-    uint32_t more : 31;      /* ... and so many ranks behind that one */
-    uint32_t of_node : 1;    /* its owner's: an agent's arrival, not a session's own seat */
+    uint32_t rank;           /* while seated: whose it is */
 };
 
 struct barrier_env {
@@ -65,7 +63,7 @@ struct barrier_env {
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
-/* One call of BARRIER_NAMED, or of an agent for ranks of its node. Slices are borrowed. */
+/* One call of BARRIER_NAMED. Slices are borrowed. */
 struct barrier_call {
     struct slice name;
     int64_t timeout_ms;
@@ -73,7 +71,6 @@ struct barrier_call {
     uint32_t rank;
     uint32_t world_size;
     uint64_t now_ms;
-    uint32_t more; /* ranks behind `rank` that come with it; then `members` must be empty */
 };
 
 /* Room for a barrier of that call's name and world, charged to `quota`; nobody belongs to it yet. NULL when
@@ -102,17 +99,12 @@ bool barrier_has_same_members(const struct barrier *barrier, const struct barrie
 /* The i-th rank of a call's list. */
 uint32_t barrier_member_at(const struct barrier_call *call, size_t i);
 
-/* A rank, or all of a call, are here, or are not any more; doing either twice changes nothing. */
-void barrier_tick_off_call(struct barrier *barrier, const struct barrier_call *call);
+/* A rank is here, or is not any more; doing either twice changes nothing. */
+void barrier_tick_off(struct barrier *barrier, uint32_t rank);
 void barrier_strike_out(struct barrier *barrier, uint32_t rank);
 
-/* Is any of the call's ranks here? Does the barrier need all of them? */
-bool barrier_has_any(const struct barrier *barrier, const struct barrier_call *call);
-bool barrier_needs_all(const struct barrier *barrier, const struct barrier_call *call);
-
-/* The call's ranks are here, and take their seat. Standing up leaves them here; a seat that is struck out does not. */
+/* The call's rank is here, and takes its seat. Standing up leaves it here. */
 void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat, const struct barrier_call *call);
 void barrier_stand_up(struct barrier_seat *seat);
-void barrier_strike_out_seat(struct barrier *barrier, const struct barrier_seat *seat);
 
 #endif

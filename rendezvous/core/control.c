@@ -19,7 +19,6 @@ static const struct {
     bool agents_only;
     control_call call;
 } call_table[] = {
-    { "arrive", true, control_arrive },
     { "heartbeat", true, control_heartbeat },
     { "hello", false, call_hello },
     { "job", true, control_declare },
@@ -74,15 +73,13 @@ static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
     return put;
 }
 
-/* One object back for whatever came, so that a caller never waits for an answer that will not come; or a push, later,
- * where the call is known for that. */
+/* One object back for every call, so that no caller waits for an answer that does not come. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
-    hub->answer_is_pushed = false;
     cJSON *request = json_object(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
     const bool ok = request != NULL && dispatch(hub, s, request, answer);
-    const bool put = (ok && hub->answer_is_pushed) || put_answer(hub, answer, ok);
+    const bool put = put_answer(hub, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

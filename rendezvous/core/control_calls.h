@@ -38,9 +38,6 @@ bool control_owns_rank(struct hub *hub, const struct session *s, int64_t rank, c
 /* It names a round that is over; the answer says so already. */
 bool control_is_stale(struct hub *hub, const struct session *s, const cJSON *request, cJSON *answer);
 
-/* Ranks of the agent's node have come to a barrier; the answer is a push, see control_arrive.c. */
-bool control_arrive(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
-
 /* control_why.c: what is wrong; what a node has found on itself, and what a rank has met. */
 bool control_why(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_notice(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);

@@ -2,7 +2,6 @@
  *
  * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
  * to know. That is rare (a time-out, an operator), and requests are not. */
-#include "core/arrivals.h"
 #include "core/rdzv.h"
 #include "core/session.h"
 
@@ -49,14 +48,6 @@ static struct rank_wait wait_of(const struct session *s)
     return wait;
 }
 
-/* It waits by word of its agent. */
-static struct rank_wait wait_of_arrival(const struct arrival *a)
-{
-    return (struct rank_wait){ .in_barrier = true,
-                               .name = slice_of(a->name, a->name_len),
-                               .for_ms = a->session->job->hub->now_ms - a->since_ms };
-}
-
 /* While a round runs every rank has a node, unless that is gone. */
 static bool node_is_lost(const struct job *job, uint32_t rank)
 {
@@ -83,9 +74,6 @@ void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
         if (facts->waits.name.data == NULL)
             facts->waits = wait_of(s);
     }
-    const struct arrival *arrival = facts->waits.name.data == NULL ? arrivals_of_rank(job, rank) : NULL;
-    if (arrival != NULL)
-        facts->waits = wait_of_arrival(arrival);
     facts->silent_ms = hub->now_ms - heard_ms;
     facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
     facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;

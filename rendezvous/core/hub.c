@@ -4,7 +4,7 @@
  * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
 #include "base/limits.h"
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/job_nodes.h"
 #include "core/job_rdzv.h"
 
@@ -236,6 +236,5 @@ void hub_free(struct hub *hub)
     table_free(&hub->agents);
     table_free(&hub->jobs);
     buf_free(&hub->out);
-    arrivals_forget_push(hub);
     free(hub);
 }

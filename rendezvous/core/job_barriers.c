@@ -1,5 +1,5 @@
 /* job_barriers.c -- what the barriers of a job ask of it: who they speak for, and who hears how they end. */
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/encode.h"
 #include "core/job_events.h"
 #include "core/job_left.h"
@@ -11,10 +11,6 @@ static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_o
     struct session *s = TABLE_ENTRY(seat, struct session, seat);
     uint8_t head[1 + 8] = { (uint8_t)outcome };
     struct hub *hub = ((struct job *)user)->hub;
-    if (seat->of_node) {
-        arrivals_answer(user, seat, outcome, json);
-        return;
-    }
     write_le(head + 1, json.len, 8);
     s->waits_in = 0;
     hub_send(hub, s, slice_of(head, sizeof(head)));

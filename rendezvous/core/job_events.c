@@ -8,7 +8,7 @@
  * between the two is not lost; who reads both logs knows an event by its number. */
 #include "core/job_events.h"
 
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/job_rdzv.h"
 #include "core/json.h"
 #include "base/text.h"
@@ -219,11 +219,9 @@ static const struct barrier_seat *seat_of(const struct list *node)
     return LIST_ENTRY(node, struct barrier_seat, node);
 }
 
-/* A seat is in a rank's session, or in what an agent has said of some of its ranks. */
 static uint64_t came_ms(const struct barrier_seat *seat)
 {
-    return seat->of_node ? TABLE_ENTRY(seat, struct arrival, seat)->since_ms
-                         : TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
+    return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
 }
 
 /* Rounds are counted from 1, attempts from 0; a job without agents has no rounds. */
@@ -257,8 +255,8 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     LIST_EACH(node, &barrier->seats)
     {
         const struct barrier_seat *seat = seat_of(node);
-        int row[2] = { (int)seat->rank, (int)(came_ms(seat) - barrier->began_ms) };
-        for (uint32_t i = 0; i <= seat->more && n < ARRIVALS; i++, n++, row[0]++)
+        const int row[2] = { (int)seat->rank, (int)(came_ms(seat) - barrier->began_ms) };
+        if (n++ < ARRIVALS)
             json_append(arrived, cJSON_CreateIntArray(row, 2));
     }
 }
@@ -292,7 +290,7 @@ void job_events_ended(void *user, const struct barrier *barrier, enum barrier_ou
     add_arrivals(o, barrier);
     if (outcome == BARRIER_RELEASED) {
         const struct barrier_seat *last = seat_of(barrier->seats.prev);
-        cJSON_AddNumberToObject(o, "last", last->rank + last->more);
+        cJSON_AddNumberToObject(o, "last", last->rank);
     } else {
         add_missing(o, barrier);
     }

@@ -8,7 +8,7 @@
 #include "core/job_look.h"
 
 #include "base/text.h"
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/rdzv.h"
 #include "core/torch_crowd.h"
 
@@ -297,24 +297,6 @@ static void add_waiter(struct job_look *l, const struct session *s, uint64_t now
         wait->members = s->seat.barrier->members;
 }
 
-/* Each of its ranks is one that waits. */
-static void add_arrivals(struct job_look *l, const struct session *agent, uint64_t now_ms)
-{
-    LIST_EACH(node, &agent->as_node->arrivals)
-    {
-        const struct arrival *a = LIST_ENTRY(node, struct arrival, in_session);
-        struct snapshot_wait *wait = wait_named(l, slice_of(a->name, a->name_len), true);
-        if (wait == NULL)
-            return;
-        if (wait->waiting == 0)
-            wait->rank = a->seat.rank;
-        wait->waiting += a->seat.more + 1;
-        wait->members = a->seat.barrier->members;
-        if (now_ms - a->since_ms > wait->for_ms)
-            wait->for_ms = now_ms - a->since_ms;
-    }
-}
-
 static bool look_at_waits(const struct job *job, struct job_look *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
@@ -325,8 +307,6 @@ static bool look_at_waits(const struct job *job, struct job_look *l)
         if (l->waits == NULL)
             break;
         add_waiter(l, s, job->hub->now_ms);
-        if (s->is_node)
-            add_arrivals(l, s, job->hub->now_ms);
     }
     return l->waits != NULL;
 }

@@ -14,10 +14,8 @@ enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
 {
-    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL) {
+    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL)
         s->as_node->session = s;
-        list_init(&s->as_node->arrivals);
-    }
     return s->as_node != NULL;
 }
 

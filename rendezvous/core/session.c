@@ -1,7 +1,7 @@
 /* session.c -- a session: made when a connection is accepted, found by its id, tied to what it waits for and to the rank it
  * speaks for. Who calls these is above: hub.c for connections that come and go, the handlers for waits and ranks. How a
  * session leaves its job, and ends, is in session_job.c. */
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/job_rdzv.h"
 
 #include <stdio.h>

@@ -20,7 +20,6 @@
  *     torch_crowd.c       who takes part where more have come than belong there
  *     facts.c             what is known of a rank
  *     job_nodes.c         sessions of agents as nodes
- *     arrivals.c          barriers that an agent waits in for ranks of its node
  *     job_events.c        what happens in a job, for an event log
  *     control_push.c      what a rendezvous tells its nodes
  *     control_rejects.c   who did not find what it came for
@@ -61,7 +60,6 @@ enum role {
 struct session_node {
     struct session *session;      /* whose it is */
     struct table_node by_address; /* in hub->agents */
-    struct list arrivals;         /* arrival.in_session, owned */
     uint64_t joined_ms;           /* for the first time */
     uint32_t told_wait;           /* job_watch.wait in which it was told what is missing */
 };
@@ -102,12 +100,6 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX];
 };
 
-/* What agents were told last about the end of a barrier: see arrivals.c. */
-struct barrier_push {
-    enum barrier_outcome outcome;
-    struct buf name, json, message; /* owned; `message` as it goes out, empty = nothing */
-};
-
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
@@ -127,11 +119,9 @@ struct hub {
     struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
-    struct barrier_push barrier_push;
-    bool must_repeat;      /* the request that is being worked off: its reply may not be sent yet */
-    bool is_backed_up;     /* the one being fed must read before its next request */
-    bool answer_is_pushed; /* to the call that is being worked off, now or later: it has no other */
-    struct ddp_err err;    /* why a handler gave up; no words = memory is short */
+    bool must_repeat;   /* the request that is being worked off: its reply may not be sent yet */
+    bool is_backed_up;  /* the one being fed must read before its next request */
+    struct ddp_err err; /* why a handler gave up; no words = memory is short */
     struct rejects rejects;
     struct refusals refusals;
     char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */

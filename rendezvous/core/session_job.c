@@ -3,7 +3,7 @@
  * A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
  * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
  * has to ask whether a session that it holds still lives. */
-#include "core/arrivals.h"
+#include "core/session.h"
 #include "core/job_nodes.h"
 #include "core/torch_watch.h"
 
@@ -32,7 +32,6 @@ static void leave_job(struct session *s, const char *how)
     struct job *job = s->job;
     if (job == NULL)
         return;
-    arrivals_leave(s);
     job_node_gone(s, how);
     torch_on_leave(s);
     session_leave_wait(s);

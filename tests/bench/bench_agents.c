@@ -1,6 +1,6 @@
 /* bench_agents.c -- how big a job does the rendezvous carry?
  *
- *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join barrier alone ranks direct failure
+ *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
  * Agents and workers of this program (farm.h), as many as a job of thousands of nodes has, and a real ddp-rendezvous,
  * all over loopback. On one machine both ends share its processors, so that a figure here is an upper bound of what the
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, BARRIERS = 101, FAILURES = 21 };
+enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
 /* Ranks that connect directly, and the descriptors that the store needs for them and itself. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
@@ -135,29 +135,17 @@ static void measure_join(void)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* What a member says to come to barrier `number`. */
-static void put_arrival(const struct farm *f, uint32_t i, int number, struct buf *out)
-{
-    char name[32];
-    snprintf(name, sizeof(name), "step-%d", number);
-    if (f->of_workers)
-        farm_put_barrier(out, name, LIMIT_MS);
-    else
-        farm_put_control(out,
-                         "{\"op\":\"arrive\",\"round\":1,\"barrier\":\"%s\",\"timeout_ms\":%d,"
-                         "\"ranks\":[%u,%u]}",
-                         name, LIMIT_MS, f->member[i].rank, f->member[i].rank + NPROC - 1);
-}
-
 /* From the first member's word to the last one's answer. Each would think of its words on a processor of its own; here
  * that is done for all before the clock starts. */
 static double pass_barrier(struct farm *f, int number)
 {
     struct buf words = { 0 };
+    char name[32];
+    snprintf(name, sizeof(name), "step-%d", number);
     size_t *end = calloc(f->n + 1, sizeof(*end));
     need(end != NULL, "out of memory");
     for (uint32_t i = 0; i < f->n; i++) {
-        put_arrival(f, i, number, &words);
+        farm_put_barrier(&words, name, LIMIT_MS);
         end[i + 1] = words.len;
     }
     farm_forget(f);
@@ -169,25 +157,6 @@ static double pass_barrier(struct farm *f, int number)
     buf_free(&words);
     free(end);
     return ms;
-}
-
-static void measure_barrier(void)
-{
-    struct bench_server store;
-    struct farm f;
-    struct job job = { .nodes = 2048 };
-    double ms[BARRIERS];
-    char text[160];
-    need(bench_start_store(store_path, &store), "cannot start ddp-rendezvous");
-    come_together(&f, &store, &job);
-    for (int i = 0; i < BARRIERS; i++)
-        ms[i] = pass_barrier(&f, i);
-    farm_close(&f);
-    bench_stop(&store);
-    const double middle = timed_median(ms, BARRIERS), p99 = timed_quantile(ms, BARRIERS, 0.99);
-    snprintf(text, sizeof(text), "median %.1f ms, p99 %.1f ms of %d", middle, p99, BARRIERS);
-    row("barrier", "a barrier of 16,384 ranks behind 2,048 agents", text, "50 ms, p99 150 ms",
-        middle <= 50 && p99 <= 150);
 }
 
 /* --- a hundred thousand ranks ----------------------------------------------------------------------------- */
@@ -217,14 +186,13 @@ static void measure_ranks(void)
     need(bench_start_store(store_path, &store), "cannot start ddp-rendezvous");
     const double start = timed_now(), joined = come_together(&f, &store, &job);
     start_workers(&f);
-    const double registered = timed_now() - start, barrier = pass_barrier(&f, 0), all = timed_now() - start;
+    const double all = timed_now() - start;
     const double mib = (double)bench_peak_kib(&store) / 1024;
     farm_close(&f);
     bench_stop(&store);
-    snprintf(text, sizeof(text), "%.2f s (round %.2f s, workers %.2f s, barrier %.0f ms)", all / 1000,
-             joined / 1000, (registered - joined) / 1000, barrier);
-    row("ranks", "12,288 agents with 8 ranks each: joined, ranks registered, one barrier", text, "5 s",
-        all <= 5000);
+    snprintf(text, sizeof(text), "%.2f s (round %.2f s, workers %.2f s)", all / 1000, joined / 1000,
+             (all - joined) / 1000);
+    row("ranks", "12,288 agents with 8 ranks each: joined, ranks registered", text, "5 s", all <= 5000);
     snprintf(text, sizeof(text), "%.0f MiB", mib);
     row("memory", "the store's memory at most, then", text, "300 MiB", mib <= 300);
 }
@@ -390,8 +358,11 @@ static void measure_failure(void)
 static const struct {
     const char *name;
     void (*measure)(void);
-} parts[] = { { "join", measure_join },   { "barrier", measure_barrier }, { "alone", measure_alone },
-              { "ranks", measure_ranks }, { "direct", measure_direct },   { "failure", measure_failure } };
+} parts[] = { { "join", measure_join },
+              { "alone", measure_alone },
+              { "ranks", measure_ranks },
+              { "direct", measure_direct },
+              { "failure", measure_failure } };
 
 int main(int argc, char *argv[])
 {

@@ -77,7 +77,6 @@ static const struct {
     { "{\"push\":\"round\"", FARM_ROUND },
     { "{\"push\":\"stop\"", FARM_STOP },
     { "{\"push\":\"verdict\"", FARM_VERDICT },
-    { "{\"push\":\"barrier\"", FARM_BARRIER },
     { "{\"push\"", FARM_OTHER },
 };
 
@@ -102,7 +101,7 @@ static void note_text(struct farm *f, struct farm_member *m)
     const char *first = kind == FARM_ROUND ? strstr(m->text, "\"first_rank\":") : NULL;
     if (first != NULL)
         m->rank = (uint32_t)strtoul(first + strlen("\"first_rank\":"), NULL, 10);
-    if (kind == FARM_REFUSED || (kind == FARM_BARRIER && strstr(m->text, "\"released\"") == NULL))
+    if (kind == FARM_REFUSED)
         trouble(f, "refused: %.200s", m->text);
     count(f, kind);
 }

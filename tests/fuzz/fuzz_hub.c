@@ -275,14 +275,6 @@ static void beat(struct peer *p)
 
 static const char *const names[] = { "x", "y", "z" };
 
-static void arrive(struct peer *p)
-{
-    const int first = any_rank(p);
-    put_json(p, OP_CONTROL,
-             "{\"op\":\"arrive\",\"round\":%d,\"barrier\":\"%s\",\"timeout_ms\":%u,\"ranks\":[%d,%d]}",
-             near(p->job->round), names[take(3)], take(4) * 1000, first, first + (int)take(3));
-}
-
 static void named_barrier(struct peer *p)
 {
     struct buf members = { 0 };
@@ -469,11 +461,11 @@ static void disconnect(struct peer *p)
 
 /* The first rows are what agents do; each is as likely as it is often here. */
 static void (*const requests[])(struct peer *p) = {
-    identify,      identify,       identify,       join,         join,          join,
-    join,          report_failure, report_failure, report_end,   report_end,    report_end,
-    report_worker, report_worker,  beat,           arrive,       named_barrier, named_barrier,
-    report_words,  vouch,          vouch,          declare,      ask,           c10d_request,
-    c10d_request,  c10d_request,   c10d_request,   c10d_request,
+    identify,      identify,       identify,       join,          join,          join,
+    join,          report_failure, report_failure, report_end,    report_end,    report_end,
+    report_worker, report_worker,  beat,           named_barrier, named_barrier, report_words,
+    vouch,         vouch,          declare,        ask,           c10d_request,  c10d_request,
+    c10d_request,  c10d_request,   c10d_request,
 };
 
 static void step(void)

@@ -124,23 +124,6 @@ Test(job_events, a_barrier_tells_who_came_when_and_who_was_last)
     expect_event("\"outcome\":\"released\",\"arrived\":[[0,0]],\"last\":0}");
 }
 
-/* An agent sits there for ranks of its node, and is no rank's connection. */
-Test(job_events, ranks_that_an_agent_speaks_for_are_told_as_well)
-{
-    join(N0, 0, 2, true);
-    join(N1, 1, 2, false);
-    events(N0);
-    sim_say(&sim, N1,
-            "{\"op\":\"arrive\",\"round\":1,\"barrier\":\"b\",\"timeout_ms\":1000,\"ranks\":[1,1]}");
-    cr_expect_eq(events(N0), 1);
-    expect_event("\"barrier\":\"b\",\"opened_by\":1,\"needs\":2}");
-    sim_at(&sim, 400);
-    sim_say(&sim, N0,
-            "{\"op\":\"arrive\",\"round\":1,\"barrier\":\"b\",\"timeout_ms\":1000,\"ranks\":[0,0]}");
-    cr_expect_eq(events(N0), 1);
-    expect_event("\"outcome\":\"released\",\"arrived\":[[1,0],[0,400]],\"last\":0");
-}
-
 Test(job_events, too_many_are_counted_and_the_rest_is_told_later)
 {
     char name[32];

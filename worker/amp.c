@@ -3,6 +3,7 @@
  * One loop per type, free of branches, for the vectoriser: half.h only selects. */
 #include "ddp/amp.h"
 
+#include "flush_subnormals.h"
 #include "half.h"
 
 #include <math.h>
@@ -84,6 +85,7 @@ static int multiply(float *x, float factor, size_t n)
  * scale that has backed off to next to nothing, makes numbers of no use from any gradient. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
+    FLUSH_SUBNORMALS(true);
     if (ddp_widen_f32(from, dtype, to, n, NULL) != DDP_OK)
         return -1;
     const float factor = (float)(1.0 / scale);

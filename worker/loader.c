@@ -10,6 +10,7 @@
 #include "ddp/loader.h"
 
 #include "base/clock.h"
+#include "flush_subnormals.h"
 #include "last_error.h"
 #include "loader_core.h"
 #include "quiet_thread.h"
@@ -49,9 +50,11 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Samples one by one; the first that fails ends the batch, and the words say which it was. */
+/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed with threads and
+ * without, so both make the same bytes. */
 static void fill(ddp_loader *loader, struct slot *slot)
 {
+    FLUSH_SUBNORMALS(true);
     const ddp_loader_options *o = &loader->core.options;
     slot->status = DDP_OK;
     for (size_t i = 0; i < slot->batch.rows && slot->status == DDP_OK; i++) {

@@ -5,6 +5,7 @@
 #include "norm.h"
 
 #include "ddp/optim.h"
+#include "flush_subnormals.h"
 
 #include <math.h>
 
@@ -50,6 +51,7 @@ double norm_root(const struct norm_tree *tree)
  * is not. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
+    FLUSH_SUBNORMALS(true);
     struct norm_tree tree = { .leaves = 0 };
     for (size_t i = 0; i < n; i++) {
         for (size_t at = 0; at < counts[i]; at += NORM_LEAF) {
@@ -76,6 +78,7 @@ void norm_multiply(float *x, float factor, size_t n)
 
 double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm)
 {
+    FLUSH_SUBNORMALS(true);
     double norm = ddp_grad_norm((const float *const *)grads, counts, n);
     float factor = norm_clip_factor(norm, max_norm);
     for (size_t i = 0; i < n; i++)

@@ -11,6 +11,7 @@
 #include "ddp/optim.h"
 
 #include "base/not_null.h"
+#include "flush_subnormals.h"
 
 #include <math.h>
 
@@ -178,6 +179,7 @@ void ddp_optim_begin(ddp_optim *optim)
 
 void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float *s0, float *s1, size_t n)
 {
+    FLUSH_SUBNORMALS(true);
     if (o->rule != DDP_SGD)
         adam(o, param, grad, s0, s1, n);
     else if (o->momentum != 0)

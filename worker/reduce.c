@@ -7,9 +7,12 @@
  * bits.
  *
  * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot
- * show: an element only ever depends on elements with its own index. */
+ * show: an element only ever depends on elements with its own index.
+ *
+ * Sums and products flush subnormals, minima and maxima do not, whatever the mode of the calling thread. */
 #include "reduce.h"
 
+#include "flush_subnormals.h"
 #include "half.h"
 
 #include <stdbool.h>
@@ -298,6 +301,12 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
+/* MIN and MAX select one of their inputs, with all of its bits, and a comparison costs the same for every number. */
+static bool is_arithmetic(ddp_op op)
+{
+    return op != DDP_MIN && op != DDP_MAX;
+}
+
 /* Round once, then copy the finished bytes: all outputs get the same bits, whatever the type. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
@@ -318,6 +327,7 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
     const struct type_row *row = &types[dtype];
     const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), in };
     const struct fused f = { in, out, world, outs, op == DDP_AVG ? 1.0f / (float)world : 1.0f };
+    FLUSH_SUBNORMALS(is_arithmetic(op));
 
     if (reduce_fused(dtype, op, &f, at, n))
         return;
@@ -343,6 +353,7 @@ void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t cou
 {
     const struct type_row *row = &types[dtype];
     const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), in };
+    FLUSH_SUBNORMALS(is_arithmetic(op));
 
     if (row->narrow == NULL) {
         reduce_range(dtype, op == DDP_AVG ? DDP_SUM : op, in, count, 0, n, &partial, 1);
@@ -398,6 +409,7 @@ void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, 
 {
     const struct type_row *row = &types[dtype];
     const struct work w = { row, join_of(row, op), ddp_dtype_size(dtype), NULL };
+    FLUSH_SUBNORMALS(is_arithmetic(op));
     struct joining j = { row, w.join, pieces, partials, 0 };
 
     for (size_t at = 0; at < n; at += TILE) {

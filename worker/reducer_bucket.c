@@ -12,6 +12,7 @@
  * A backend whose calls do not block needs neither lane nor wait: the same jobs then only say what is to happen on a
  * stream. */
 #include "crc32c.h"
+#include "flush_subnormals.h"
 #include "last_error.h"
 #include "reducer_state.h"
 #include "values.h"
@@ -129,7 +130,7 @@ static void say_what(ddp_reducer *reducer, size_t index)
 }
 
 /* After a failure the buckets behind it are left alone: the ranks may be out of step. The words are of this thread, and
- * the program will ask for them on another. */
+ * the program will ask for them on another. Subnormals are flushed here, on either thread, so a hook computes the same bits on both. */
 static void run_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -139,6 +140,7 @@ static void run_job(void *user, size_t index)
     recorder->bucket = (int)index;
     recorder->posted_ns = reducer->jobs[index].posted_ns;
     say_what(reducer, index);
+    FLUSH_SUBNORMALS(true);
     ddp_status status = reduce(reducer, index);
     recorder->bucket = -1;
     recorder->posted_ns = 0; /* a hook may have made no call */

@@ -1,10 +1,13 @@
 /* scaler.c -- the scale of the loss and its states; see ddp/amp.h. The gradients themselves are worked on
  * in amp.c.
  *
- * One table says which call is allowed in which stage; the calls only say what is different about them. */
+ * One table says which call is allowed in which stage; the calls only say what is different about them.
+ *
+ * Calls that compute with the scale keep subnormals: a scale that has backed off that far is still above 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
+#include "flush_subnormals.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -64,6 +67,7 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
  * refused. */
 static void grow_or_back_off(ddp_scaler *s)
 {
+    FLUSH_SUBNORMALS(false);
     if (s->found_inf) {
         s->scale = (float)((double)s->scale * s->backoff);
         s->tracker = 0;
@@ -94,6 +98,7 @@ ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 
 void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
 {
+    FLUSH_SUBNORMALS(false);
     state[0] = scaler->scale;
     state[1] = scaler->growth;
     state[2] = scaler->backoff;
@@ -119,6 +124,7 @@ ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STA
 {
     NOT_NULL(scaler, err);
     NOT_NULL(state, err);
+    FLUSH_SUBNORMALS(false);
     for (int i = 0; i < DDP_SCALER_STATE; i++) {
         bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
         if (!in_range || (limits[i].whole && state[i] != floor(state[i])))

@@ -7,6 +7,7 @@
 
 #include "batchnorm.h"
 #include "ctx.h"
+#include "flush_subnormals.h"
 #include "last_error.h"
 
 #include <math.h>
@@ -85,6 +86,7 @@ static ddp_status check_count(double count, struct ddp_err *err)
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     const size_t world = group != NULL ? (size_t)ddp_world_size(group->ctx) : 1;
     ddp_status status = check_training(bn, x, y, n, &err);
@@ -120,6 +122,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
                                size_t n, float *dx, float *dweight, float *dbias)
 {
     NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_status status = check_training(bn, x, dx, n, &err);
     if (status == DDP_OK && n > 0 && dy == NULL)
@@ -141,6 +144,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_status status = check(bn, x, y, n, &err);
     if (status == DDP_OK && (bn->running_mean == NULL || bn->running_var == NULL))

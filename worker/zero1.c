@@ -11,6 +11,7 @@
 #include "ddp/zero1.h"
 
 #include "ctx.h"
+#include "flush_subnormals.h"
 #include "last_error.h"
 #include "norm.h"
 #include "reducer_verify.h"
@@ -285,6 +286,7 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL_KEPT(zero);
     NOT_NULL_KEPT(scaler);
+    FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_scaler trial = *scaler;
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_unscale");
@@ -316,6 +318,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL_KEPT(zero);
+    FLUSH_SUBNORMALS(true);
     const size_t mine = zero->plan.shard / NORM_LEAF;
     double *leaves = zero->leaves;
     ddp_status status = expect(zero, REDUCED, "ddp_zero1_clip");

@@ -31,7 +31,7 @@ DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, s
  * parameters come back from their master copy. Errors as above. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* to[i] = (float)from[i] * (float)(1 / scale) (GradScaler's arithmetic), n elements of F32, F16 or BF16;
+/* to[i] = (float)from[i] * (float)(1 / scale) (GradScaler's arithmetic, subnormals flushed: context.h), n elements of F32, F16 or BF16;
  * with F32 `to` may be `from`. Returns 1 when an element of `from` or 1 / scale is infinite or NaN, else 0;
  * -1 for another type. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);

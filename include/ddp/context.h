@@ -77,6 +77,19 @@ DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
  * second at most. Any thread. The caller then exits with `code`. NULL is allowed: there is nobody to tell. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
+/* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times more slowly,
+ * and a model that converges produces many.
+ *
+ * The library's arithmetic on the host treats them as zero, as operands and as results: SUM, AVG, PROD, the reducer, optimizers, norms,
+ * ddp_unscale, batch normalization. f16 loses nothing, because it is computed in f32. Copies, MIN, MAX, the scale of a ddp_scaler and
+ * conversions between types are exact. A call sets the mode of its thread (x86: FTZ and DAZ, Arm: FZ), also for a communication hook
+ * and for a loader's `fill`, and restores it: results have the same bits whatever the caller's mode. Processors without such a mode
+ * compute with subnormals. On a GPU, NCCL and the program decide.
+ *
+ * ddp_flush_subnormals sets the mode for the rest of this thread and for the threads that it creates afterwards. Call it first in main
+ * if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
+DDP_API void ddp_flush_subnormals(void);
+
 /* Of a ctx that is NULL: -1. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);

@@ -50,7 +50,7 @@ typedef enum ddp_dtype {
 
 /* AVG divides the sum by the world size: floats with one correctly rounded division (f16 and bf16 still in f32),
  * integers towards zero. Integer sums and products wrap around; the sum inside an AVG of u8 does not. MIN and MAX
- * of a NaN and anything are NaN. */
+ * of a NaN and anything are NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). */
 /* name, in words */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \

@@ -48,7 +48,8 @@ typedef struct ddp_loader_row {
         *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each; what a former batch left there is still in them */
 } ddp_loader_row;
 
-/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order. What it
+/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order; subnormals are flushed
+ * meanwhile (context.h). What it
  * returns other than DDP_OK ends the epoch: ddp_loader_next returns it with *err's words when it comes to that batch.
  * It must return some time: nobody can take a thread away from it. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);

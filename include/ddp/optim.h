@@ -9,8 +9,8 @@
  * Pure arithmetic: every rank computes the same bits from the same averaged gradients, however the model
  * is cut into arrays. Formulas, defaults and order of operations are those of torch.optim (1.13 to 2.x,
  * single-tensor path), with factors of a step computed in double and elements in float32: results agree
- * with torch to a few units in the last place, as torch's own builds do with each other. Parameters of 16
- * bits have a float32 copy: see amp.h. */
+ * with torch to a few units in the last place, as torch's own builds do with each other. Subnormals are flushed (context.h).
+ * Parameters of 16 bits have a float32 copy: see amp.h. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 

@@ -61,7 +61,7 @@ typedef struct ddp_bucket {
 } ddp_bucket;
 
 /* In place of the reducer's own all-reduce: called for each bucket in order, on the thread that reduces, and finished
- * when it returns. Averaging is its business. It may call collectives of `group`, the same on every rank, and keeps the
+ * when it returns. Subnormals are flushed meanwhile (context.h). Averaging is its business. It may call collectives of `group`, the same on every rank, and keeps the
  * zeros between gradients zero. An error ends the step and is returned by ddp_reducer_finish. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 

@@ -10,7 +10,8 @@
  *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with the running numbers
  *
  * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's
- * (N, C, H, W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double.
+ * (N, C, H, W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are flushed
+ * (context.h).
  * The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are gathered and
  * merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds up two sums per
  * channel over the ranks.

@@ -13,6 +13,10 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
+/* All threads of this process flush subnormals, because threads inherit the mode. It is set before the constructors of shared
+ * libraries run: OpenBLAS starts its threads in one. */
+static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
+
 /* A rank that fails because another did lets that one end first: whoever watches the processes should see the
  * cause before its consequences. ddprun also knows by the exit code; other launchers do not. */
 static void give_way(ddp_status status)

@@ -4,11 +4,16 @@
 #
 # Ours is a mean over all steps with the reading of data, PyTorch's without (tests/bench/torch/models.py) and without the first
 # ten. Both run under ddprun. PYTHON= (/usr/bin/python3) has the torch. Numbers go as JSON lines to descriptor 3 when it is open.
+#
+# Then the speed of each of 10 full epochs of the mlp with train's defaults: a model that converges must not become slow, as it does where
+# subnormal numbers cost time. Medians of EPOCH_ROUNDS (3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 PYTHON=${PYTHON:-/usr/bin/python3}
 rounds=${ROUNDS:-5}
+epoch_rounds=${EPOCH_ROUNDS:-3}
+epochs=10
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -21,6 +26,7 @@ cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $
     "resnet20|picture|16|20|--data $work/colours")
 
 "$BUILD/make-data" --out "$work/pictures" --samples 20000 --test_samples 100 >/dev/null
+"$BUILD/make-data" --out "$work/epochs" --samples 60000 --test_samples 100 >/dev/null
 "$BUILD/make-data" --out "$work/colours" --format cifar10 --samples 640 --test_samples 10 >/dev/null
 "$BUILD/make-data" --out "$work/tokens" --format tokens --samples 200000 --test_samples 1000 >/dev/null
 
@@ -30,6 +36,12 @@ ours() {
     "$BUILD/ddprun" --nproc_per_node="$1" "$BUILD/train" --quiet --model "$2" --batch "$3" --limit_steps "$4" --epochs 10 \
         --eval_every 10 --lr 0.001 --summary "$work/summary.json" $5
     awk -F '[:,]' '/"train_s"/ { s = $2 } /"steps"/ { n = $2 } END { printf "%.4f\n", s * 1e3 / n }' "$work/summary.json"
+}
+
+# Lines "WORKERS EPOCH SAMPLES_PER_S".
+speeds() {
+    "$BUILD/ddprun" --nproc_per_node="$1" "$BUILD/train" --quiet --data "$work/epochs" --epochs $epochs --eval_every $epochs --metrics "$work/metrics"
+    awk -F '[:,]' -v workers="$1" '/"epoch_loss"/ { for (i = 1; i < NF; i++) if ($i == "\"samples_s\"") print workers, ++n, $(i + 1) + 0 }' "$work/metrics"
 }
 
 theirs() {
@@ -62,5 +74,29 @@ sort -k1,1 -k2,2n -k3,3 -k4,4g "$work/times" | awk -v why="$why" -v rounds="$rou
                 peer in n ? sprintf("%.2f", median(peer)) : why, peer in n ? sprintf("%.2f x", two / median(peer)) : "-", one, 2 * one / two
             printf "{\"bench\":\"train\",\"model\":\"%s\",\"batch\":%d,\"train_ms\":%.4f,\"one_worker_ms\":%.4f,\"torch_ms\":%s}\n",
                 c[1], c[3], two, one, peer in n ? median(peer) : "null" > "/dev/fd/3"
+        }
+    }'
+
+for ((round = 0; round < epoch_rounds; round++)); do
+    speeds 1
+    speeds 2
+done | sort -k1,1n -k2,2n -k3,3g | awk -v rounds="$epoch_rounds" -v epochs="$epochs" '
+    { key = $1 " " $2; n[key]++; speed[key, n[key]] = $3 }
+    function median(key, half) { half = (n[key] + n[key] % 2) / 2; return n[key] % 2 ? speed[key, half] : (speed[key, half] + speed[key, half + 1]) / 2 }
+    END {
+        print ""
+        print "train, samples/s of each epoch of the mlp (60000 pictures, batch 100 a worker), median of " rounds " runs; expected: last / first of at least 0.8:"
+        print ""
+        head = "| workers |"; rule = "|---:|"
+        for (e = 1; e <= epochs; e++) { head = head " " e " |"; rule = rule "---:|" }
+        print head " last / first |"
+        print rule "---:|"
+        for (w = 1; w <= 2; w++) {
+            row = "| " w " |"
+            for (e = 1; e <= epochs; e++) row = row sprintf(" %.0f |", median(w " " e))
+            ratio = median(w " " epochs) / median(w " 1")
+            printf "%s %.2f |\n", row, ratio
+            printf "{\"bench\":\"train_epochs\",\"workers\":%d,\"first_samples_s\":%.0f,\"last_samples_s\":%.0f,\"ratio\":%.3f}\n",
+                w, median(w " 1"), median(w " " epochs), ratio > "/dev/fd/3"
         }
     }'

@@ -545,7 +545,9 @@ static void launch_jobs(void)
 static struct hub *make_hub(void)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
-    const struct hub_sink sink = { NULL, check_send, note_close, put_here, check_text, check_text };
+    const struct hub_sink sink = {
+        .send = check_send, .close = note_close, .here = put_here, .log = check_text, .event = check_text
+    };
     const unsigned which = take(16);
     limits.instance = "feed";
     limits.many_jobs = which & 1;

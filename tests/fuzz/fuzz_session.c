@@ -82,7 +82,7 @@ static void do_step(uint8_t what, struct slice bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
-    const struct hub_sink sink = { NULL, check_send, note_close, NULL, note_log, NULL };
+    const struct hub_sink sink = { .send = check_send, .close = note_close, .log = note_log };
     limits.max_bytes = 100000;
     now_ms = 0;
     hub = hub_new(&limits, &sink);

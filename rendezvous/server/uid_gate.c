@@ -1,7 +1,8 @@
 /* uid_gate.c -- see uid_gate.h.
  *
  * A socket that its owner has closed before it was accepted is refused, too: its user is not known any more, and a
- * stranger could otherwise send a request and close. */
+ * stranger could otherwise send a request and close. After a reset the addresses are free again: the kernel may then name
+ * the user of a newer connection that has the same ones. */
 #include "server/uid_gate.h"
 
 #include <stdio.h>
@@ -10,6 +11,15 @@
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
+}
+
+/* The kernel has no peer for a connection that was reset. While this one is not reset, no other has its addresses, so
+ * an answer from before this check is about this one. */
+static bool is_reset(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof(peer);
+    return getpeername(fd, (struct sockaddr *)&peer, &len) != 0;
 }
 
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
@@ -21,8 +31,9 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
     *uid = -1;
     if (!socket_address_is_local(peer) || getsockname(fd, (struct sockaddr *)&here, &len) != 0)
         return true;
-    const enum socket_state state =
-        socket_owner_find(&g->owners, peer, (const struct sockaddr *)&here, &owner);
+    enum socket_state state = socket_owner_find(&g->owners, peer, (const struct sockaddr *)&here, &owner);
+    if (state == SOCKET_OPEN && is_reset(fd))
+        state = SOCKET_CLOSED;
     if (state == SOCKET_OPEN)
         *uid = owner.uid;
     if (g->insecure || (state == SOCKET_OPEN && is_ours(owner.uid)))

@@ -135,6 +135,55 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
+/* The other end of the pipe gets the port of its own end. The store finds a request that it can read, and no peer. */
+static int reset_ports[2];
+
+static int set_and_reset(struct in_addr host, int port)
+{
+    struct buf bytes = { 0 };
+    struct sockaddr_in near = { 0 };
+    socklen_t len = sizeof(near);
+    hex_read(PEER_GREETING "01", &bytes);
+    put_blob(&bytes, slice_str("/key"));
+    put_blob(&bytes, slice_str("v"));
+    int fd = connect_to(host, port);
+    const bool sent = send(fd, bytes.data, bytes.len, MSG_NOSIGNAL) == (ssize_t)bytes.len;
+    buf_free(&bytes);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger));
+    if (!sent || getsockname(fd, (struct sockaddr *)&near, &len) != 0)
+        return 103;
+    close(fd);
+    return write(reset_ports[1], &near.sin_port, sizeof(near.sin_port)) == sizeof(near.sin_port) ? 0 : 104;
+}
+
+/* While the store stands still, another user's connection is reset, and its addresses go to one of the store's own user. */
+Test(store_users, a_reset_connection_is_not_taken_for_a_newer_one)
+{
+    need_root();
+    const int yes = 1;
+    struct sockaddr_in near = { .sin_family = AF_INET, .sin_addr = LOOPBACK };
+    struct daemon d = daemon_start("127.0.0.1:0", "--quiet");
+    const struct sockaddr_in far = { .sin_family = AF_INET,
+                                     .sin_addr = LOOPBACK,
+                                     .sin_port = htons((uint16_t)d.port) };
+    cr_assert_eq(pipe(reset_ports), 0);
+    run_signal(d.process, SIGSTOP);
+    cr_assert_eq(as_nobody(set_and_reset, LOOPBACK, d.port), 0);
+    cr_assert_eq(read(reset_ports[0], &near.sin_port, sizeof(near.sin_port)), sizeof(near.sin_port));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)), 0);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&near, sizeof(near)), 0);
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&far, sizeof(far)), 0);
+    run_signal(d.process, SIGCONT);
+    cr_assert(peer_send_hex(fd, PEER_GREETING));
+    peer_expect(fd, PEER_GREETING_ANSWER);
+    expect_no_keys(d.port);
+    close(fd);
+    close(reset_ports[0]);
+    close(reset_ports[1]);
+    daemon_stop(&d);
+}
+
 Test(store_users, a_refused_user_is_logged_once_and_listed)
 {
     need_root();

@@ -539,6 +539,14 @@ Test(ddprun_contain, a_limit_of_namespaces_is_named_with_its_remedy, .init = set
 {
     expect_remedy("max_pid_namespaces", "a PID namespace");
     expect_remedy("max_mnt_namespaces", "a mount namespace");
+}
+
+Test(ddprun_contain, a_limit_of_user_namespaces_is_named_with_its_remedy, .init = set_up, .fini = tear_down)
+{
+    if (bin_is_sanitized())
+        cr_skip_test(
+            "skipped, because ThreadSanitizer has a thread, and a process with threads cannot make a "
+            "user namespace");
     expect_remedy("max_user_namespaces", "a user namespace");
 }
 

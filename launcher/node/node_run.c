@@ -89,9 +89,10 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     return status;
 }
 
-/* What the thread that makes the log directory needs. It may outlive the node. */
+/* What the thread that makes the log directory needs. It may outlive the node and the plan. */
 struct log_dir_work {
-    const struct plan *plan;
+    char *root;
+    bool latest;
     struct ddp_err err;
     ddp_status status;
 };
@@ -99,17 +100,30 @@ struct log_dir_work {
 static void log_dir_run(void *user)
 {
     struct log_dir_work *work = user;
-    work->status = logdir_make(work->plan, &work->err);
+    work->status = logdir_make(work->root, work->latest, &work->err);
+}
+
+static void log_dir_free(void *user)
+{
+    struct log_dir_work *work = user;
+    free(work->root);
+    free(work);
 }
 
 /* The first touch of the log directory is where a file system that does not answer shows. */
 static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
 {
-    struct log_dir_work *work = plan->log_root != NULL ? calloc(1, sizeof(*work)) : NULL;
-    if (work == NULL)
-        return logdir_make(plan, err);
-    work->plan = plan;
-    if (!aside_run(&(struct aside){ log_dir_run, free, work }, LOG_DIR_MS))
+    if (plan->log_root == NULL)
+        return DDP_OK;
+    struct log_dir_work *work = calloc(1, sizeof(*work));
+    char *root = strdup(plan->log_root);
+    if (work == NULL || root == NULL) {
+        free(work);
+        free(root);
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log directory");
+    }
+    *work = (struct log_dir_work){ .root = root, .latest = plan->cli->log_dir != NULL };
+    if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,
             "cannot make the log directory %s: the file system has not answered for %d s; check the "
@@ -118,7 +132,7 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     const ddp_status status = work->status;
     if (err != NULL && status != DDP_OK)
         *err = work->err;
-    free(work);
+    log_dir_free(work);
     return status;
 }
 

@@ -44,29 +44,28 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     return DDP_OK;
 }
 
-/* `latest` points at the job that was started last. It is made under another name and renamed, so that it is
- * never missing. A directory or file of that name is the user's and stays; without a link nothing is lost. */
-static void link_latest(const struct plan *plan)
+/* The link is made under another name and renamed, so that it is never missing. A directory or file of that name is the
+ * user's and stays; without a link nothing is lost. */
+static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
     struct stat st;
-    const char *dir = plan->cli->log_dir, *target = strrchr(plan->log_root, '/') + 1;
-    int a = snprintf(link, sizeof(link), "%s/latest", dir);
-    int b = snprintf(temporary, sizeof(temporary), "%s/.latest.%s", dir, plan->facts->nonce);
+    const char *name = strrchr(root, '/') + 1;
+    const int dir_len = (int)(name - root);
+    int a = snprintf(link, sizeof(link), "%.*slatest", dir_len, root);
+    int b = snprintf(temporary, sizeof(temporary), "%.*s.latest.%s", dir_len, root, name);
     if (a >= PATH_MAX || b >= PATH_MAX || (lstat(link, &st) == 0 && !S_ISLNK(st.st_mode)))
         return;
-    if (symlink(target, temporary) == 0 && rename(temporary, link) != 0)
+    if (symlink(name, temporary) == 0 && rename(temporary, link) != 0)
         unlink(temporary);
 }
 
-ddp_status logdir_make(const struct plan *plan, struct ddp_err *err)
+ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err)
 {
-    if (plan->log_root == NULL)
-        return DDP_OK;
-    disk_begin(DISK_MAIN, plan->log_root);
-    ddp_status status = make_dir(plan->log_root, PRIVATE_DIR, true, err);
-    if (status == DDP_OK && plan->cli->log_dir != NULL)
-        link_latest(plan);
+    disk_begin(DISK_MAIN, root);
+    ddp_status status = make_dir(root, PRIVATE_DIR, true, err);
+    if (status == DDP_OK && latest)
+        link_latest(root);
     disk_end(DISK_MAIN);
     return status;
 }

@@ -5,9 +5,10 @@
 #include "ddp/error.h"
 #include "plan/plan.h"
 
-/* Make plan->log_root, and the link `latest` beside it. The root carries a random text in its name and must be
- * new: what somebody else has put there is refused. DDP_OK also when the plan has no log directory. */
-ddp_status logdir_make(const struct plan *plan, struct ddp_err *err);
+/* Make the job's directory `root`, a path with a '/', and with `latest` the link of that name beside it, which leads to the
+ * job that was started last. The root carries a random text in its name and must be new: what somebody else has put there
+ * is refused. */
+ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
 /* Make every worker's directory of the plan's attempt, below the root. */
 ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err);

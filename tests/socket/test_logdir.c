@@ -37,14 +37,14 @@ TestSuite(logdir, .timeout = 60, .init = set_up, .fini = tear_down);
 Test(logdir, is_for_its_owner_alone)
 {
     struct stat st;
-    cr_assert_eq(logdir_make(&plan, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(logdir_make(root, true, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(stat(root, &st), 0);
     cr_expect_eq(st.st_mode & 07777, 0700, "%o", st.st_mode);
 }
 
 static void expect_refused(void)
 {
-    cr_expect_eq(logdir_make(&plan, &err), DDP_ERR_IO);
+    cr_expect_eq(logdir_make(root, true, &err), DDP_ERR_IO);
     cr_expect_not_null(strstr(err.msg, root), "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
@@ -78,7 +78,7 @@ Test(logdir, that_of_a_rank_may_be_there)
     plan.workers = &worker;
     plan.nproc = 1;
     snprintf(rank, sizeof(rank), "%s/attempt_0/0", root);
-    cr_assert_eq(logdir_make(&plan, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(logdir_make(root, true, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(rmdir(rank), 0);

@@ -362,6 +362,20 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
     prints(1, "done");
 }
 
+/* After a user's stop its store still serves a node whose worker takes longer to end. */
+Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
+{
+    START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
+    until_both_run();
+    run_signal(node[0], SIGTERM);
+    until_said(0, "the store stays until 1 more node has heard how the job ended");
+    gate_open();
+    finish();
+    expect_codes(128 + SIGTERM, 128 + SIGTERM);
+    says(1, "node 0 (");
+    says(1, "was stopped by SIGTERM from ");
+}
+
 Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
 {
     choose_port();

@@ -26,7 +26,7 @@ find_header() {
 nccl=$(find_header nccl.h)
 cuda=$(find_header cuda_runtime_api.h)
 same() {
-    "${CC:-gcc}" -std=c11 -Wall -Werror -fsyntax-only -Iworker -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+    ${CC:-gcc} -std=c11 -Wall -Werror -fsyntax-only -Iworker -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
 }
 
 # A check that never fails would prove nothing.
@@ -34,10 +34,10 @@ notices_a_difference() {
     mkdir -p "$tmp/cuda"
     sed 's/X(DDP_AVG, NCCL_AVG, ncclAvg, 4)/X(DDP_AVG, NCCL_AVG, ncclAvg, 3)/' worker/cuda/nccl_abi.h >"$tmp/cuda/nccl_abi.h"
     cp worker/cuda/cudart_abi.h "$tmp/cuda/"
-    fails "${CC:-gcc}" -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+    fails ${CC:-gcc} -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
     sed 's/size_t count, nccl_type type, int peer/int count, nccl_type type, int peer/' worker/cuda/nccl_abi.h \
         >"$tmp/cuda/nccl_abi.h"
-    fails "${CC:-gcc}" -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
+    fails ${CC:-gcc} -std=c11 -fsyntax-only -I"$tmp" -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
 }
 
 what='our declarations agree with nccl.h and cuda_runtime_api.h'
@@ -50,7 +50,7 @@ fi
 
 lt=$(find_header cublasLt.h) driver=$(find_header cuda.h)
 compute_same() {
-    "${CC:-gcc}" -std=c11 -Wall -Werror -fsyntax-only "-I${1:-worker}" -isystem "$lt" -isystem "$driver" -isystem "$cuda" tests/abi/compute.c
+    ${CC:-gcc} -std=c11 -Wall -Werror -fsyntax-only "-I${1:-worker}" -isystem "$lt" -isystem "$driver" -isystem "$cuda" tests/abi/compute.c
 }
 compute_notices() {
     mkdir -p "$tmp/lt/cuda"

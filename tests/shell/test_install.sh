@@ -26,7 +26,7 @@ compile() {
     local page=$1 out=$2
     shift 2
     # shellcheck disable=SC2046  # pkg-config prints words
-    program_of "$page" | "${CC:-gcc}" -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
+    program_of "$page" | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
 }
 
 compile_with() {

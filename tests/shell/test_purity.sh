@@ -4,7 +4,7 @@
 . "$(dirname "$0")/tap.sh"
 
 compile() {
-    "${CC:-gcc}" -std=c11 -O2 -c -x c - -o "$tmp/$1.o"
+    ${CC:-gcc} -std=c11 -O2 -c -x c - -o "$tmp/$1.o"
 }
 
 names_the_clock() {

@@ -242,7 +242,7 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
 
 static void play(void)
 {
-    const struct hub_sink sink = { NULL, send_nowhere, close_nowhere, NULL, NULL, NULL, NULL };
+    const struct hub_sink sink = { .send = send_nowhere, .close = close_nowhere };
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
     limits.many_jobs = true;
     struct hub *hub = hub_new(&limits, &sink);

@@ -242,12 +242,10 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
  * nobody any more: that is no error. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
-    struct rdzv_node_facts node;
     if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
         ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu is not yours to vouch for",
                  (unsigned long long)s->id);
-    else if (rank >= 0 && (!rdzv_node_facts(agent->job->rdzv, agent->id, &node) || rank < node.first_rank ||
-                           rank >= (int64_t)node.first_rank + node.nproc))
+    else if (rank >= 0 && rdzv_check_rank(agent->job->rdzv, agent->id, rank) != RDZV_OK)
         ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node", (long long)rank);
     else
         return true;

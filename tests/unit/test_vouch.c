@@ -129,6 +129,24 @@ Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
     vouch(OPERATOR, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "is for agents");
 }
 
+Test(vouch, a_spare_runs_no_ranks)
+{
+    const char *const join_elastic =
+        "{\"op\":\"join\",\"job\":\"a\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,\"mode\":\"elastic\","
+        "\"nnodes_min\":1,\"nnodes_max\":1,\"nproc\":2}";
+    const conn_id nodes[] = { A, B };
+    for (int i = 0; i < 2; i++) {
+        sim_client(&sim, nodes[i]);
+        sim_identify(&sim, nodes[i], "{\"role\":\"agent\"}", NULL);
+        sim_say(&sim, nodes[i], join_elastic);
+        sim.conn[nodes[i]].out.len = 0;
+    }
+    sim_client(&sim, PLAIN);
+    sim_feed(&sim, PLAIN, SET_K);
+    vouch(B, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "rank 0 is not on this node");
+    vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
+}
+
 /* In the next attempt the same rank is another process: what was said before is not said of that. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {

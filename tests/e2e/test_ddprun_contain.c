@@ -461,10 +461,13 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    r = RUN("--contain=plain", "true");
+    /* The kernel may have given the number of the dead namespace to one of another test's: then the next start finds it. */
+    for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
+        r = RUN("--contain=plain", "true");
+        cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
+        run_free(&r);
+    }
     cr_expect_eq(records(), 0, "the record of a dead job is left");
-    cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
-    run_free(&r);
 }
 
 /* --- PID namespace ---------------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* test_writer.c -- the writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
 #include "output/writer.h"
 
+#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>
@@ -92,7 +93,7 @@ Test(writer, the_queue_tells_what_is_not_yet_written, .init = open_pipe)
     writer_put(w, slot, slice_of(big, sizeof(big)));
     cr_expect_gt(writer_queued(w), 0, "a pipe does not hold a MiB");
     cr_expect_eq(read_n(big, sizeof(big)), sizeof(big));
-    while (atomic_load(&progressed) == 0)
+    for (struct patience p = { 0 }; writer_queued(w) > 0 && patience_left(&p);)
         continue;
     cr_expect_eq(writer_queued(w), 0);
     writer_free(w);

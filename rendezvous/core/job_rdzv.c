@@ -133,17 +133,20 @@ static struct rdzv *make(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Where one job is served, its end is the end: who comes later is told so. */
+/* Where one job is served, its end is the end: who comes later is told so. Without room for a new one the old one stays, since
+ * nodes may still be in it. */
 struct rdzv *job_rdzv(struct job *job)
 {
-    if (job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv)) {
+    const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);
+    if (job->rdzv != NULL && !is_over)
+        return job->rdzv;
+    if (is_over)
         attempt_end(job);
-        rdzv_free(job->rdzv);
-        job->rdzv = NULL;
-    }
-    if (job->rdzv == NULL)
-        job->rdzv = make(job);
-    return job->rdzv;
+    struct rdzv *next = make(job);
+    if (next == NULL)
+        return NULL;
+    rdzv_free(job->rdzv);
+    return job->rdzv = next;
 }
 
 /* --- growth --------------------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct peer {
     struct buf unsent;
     struct job *job;
     int first_rank, asked_conn;
+    bool waits; /* for room for a reply */
 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -46,19 +47,22 @@ static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
 static uint64_t seed; /* of the bytes behind the input */
+static uint64_t luck; /* of what the server decides: room for replies, whose connection it is */
 static unsigned long long steps;
 static bool traces;
 
-/* The generator is splitmix64. */
-static unsigned take(unsigned limit)
+/* splitmix64 */
+static unsigned draw(uint64_t *state, unsigned limit)
 {
-    uint64_t z;
-    if (input < input_end)
-        return *input++ % limit;
-    z = seed += 0x9e3779b97f4a7c15;
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return (unsigned)(z >> 33) % limit;
+}
+
+static unsigned take(unsigned limit)
+{
+    return input < input_end ? *input++ % limit : draw(&seed, limit);
 }
 
 static void trace(const char *format, ...) DDP_PRINTF(1, 2);
@@ -81,6 +85,14 @@ static struct peer *find_peer(conn_id conn)
         if (conn != 0 && peers[i].conn == conn)
             return &peers[i];
     return NULL;
+}
+
+/* Its connection is closed. */
+static void forget(struct peer *p)
+{
+    p->conn = 0;
+    p->unsent.len = 0;
+    p->waits = false;
 }
 
 static void learn_number(struct slice bytes, const char *name, int *value)
@@ -129,8 +141,17 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     (void)user, (void)is_news;
     assert(p != NULL && why[0] != '\0');
     trace("  closed %d: %s\n", (int)conn, why);
-    p->conn = 0;
-    p->unsent.len = 0;
+    forget(p);
+}
+
+/* The contract of may_reply: who was told to wait sends nothing more until it is resumed. */
+static bool may_reply(void *user, conn_id conn, uint64_t bytes)
+{
+    struct peer *p = find_peer(conn);
+    (void)user;
+    assert(p != NULL);
+    p->waits = p->waits || draw(&luck, bytes > 0 ? 2 : 64) == 1;
+    return !p->waits;
 }
 
 static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX])
@@ -361,7 +382,7 @@ static void put_keys(struct peer *p, bool pairs)
 static void put_field(struct peer *p, const struct field *field)
 {
     static const char *const values[] = { "", "1", "2", "v", "abcdefghijklmnop" };
-    static const char big[5000];
+    static const char big[70000]; /* enough for a reply that may_reply is asked about */
     switch (field->shape) {
     case SHAPE_U32:
         assert(put_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
@@ -373,7 +394,7 @@ static void put_field(struct peer *p, const struct field *field)
         if (field->limit == WIRE_MAX_KEY)
             put_key(p);
         else if (take(16) == 0)
-            assert(put_blob(&p->unsent, slice_of(big, sizeof(big))));
+            assert(put_blob(&p->unsent, slice_of(big, draw(&luck, 2) ? 5000 : sizeof(big))));
         else
             put_text(p, values[take(5)]);
         break;
@@ -411,6 +432,8 @@ static void connect_peer(struct peer *p)
         p->conn = 0;
     else if (p->dialect == DIALECT_C)
         assert(put_u8(&p->unsent, 0) && put_u32(&p->unsent, WIRE_MAGIC));
+    if (p->conn != 0 && draw(&luck, 2))
+        hub_set_uid(hub, p->conn, draw(&luck, 2) * 1000);
 }
 
 /* An exact copy on the heap shows a read behind its end. */
@@ -454,8 +477,7 @@ static void pass_time(void)
 static void disconnect(struct peer *p)
 {
     const conn_id conn = p->conn;
-    p->conn = 0;
-    p->unsent.len = 0;
+    forget(p);
     hub_disconnect(hub, conn, "closed by the peer", now_ms);
 }
 
@@ -492,6 +514,11 @@ static void step(void)
     trace("[%llu] connection %d\n", (unsigned long long)now_ms, (int)p->conn);
     if (kind == GO) {
         disconnect(p);
+        return;
+    }
+    if (p->waits) {
+        p->waits = false;
+        hub_resume(hub, p->conn, now_ms);
         return;
     }
     requests[kind](p);
@@ -545,9 +572,12 @@ static void launch_jobs(void)
 static struct hub *make_hub(void)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
-    const struct hub_sink sink = {
-        .send = check_send, .close = note_close, .here = put_here, .log = check_text, .event = check_text
-    };
+    const struct hub_sink sink = { .send = check_send,
+                                   .close = note_close,
+                                   .may_reply = may_reply,
+                                   .here = put_here,
+                                   .log = check_text,
+                                   .event = check_text };
     const unsigned which = take(16);
     limits.instance = "feed";
     limits.many_jobs = which & 1;
@@ -564,6 +594,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     seed = size;
     for (size_t i = 0; i < size; i++)
         seed = (seed ^ data[i]) * 0x100000001b3;
+    luck = ~seed;
     now_ms = 1000;
     last_conn = 0;
     launch_jobs();

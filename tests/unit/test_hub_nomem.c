@@ -171,16 +171,21 @@ static void write_job_script(void)
     add_step(LEAVE, 1);
 }
 
-static void join(conn_id conn, const char *job)
+static void say_join(conn_id conn, const char *job)
 {
     char text[256];
-    client(conn);
-    one_blob(conn, OP_IDENTIFY, "{\"role\":\"agent\"}");
     snprintf(text, sizeof(text),
              "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"1\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
              "\"nnodes_max\":1,\"nproc\":2,\"max_restarts\":2,\"join_timeout_ms\":60000}",
              job);
     one_blob(conn, OP_CONTROL, text);
+}
+
+static void join(conn_id conn, const char *job)
+{
+    client(conn);
+    one_blob(conn, OP_IDENTIFY, "{\"role\":\"agent\"}");
+    say_join(conn, job);
 }
 
 /* Two jobs, a plain client whose job is not known at first, a failure, a restart, a stranger. */
@@ -209,6 +214,7 @@ static void write_rendezvous_script(void)
     one_blob(2, OP_CONTROL, "{\"op\":\"why\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"jobs\"}");
     one_blob(2, OP_CONTROL, "{\"op\":\"done\",\"round\":1}");
+    say_join(2, "b"); /* the next life of a job that is over */
     add_step(LEAVE, 1);
     add_step(LEAVE, 2);
 }

@@ -68,7 +68,13 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
 
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    struct slice current;
+    struct slice current = store_get(s->job->store, req->blob[0]);
+    /* The reply is the stored value, the expected one, or the new one. */
+    uint64_t longest = current.len;
+    for (int i = 1; i <= 2; i++)
+        longest = req->blob[i].len > longest ? req->blob[i].len : longest;
+    if (!hub_may_reply(hub, longest))
+        return true;
     enum store_status status =
         store_compare_set(s->job->store, req->blob[0], req->blob[1], req->blob[2], &current);
     return done(hub, s, req, status) && hub_reply_blob(hub, current);
@@ -197,6 +203,9 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
+    const struct queue_item *front = store_front(s->job->store, req->blob[0]);
+    if (front != NULL && !hub_may_reply(hub, store_item_value(front).len))
+        return true;
     struct queue_item *item = store_pop(s->job->store, req->blob[0], &before);
     bool ok = put_i64(&hub->out, before);
     if (item != NULL) {

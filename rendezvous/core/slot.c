@@ -201,6 +201,11 @@ bool slot_push(struct slots *slots, struct slot *slot, struct slice value)
 }
 
 /* The item is the caller's, so that its bytes can be sent before they are freed. */
+const struct queue_item *slot_front(const struct slot *slot)
+{
+    return slot->push_end != NULL ? slot->push_end->next : NULL;
+}
+
 struct queue_item *slot_pop(struct slot *slot)
 {
     struct queue_item *last = slot->push_end;

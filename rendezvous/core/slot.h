@@ -97,6 +97,7 @@ void slot_unset(struct slots *slots, struct slot *slot);
 /* Queue a copy; false when memory or budget is short. */
 bool slot_push(struct slots *slots, struct slot *slot, struct slice value);
 /* Take the oldest item, NULL when there is none; it is the caller's until slot_item_free. */
+const struct queue_item *slot_front(const struct slot *slot);
 struct queue_item *slot_pop(struct slot *slot);
 void slot_item_free(struct slots *slots, struct queue_item *item);
 

@@ -337,6 +337,12 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
 }
 
 /* The length before tells the client an empty queue from an empty item. */
+const struct queue_item *store_front(const struct store *s, struct slice queue)
+{
+    const struct slot *slot = slot_find(&s->slots, queue);
+    return slot != NULL ? slot_front(slot) : NULL;
+}
+
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before)
 {
     struct slot *slot = slot_find(&s->slots, queue);

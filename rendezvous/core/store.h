@@ -79,7 +79,9 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* The oldest item, yours until store_item_free; NULL when the queue is empty. *len_before counts it. */
+/* The oldest item; NULL when the queue is empty. store_front leaves it there. What store_pop returns is yours until store_item_free, and
+ * *len_before counts it. */
+const struct queue_item *store_front(const struct store *s, struct slice queue);
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);

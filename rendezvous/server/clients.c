@@ -25,8 +25,9 @@
 
 enum {
     ENDING_MS = 5000, /* a client that we told to go has so long to read its replies and close */
-    STALL_MS = 2000,  /* while a client waits for room, each other one must read STALL_BYTES in this time */
+    STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
+    REPLY_MIN = 64 << 10, /* no smaller reply waits for room */
 };
 
 enum place { SERVED, DOOMED, ENDING };
@@ -97,6 +98,23 @@ static struct client *listening(const struct clients *clients, conn_id id)
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
+/* A quarter of the room is left to small replies, which never wait. */
+static bool has_room(const struct clients *clients, uint64_t bytes)
+{
+    const struct conn_host *host = &clients->host;
+    return host->queued_bytes == 0 ||
+           host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
+}
+
+/* Room is short while a client waits for it, and while nobody new would get any. */
+static void watch_readers(struct clients *clients)
+{
+    if (clients->n_waiting == 0 && has_room(clients, 0))
+        clients->stall_ms = UINT64_MAX;
+    else if (clients->stall_ms == UINT64_MAX)
+        clients->stall_ms = now_ms(clients) + STALL_MS;
+}
+
 static void send_now(void *user, conn_id id, struct slice bytes)
 {
     struct client *c = listening(user, id);
@@ -105,6 +123,7 @@ static void send_now(void *user, conn_id id, struct slice bytes)
     c->trouble = (uint8_t)conn_send(&c->conn, bytes);
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
+    watch_readers(c->clients);
 }
 
 static void flush(struct clients *clients)
@@ -130,24 +149,13 @@ void clients_send(struct clients *clients, conn_id id, struct slice bytes)
     clients->has_replied = true;
 }
 
-/* A quarter of the room is left to small replies, which never wait. */
-static bool has_room(const struct clients *clients, uint64_t bytes)
-{
-    const struct conn_host *host = &clients->host;
-    return host->queued_bytes == 0 ||
-           host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
-}
-
 static void set_wants(struct client *c, uint64_t bytes)
 {
     struct clients *clients = c->clients;
     clients->n_waiting += bytes > 0;
     clients->n_waiting -= c->wants > 0;
     c->wants = (uint32_t)(bytes < UINT32_MAX ? bytes : UINT32_MAX);
-    if (clients->n_waiting == 0)
-        clients->stall_ms = UINT64_MAX;
-    else if (clients->stall_ms == UINT64_MAX)
-        clients->stall_ms = now_ms(clients) + STALL_MS;
+    watch_readers(clients);
 }
 
 bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes)
@@ -155,11 +163,12 @@ bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return true;
-    if (conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
-        return false; /* on_drained resumes it */
-    if (bytes > 0 && !has_room(clients, bytes))
+    const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* on_drained resumes it */
+    if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
-    return c->wants == 0;
+    if (is_full || c->wants > 0)
+        conn_stop_reading(&c->conn); /* also when it is another's bytes that are worked off */
+    return !is_full && c->wants == 0;
 }
 
 static void stop_if_full(struct client *c)
@@ -181,7 +190,9 @@ static void resume(struct client *c)
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
-    for (size_t i = 0; clients->n_waiting > 0 && (c = idmap_next(&clients->map, &i)) != NULL;)
+    if (clients->n_waiting == 0 || !has_room(clients, REPLY_MIN))
+        return NULL;
+    for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;)
         if (c->wants > 0 && (best == NULL || c->wants < best->wants))
             best = c;
     return best;
@@ -203,13 +214,15 @@ static void on_drained(struct conn *conn)
     if (c->wants == 0 && conn->is_stopped && conn_queued(conn) <= CLIENT_UNREAD_MAX)
         resume(c);
     resume_waiting(c->clients);
+    watch_readers(c->clients);
 }
 
-/* Close the clients that do not read while others wait for the room that their replies take. */
+/* Close the clients that do not read while room is short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
-    clients->stall_ms = now_ms(clients) + STALL_MS;
+    clients->stall_ms = UINT64_MAX;
+    watch_readers(clients);
     for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
         const size_t unread = conn_queued(&c->conn);
         if (c->place == SERVED && c->conn.state == CONN_OPEN && unread > 0 && c->unread_before > 0 &&
@@ -241,6 +254,7 @@ static void on_closed(struct conn *conn)
     idmap_remove(&clients->map, c->id);
     free(c);
     resume_waiting(clients);
+    watch_readers(clients);
     clients->freed(clients->user);
 }
 

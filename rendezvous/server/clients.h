@@ -58,6 +58,9 @@ void clients_here(const struct clients *clients, conn_id id, char text[static EN
  * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
  * until there are many. */
 void clients_send(struct clients *clients, conn_id id, struct slice bytes);
+
+/* May `id` be sent a reply of `bytes` now? False: the client is not read any more; when there is room again, hub_resume is
+ * called for it. */
 bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes);
 void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
 

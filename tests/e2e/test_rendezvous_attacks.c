@@ -324,9 +324,10 @@ static void read_all(int fd, size_t bytes)
 }
 
 enum { BIG = 8 << 20 };
-#define GET_BIG   "03 0400000000000000 2f626967"
-#define BIG_KEY   "0400000000000000 2f626967"
-#define GET_SEVEN "0a 0700000000000000" BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY
+#define GET_BIG     "03 0400000000000000 2f626967"
+#define BIG_KEY     "0400000000000000 2f626967"
+#define COMPARE_BIG "02 " BIG_KEY "0000000000000000 0000000000000000"
+#define GET_SEVEN   "0a 0700000000000000" BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY BIG_KEY
 
 static void set_big(void)
 {
@@ -354,6 +355,26 @@ Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
     expect_memory_below(LIMIT_KIB + VALUE_KIB);
     int honest = peer_connect_c(server.port);
     peer_send_hex(honest, GET_BIG);
+    read_all(honest, 8 + (size_t)BIG);
+    expect_memory_below(LIMIT_KIB + VALUE_KIB);
+    for (int i = 0; i < GREEDY; i++)
+        close(greedy[i]);
+    close(honest);
+}
+
+/* The reply to a compare-and-set is as long as the value. Ninety clients do not read theirs; an honest one gets its own. */
+Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_limit)
+{
+    enum { GREEDY = 90, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
+    int greedy[GREEDY];
+    set_big();
+    for (int i = 0; i < GREEDY; i++) {
+        greedy[i] = peer_connect_c(server.port);
+        peer_send_hex(greedy[i], COMPARE_BIG);
+    }
+    cr_assert_eq(peer_add(bystander, "/m", 1), 2);
+    int honest = peer_connect_c(server.port);
+    peer_send_hex(honest, COMPARE_BIG);
     read_all(honest, 8 + (size_t)BIG);
     expect_memory_below(LIMIT_KIB + VALUE_KIB);
     for (int i = 0; i < GREEDY; i++)

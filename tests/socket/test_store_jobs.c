@@ -158,12 +158,11 @@ Test(store_jobs, a_death_stays_in_its_job)
 
 /* --- plain clients ---------------------------------------------------------------------------------------------- */
 
-/* The question names both ends, as the kernel of the agent's machine knows them. */
-Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
+/* Answer the question whose the next plain connection is. The question names both ends, as the kernel of the agent's machine
+ * knows them. */
+static void vouch_for_next(int agent)
 {
-    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
-    peer_send_hex(plain, "07");
-    char *who = hear(b);
+    char *who = hear(agent);
     cJSON *push = cJSON_Parse(who);
     char json[128], store[64];
     snprintf(store, sizeof(store), "127.0.0.1:%d", served_port());
@@ -173,9 +172,36 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
              cJSON_GetObjectItem(push, "conn")->valuedouble);
     cJSON_Delete(push);
     free(who);
-    say(b, 0x82, json);
+    say(agent, 0x82, json);
+}
+
+Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
+{
+    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
+    peer_send_hex(plain, "07");
+    vouch_for_next(b);
     peer_expect(plain, "0000000000000000");
     hear_of(b, "{\"ok\":true}");
+    close(plain);
+    close(a);
+    close(b);
+}
+
+/* Its requests waited for the agent, and then for room: what it asked for is more than it may leave unread. */
+Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
+{
+    enum { VALUE = 500000, ASKED = 30 };
+    static char value[VALUE], reply[8 + VALUE];
+    const struct timeval limit = { PEER_DEADLINE_MS / 1000, 0 };
+    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
+    peer_set(plain, "/big", slice_of(value, VALUE));
+    for (int i = 0; i < ASKED; i++)
+        peer_send_hex(plain, "03 0400000000000000 2f626967");
+    vouch_for_next(b);
+    hear_of(b, "{\"ok\":true}"); /* all has been sent that there is room for */
+    setsockopt(plain, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    for (int i = 0; i < ASKED; i++)
+        cr_assert_eq(recv(plain, reply, sizeof(reply), MSG_WAITALL), (ssize_t)sizeof(reply), "reply %d", i);
     close(plain);
     close(a);
     close(b);

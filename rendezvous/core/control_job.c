@@ -78,7 +78,7 @@ bool control_declare(struct hub *hub, struct session *s, const cJSON *request, c
         return false;
     }
     name.world_size = (uint32_t)world_size;
-    struct job *job = job_claim(hub, name.job);
+    struct job *job = job_claim(hub, s, name.job);
     if (job == NULL ||
         (!job_is_at(job, &name) && (!may_begin(job, s, &name) || !attempt_begin(job, &name, true))))
         return false;

@@ -154,7 +154,7 @@ static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char 
  * named yet takes the name of its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
-    struct job *job = s->is_node ? s->job : job_claim(hub, join->job);
+    struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
     if (job != NULL && job->name[0] == '\0')
         job_rename(job, join->job);
     if (job == NULL || job_rdzv(job) == NULL) {

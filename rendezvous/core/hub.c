@@ -210,7 +210,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     list_init(&hub->released);
     hub->jobs_deadline_ms = UINT64_MAX;
     if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&
-        job_new(hub) != NULL)
+        table_init(&hub->sources) && job_new(hub) != NULL)
         return hub;
     hub_free(hub);
     return NULL;
@@ -235,6 +235,7 @@ void hub_free(struct hub *hub)
     table_free(&hub->sessions);
     table_free(&hub->agents);
     table_free(&hub->jobs);
+    table_free(&hub->sources);
     buf_free(&hub->out);
     free(hub);
 }

@@ -2,6 +2,7 @@
  *
  * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
  * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
+#include "core/job_source.h"
 #include "core/rdzv.h"
 #include "core/session.h"
 
@@ -11,11 +12,20 @@
 /* One that is over is kept for those who ask how it ended. It stands in nobody's way: who joins again begins anew. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
+enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
+
 /* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
  * can make a second. */
 static uint64_t cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
+}
+
+/* What each job is sure of. It is a part of its source's share, which limits the number of jobs. */
+static uint64_t floor_of(const struct hub *hub)
+{
+    const uint64_t reserve = hub->limits.max_bytes / RESERVES;
+    return cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
 }
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
@@ -38,15 +48,13 @@ static void put(struct job *job)
 
 struct job *job_new(struct hub *hub)
 {
-    if (!quota_take(&hub->quota, cost(hub)))
-        return NULL;
     struct job *job = calloc(1, sizeof(*job));
-    if (job == NULL) {
-        quota_give(&hub->quota, cost(hub));
+    if (job == NULL)
         return NULL;
-    }
     job->hub = hub;
-    job->share.whole = &hub->quota;
+    if (hub->limits.many_jobs)
+        job->share = (struct quota){ .used = cost(hub), .floor = floor_of(hub) };
+    quota_move(&job->share, &hub->quota);
     job->quota = hub->limits.many_jobs ? &job->share : &hub->quota;
     job->members.quota = job->quota;
     job->left_ms = hub->now_ms;
@@ -74,7 +82,8 @@ void job_free(struct job *job)
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);
-    quota_give(&hub->quota, cost(hub));
+    job_set_source(job, NULL);
+    quota_move(&job->share, NULL);
     free(job);
 }
 
@@ -99,18 +108,31 @@ void job_rename(struct job *job, const char *name)
     put(job);
 }
 
-struct job *job_claim(struct hub *hub, const char *name)
+/* A job without a name is the only one and keeps its room. */
+static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
+{
+    struct job *job = job_find(hub, "");
+    if (job == NULL && job_source_has_room(source, floor_of(hub)))
+        job = job_new(hub);
+    if (job == NULL)
+        return NULL;
+    job_set_source(job, source);
+    job_rename(job, name);
+    return job;
+}
+
+struct job *job_claim(struct hub *hub, const struct session *s, const char *name)
 {
     if (!hub->limits.many_jobs)
         return job_only(hub);
     struct job *job = job_find(hub, name);
     if (job != NULL)
         return job;
-    job = job_find(hub, "");
-    if (job == NULL)
-        job = job_new(hub);
-    if (job != NULL)
-        job_rename(job, name);
+    struct job_source *source = job_source_of(hub, s);
+    if (source == NULL)
+        return NULL;
+    job = declare(hub, source, name);
+    job_source_release(hub, source);
     return job;
 }
 

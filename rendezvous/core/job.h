@@ -21,15 +21,18 @@
 #include "core/torch_notes.h"
 
 struct hub;
+struct job_source;
 struct rdzv;
+struct session;
 
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = nobody has declared it */
-    struct quota share;         /* of hub->quota, where the hub serves many jobs */
-    struct quota *quota;        /* what all of this job is charged to: `share`, or hub->quota itself */
-    struct store *store;        /* owned */
+    struct job_source *source;  /* borrowed; NULL = nobody has declared it, or the hub serves one job */
+    struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
+    struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
+    struct store *store; /* owned */
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
@@ -56,10 +59,10 @@ void job_free(struct job *job);
 struct job *job_find(const struct hub *hub, const char *name);
 /* The only job there is; NULL when there are several. */
 struct job *job_only(const struct hub *hub);
-/* The job that a caller means who says `name`: the one of that name, the one without a name, which then gets it, or
- * a new one. A hub that serves one job has one answer, and the caller compares the names. NULL when memory is
- * short. */
-struct job *job_claim(struct hub *hub, const char *name);
+/* Return the job that `s` means by `name`: the job of that name, the one without a name, which then gets it, or a new one.
+ * The source of `s` pays for the last two. A hub that serves one job has one answer, and the caller compares the names.
+ * NULL when memory is short, or the source has no room for one more job. */
+struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
 /* Is it this attempt, with this world, that runs? */

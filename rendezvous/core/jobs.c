@@ -1,4 +1,5 @@
 /* jobs.c -- time passes for all jobs of the hub, see job.h. */
+#include "core/job_source.h"
 #include "core/job_tell.h"
 #include "core/rdzv.h"
 #include "core/session.h"
@@ -17,6 +18,7 @@ static void forget(struct job *job)
     rdzv_free(job->rdzv);
     job->rdzv = NULL;
     notices_free(&job->notices);
+    job_set_source(job, NULL);
     job_rename(job, "");
 }
 

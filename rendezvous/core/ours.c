@@ -80,13 +80,19 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
  * gone. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
-    struct job *job = job_claim(hub, name->job);
-    bool runs = job != NULL && job_is_at(job, name);
-    if (job != NULL && !runs && job->rdzv != NULL)
+    struct job *job = job_claim(hub, s, name->job);
+    if (job == NULL) {
+        ddp_fail(&hub->err, DDP_ERR_LIMIT,
+                 "the store has no room for job '%s' in the share of this user or address; raise --max-bytes",
+                 name->job);
+        return false;
+    }
+    bool runs = job_is_at(job, name);
+    if (!runs && job->rdzv != NULL)
         return refuse_job(job, name);
-    if (job != NULL && !runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
+    if (!runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
         return refuse_job(job, name);
-    if (job == NULL || (!runs && !attempt_begin(job, name, false))) {
+    if (!runs && !attempt_begin(job, name, false)) {
         ddp_fail(&hub->err, DDP_ERR_NOMEM, "no memory for %u ranks", name->world_size);
         return false;
     }

@@ -1,8 +1,12 @@
-/* quota.h -- one budget for everything a peer can make the store keep, and the share of each job in it.
+/* quota.h -- one budget for everything a peer can make the store keep, and the shares of sources and jobs in it.
  *
  * Keys, values, queues, waits, barriers and half-received requests are taken from it *before* memory is
  * asked for, so a full store refuses instead of growing. Sizes are what is allocated, not only what was
- * sent: a flood of one-byte keys is as expensive here as it is in memory. */
+ * sent: a flood of one-byte keys is as expensive here as it is in memory.
+ *
+ * A share may hold at most half of what its siblings leave of the whole. In ddp-rendezvous the jobs that one source declared
+ * share the source's share of the store, so more job names give a source no more room. A share's `floor` is reserved for it
+ * in the whole, hence no sibling and no other source can prevent it from holding that much. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -13,17 +17,23 @@
 struct quota {
     uint64_t used;
     uint64_t max;
-    struct quota
-        *whole; /* borrowed; this quota is a share of it. NULL: it is no share, and `max` is its limit */
+    uint64_t floor;      /* reserved in `whole` even if it is not used */
+    struct quota *whole; /* borrowed; this quota is a share of it. NULL: `max` is its limit */
 };
 
-/* A share may hold at most half of what the other shares have left, so that the next job always finds room. */
+/* Return what the share takes from its whole. */
+static inline uint64_t quota_held(const struct quota *q)
+{
+    return q->used > q->floor ? q->used : q->floor;
+}
+
 static inline uint64_t quota_limit(const struct quota *q)
 {
     if (q->whole == NULL)
         return q->max;
-    const uint64_t others = q->whole->used - q->used;
-    return q->whole->max > others ? (q->whole->max - others) / 2 : 0;
+    const uint64_t limit = quota_limit(q->whole), others = q->whole->used - quota_held(q);
+    const uint64_t half = limit > others ? (limit - others) / 2 : 0;
+    return half > q->floor ? half : q->floor;
 }
 
 static inline uint64_t quota_left(const struct quota *q)
@@ -35,9 +45,11 @@ static inline uint64_t quota_left(const struct quota *q)
 /* Charge what is allocated already, even past the limit. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
-    q->used += bytes;
-    if (q->whole != NULL)
-        q->whole->used += bytes;
+    for (; q != NULL; q = q->whole) {
+        const uint64_t held = quota_held(q);
+        q->used += bytes;
+        bytes = quota_held(q) - held;
+    }
 }
 
 static inline bool quota_take(struct quota *q, uint64_t bytes)
@@ -50,9 +62,19 @@ static inline bool quota_take(struct quota *q, uint64_t bytes)
 
 static inline void quota_give(struct quota *q, uint64_t bytes)
 {
-    q->used -= bytes;
-    if (q->whole != NULL)
-        q->whole->used -= bytes;
+    for (; q != NULL; q = q->whole) {
+        const uint64_t held = quota_held(q);
+        q->used -= bytes;
+        bytes = held - quota_held(q);
+    }
+}
+
+/* Make `q`, with what it holds, a share of `whole`; NULL: of nothing. */
+static inline void quota_move(struct quota *q, struct quota *whole)
+{
+    quota_give(q->whole, quota_held(q));
+    q->whole = whole;
+    quota_charge(whole, quota_held(q));
 }
 
 #endif

@@ -18,9 +18,9 @@ static bool give_up(struct hub *hub, const struct session *s, const struct reque
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
     else if (share->whole != NULL)
         ddp_fail(&hub->err, DDP_ERR_LIMIT,
-                 "%s: job '%s' has used its share of the store (%llu of %llu bytes; one job gets at most "
-                 "half of what "
-                 "the others leave)",
+                 "%s: job '%s' has used its share of the store (%llu of %llu bytes): one source gets half of "
+                 "what others leave, "
+                 "one job half of that; raise --max-bytes",
                  req->op->name, s->job->name, (unsigned long long)share->used,
                  (unsigned long long)quota_limit(share));
     else

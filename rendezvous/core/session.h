@@ -14,6 +14,7 @@
  *     job_tell.c          why a job does not come together
  *     session_job.c       a session enters a job, leaves it, is freed
  *     job.c               jobs are made, found, freed
+ *     job_source.c        the sources that declare jobs
  *     job_look.c          what the store can see of a job
  *     job_barriers.c      what a job's barriers ask of it
  *     job_left.c          a rank ends well while others wait for it
@@ -107,6 +108,7 @@ struct hub {
     struct quota quota;
     struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
     struct table jobs;      /* owns them; there is always one */
+    struct table sources;   /* of these jobs (job_source.h), by key; owns them */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
     uint32_t era;               /* counts the attempts of all jobs */

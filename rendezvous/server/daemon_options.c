@@ -79,7 +79,10 @@ static const struct option_row table[] = {
       "where to listen: HOST:PORT, [IPV6]:PORT, :PORT or PORT (every address),\n"
       "HOST (port 29400). Port 0 takes any free one. Default 127.0.0.1:29400",
       set_listen },
-    { "max-bytes", "N", "keep at most N bytes of keys, values and queues (K, M, G; default 1G)",
+    { "max-bytes", "N",
+      "keep at most N bytes of keys, values and queues (K, M, G; default 1G).\n"
+      "The jobs of one user or address get at most half of what others leave,\n"
+      "one job half of that",
       set_max_bytes },
     { "keep", "SECONDS",
       "forget a job and its keys when nobody has been connected to it for so long\n(default 1800)",

@@ -218,6 +218,79 @@ Test(store_users, insecure_serves_every_user_and_warns)
     run_free(&r);
 }
 
+/* A worker of a job of its own; -1: the store refuses it. */
+static int declare_job(struct in_addr host, int port, const char *job)
+{
+    struct buf bytes = { 0 };
+    char json[128];
+    uint8_t answer[256];
+    snprintf(json, sizeof(json), "{\"role\":\"worker\",\"job\":\"%s\",\"rank\":0,\"world_size\":1}", job);
+    hex_read(PEER_GREETING "80", &bytes);
+    put_blob(&bytes, slice_str(json));
+    const int fd = connect_to(host, port);
+    (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
+    buf_free(&bytes);
+    const struct timeval limit = { PATIENCE_MS / 1000, 0 };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    enum { PING_ANSWER = 4 };
+    if (recv(fd, answer, PING_ANSWER + 1, MSG_WAITALL) == PING_ANSWER + 1 && answer[PING_ANSWER] == 0 &&
+        recv(fd, answer, 8, MSG_WAITALL) == 8)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* SET a key; true: the store answers the PING behind it. */
+static bool set_value(int fd, const char *key, size_t size)
+{
+    struct buf bytes = { 0 };
+    uint8_t *value = calloc(1, size), answer[4];
+    put_u8(&bytes, 1);
+    put_blob(&bytes, slice_str(key));
+    put_blob(&bytes, slice_of(value, size));
+    hex_read("0d c6100000", &bytes);
+    const bool is_sent = peer_send(fd, buf_slice(&bytes));
+    buf_free(&bytes);
+    free(value);
+    return is_sent && recv(fd, answer, sizeof(answer), MSG_WAITALL) == (ssize_t)sizeof(answer);
+}
+
+static int fill_twelve_jobs(struct in_addr host, int port)
+{
+    for (int i = 0; i < 12; i++)
+        for (size_t size = 1 << 20; size >= 1 << 12; size >>= 4) {
+            char job[16], key[32];
+            snprintf(job, sizeof(job), "evil%d", i);
+            const int fd = declare_job(host, port, job);
+            bool is_stored = fd >= 0;
+            for (int n = 0; is_stored; n++) {
+                snprintf(key, sizeof(key), "/%zu_%d", size, n);
+                is_stored = set_value(fd, key, size);
+            }
+            if (fd >= 0)
+                close(fd);
+        }
+    return 0;
+}
+
+Test(store_users, many_jobs_of_one_user_leave_room_for_others)
+{
+    need_root();
+    struct daemon d = daemon_start_insecure("64M");
+    const int victim = declare_job(LOOPBACK, d.port, "victim");
+    cr_assert(set_value(victim, "/a", 1 << 20));
+    cr_assert_eq(as_nobody(fill_twelve_jobs, LOOPBACK, d.port), 0);
+    cr_expect(set_value(victim, "/b", 1 << 20), "the job of another user can store nothing more");
+    const int newcomer = declare_job(LOOPBACK, d.port, "newcomer");
+    cr_expect(newcomer >= 0 && set_value(newcomer, "/c", 1 << 20), "a new job of another user has no room");
+    close(newcomer);
+    close(victim);
+    run_signal(d.process, SIGTERM);
+    struct run_result r = run_wait(d.process);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+}
+
 /* A copy of the daemon, because the build folder may be closed to other users. */
 Test(store_users, a_store_serves_its_user_and_root)
 {

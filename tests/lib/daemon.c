@@ -29,6 +29,13 @@ struct daemon daemon_start(const char *listen, const char *option)
     return wait_ready(run_start(argv, &as_long_as_the_test));
 }
 
+struct daemon daemon_start_insecure(const char *max_bytes)
+{
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", "--insecure",
+                           "--max-bytes",         max_bytes,  NULL };
+    return wait_ready(run_start(argv, &as_long_as_the_test));
+}
+
 struct daemon daemon_start_limited(int max_fds)
 {
     char command[64];

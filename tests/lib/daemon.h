@@ -12,6 +12,9 @@ struct daemon {
 /* Start it on `listen`, with one more option unless NULL, and wait for its ready line; fails the test otherwise. */
 struct daemon daemon_start(const char *listen, const char *option);
 
+/* The same on 127.0.0.1:0 for every user of this host, with that --max-bytes. */
+struct daemon daemon_start_insecure(const char *max_bytes);
+
 /* The same on 127.0.0.1:0, with no more than `max_fds` descriptors. */
 struct daemon daemon_start_limited(int max_fds);
 

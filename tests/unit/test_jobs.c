@@ -1,8 +1,10 @@
 /* Many jobs in one hub, as in ddp-rendezvous: what one of them does must not touch the others. */
+#include "core/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define N(n)  #n "00000000000000"
@@ -237,7 +239,7 @@ Test(jobs, made_up_jobs_end_with_the_quota)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
     limits.many_jobs = true;
-    limits.max_bytes = 64 << 10;
+    limits.max_bytes = 128 << 10;
     sim_free(&sim);
     sim_init(&sim, &limits);
     int made = 0;
@@ -277,4 +279,142 @@ Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
     sim_feed(&sim, WORKER_B, set);
     cr_assert(sim.conn[WORKER_B].open, "the second job has no room");
     expect_keys(WORKER_B, N(01));
+}
+
+/* --- the shares of sources -------------------------------------------------------------------------------------- */
+
+enum { STORE_BYTES = 16 << 20, EVIL_JOBS = 12, NEWCOMER = 50, EVIL = 100 };
+
+static void start_with_16_mib(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.many_jobs = true;
+    limits.max_bytes = STORE_BYTES;
+    sim_free(&sim);
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+}
+
+/* Two sources. A connection has a port of its own and, in an IPv6 network, perhaps an address of its own. */
+static const struct source_case {
+    const char *evil[2], *victim;
+    uint32_t evil_uid, victim_uid; /* 0 = not known */
+} source_cases[] = {
+    { { "127.0.0.1", "127.0.0.2" }, "127.0.0.1", 1001, 1002 },
+    { { "10.0.0.1", "10.0.0.1" }, "10.0.0.2", 0, 0 },
+    { { "[2001:db8::1]", "[2001:db8::ff:2]" }, "[2001:db8:0:1::1]", 0, 0 },
+};
+
+static bool identify(conn_id conn, const char *address, uint32_t uid, const char *job)
+{
+    char peer[64], text[128];
+    snprintf(peer, sizeof(peer), "%s:%d", address, (int)conn);
+    sim_disconnect(&sim, conn);
+    sim.conn[conn].open = true;
+    sim.conn[conn].out.len = 0;
+    cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
+    if (uid != 0)
+        hub_set_uid(sim.hub, conn, uid);
+    sim_feed(&sim, conn, "00 cef7853c");
+    snprintf(text, sizeof(text), "{\"role\":\"worker\",\"job\":\"%s\",\"rank\":0,\"world_size\":1}", job);
+    return sim_identify(&sim, conn, text, NULL) == 0;
+}
+
+/* SET a key of its own to `size` bytes. False: the hub has closed the connection. */
+static bool store(conn_id conn, size_t size)
+{
+    static int keys;
+    char key[32];
+    uint8_t *value = calloc(1, size);
+    struct buf set = { 0 };
+    snprintf(key, sizeof(key), "/key%d", keys++);
+    cr_assert(put_u8(&set, 1) && put_blob(&set, slice_str(key)) && put_blob(&set, slice_of(value, size)));
+    sim_feed_bytes(&sim, conn, buf_slice(&set));
+    buf_free(&set);
+    free(value);
+    return sim.conn[conn].open;
+}
+
+/* One source declares many jobs and fills each of them. */
+static void fill_as(const char *const address[2], uint32_t uid)
+{
+    for (int i = 0; i < EVIL_JOBS; i++)
+        for (size_t size = 1 << 20; size >= 1 << 12; size >>= 4) {
+            char job[16];
+            snprintf(job, sizeof(job), "evil%d", i);
+            const bool is_declared = identify(EVIL + i, address[i % 2], uid, job);
+            while (is_declared && store(EVIL + i, size))
+                ;
+        }
+}
+
+static uint64_t used_bytes(void)
+{
+    const char *answer = sim_control(&sim, OPERATOR, "{\"op\":\"status\",\"job\":\"victim\"}");
+    const char *bytes = strstr(answer, "\"bytes\":");
+    cr_assert_not_null(bytes, "%s", answer);
+    return strtoull(bytes + strlen("\"bytes\":"), NULL, 10);
+}
+
+static void expect_room_beside(const struct source_case *at)
+{
+    start_with_16_mib();
+    cr_expect(identify(WORKER_A, at->victim, at->victim_uid, "victim"));
+    cr_assert(store(WORKER_A, 100000));
+    const uint64_t before = used_bytes();
+    fill_as(at->evil, at->evil_uid);
+    cr_expect_gt(used_bytes() - before, STORE_BYTES / 4, "the source has hardly stored anything");
+    cr_expect_leq(used_bytes() - before, STORE_BYTES / 2, "one source holds more than half of the store");
+
+    cr_expect(store(WORKER_A, 1 << 20), "%s: %s", at->victim, sim.conn[WORKER_A].closed);
+    cr_expect(identify(NEWCOMER, at->victim, at->victim_uid, "newcomer"));
+    cr_expect(store(NEWCOMER, 1 << 20), "%s: %s", at->victim, sim.conn[NEWCOMER].closed);
+}
+
+Test(jobs, one_source_with_many_jobs_leaves_room_for_others)
+{
+    for (size_t i = 0; i < sizeof(source_cases) / sizeof(source_cases[0]); i++)
+        expect_room_beside(&source_cases[i]);
+}
+
+/* 16 KiB of the 16 MiB are reserved for each job. */
+Test(jobs, a_job_has_its_reserve_though_its_own_source_is_full)
+{
+    start_with_16_mib();
+    cr_expect(identify(WORKER_A, "10.0.0.1", 0, "victim"));
+    fill_as((const char *const[]){ "10.0.0.1", "10.0.0.1" }, 0);
+    const uint64_t full = used_bytes();
+    cr_expect(store(WORKER_A, 4096), "%s", sim.conn[WORKER_A].closed);
+    cr_expect_leq(used_bytes(), full + 64, "the value was not stored in the reserve");
+}
+
+/* The reserves of a source's jobs are a part of its share, so their number is limited. */
+Test(jobs, one_source_declares_jobs_until_its_share_is_used)
+{
+    start_with_16_mib();
+    cr_expect(identify(WORKER_A, "10.0.0.1", 0, "victim"));
+    int made = 0;
+    for (bool is_declared = true; is_declared && made < 2000; made += is_declared) {
+        char text[128];
+        sim_client(&sim, EVIL);
+        snprintf(text, sizeof(text), "{\"role\":\"worker\",\"job\":\"j%d\",\"rank\":0,\"world_size\":1}",
+                 made);
+        is_declared = sim_identify(&sim, EVIL, text, NULL) == 0;
+        sim_disconnect(&sim, EVIL);
+    }
+    cr_expect(made > 100 && made <= 512, "%d jobs were made", made);
+    cr_expect(identify(NEWCOMER, "10.0.0.2", 0, "newcomer"));
+    cr_expect(store(NEWCOMER, 1 << 20), "%s", sim.conn[NEWCOMER].closed);
+}
+
+Test(jobs, a_source_gets_its_share_back_when_its_jobs_are_forgotten)
+{
+    start_with_16_mib();
+    cr_expect(identify(WORKER_A, "10.0.0.1", 0, "victim"));
+    const uint64_t before = used_bytes();
+    fill_as((const char *const[]){ "10.0.0.2", "10.0.0.2" }, 0);
+    for (int i = 0; i < EVIL_JOBS; i++)
+        sim_disconnect(&sim, EVIL + i);
+    sim_at(&sim, HALF_AN_HOUR);
+    cr_expect_eq(used_bytes(), before);
 }

@@ -213,6 +213,7 @@ Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
 
 Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 {
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(node[1], SIGKILL);
@@ -225,6 +226,7 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 /* With it the store is gone. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(node[0], SIGKILL);
@@ -284,6 +286,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
 /* They notice the end of the store themselves, and are not what the job has died of. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
     START("--no_python", "--", "/bin/bash", "-c",
           "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
     until_both_run();

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -57,33 +58,73 @@ static bool is_loopback(const struct end *end)
     return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
 }
 
-/* The source that the kernel chooses for a packet to an own address is this address. Binding to it would not do: with
- * net.ipv4.ip_nonlocal_bind=1 it succeeds for any address. */
-bool socket_address_is_local(const struct sockaddr *address)
+/* What `ip route get` asks. False also when the kernel does not answer. */
+static bool route_is_local(const struct end *end)
+{
+    const uint16_t bytes = end->family == AF_INET ? 4 : 16;
+    struct {
+        struct nlmsghdr head;
+        struct rtmsg body;
+        struct rtattr interface_head;
+        uint32_t interface;
+        struct rtattr address_head;
+        uint32_t address[4];
+    } q = { .head = { .nlmsg_len = (uint32_t)(sizeof(q) - sizeof(q.address) + bytes),
+                      .nlmsg_type = RTM_GETROUTE,
+                      .nlmsg_flags = NLM_F_REQUEST },
+            .body = { .rtm_family = (uint8_t)end->family, .rtm_dst_len = (uint8_t)(8 * bytes) },
+            .interface_head = { .rta_len = RTA_LENGTH(sizeof(q.interface)), .rta_type = RTA_OIF },
+            .interface = end->scope,
+            .address_head = { .rta_len = (uint16_t)RTA_LENGTH(bytes), .rta_type = RTA_DST } };
+    struct {
+        struct nlmsghdr head;
+        struct rtmsg body;
+        char rest[1024];
+    } reply;
+    memcpy(q.address, end->address, bytes);
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    /* As for sock_diag, the reply is there when send returns. */
+    const bool local =
+        fd >= 0 && send(fd, &q, q.head.nlmsg_len, 0) == (ssize_t)q.head.nlmsg_len &&
+        recv(fd, &reply, sizeof(reply), MSG_DONTWAIT) >= (ssize_t)NLMSG_LENGTH(sizeof(reply.body)) &&
+        reply.head.nlmsg_type == RTM_NEWROUTE && reply.body.rtm_type == RTN_LOCAL;
+    if (fd >= 0)
+        close(fd);
+    return local;
+}
+
+/* Is the source that the kernel chooses for a packet to the address the address itself? That needs no netlink, but fails for
+ * a second IPv4 address of one network. Binding to it would not do: with net.ipv4.ip_nonlocal_bind=1 it succeeds for any
+ * address. */
+static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
-    struct end end, chosen;
+    struct end chosen;
     socklen_t len = sizeof(from);
-    if (!end_of(address, &end))
-        return address->sa_family == AF_UNIX;
-    if (is_loopback(&end))
-        return true;
-    to.ss_family = (sa_family_t)end.family;
+    to.ss_family = (sa_family_t)end->family;
     ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same place in both; connect wants one */
-    if (end.family == AF_INET)
-        memcpy(&((struct sockaddr_in *)&to)->sin_addr, end.address, 4);
+    if (end->family == AF_INET)
+        memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
-        memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end.address, sizeof(end.address));
-    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end.scope; /* IPv4 has zeros there */
-    int fd = socket(end.family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end->address, sizeof(end->address));
+    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end->scope; /* IPv4 has zeros there */
+    int fd = socket(end->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return true;
-    const bool local = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 &&
-                       getsockname(fd, (struct sockaddr *)&from, &len) == 0 &&
-                       end_of((struct sockaddr *)&from, &chosen) && chosen.family == end.family &&
-                       memcmp(chosen.address, end.address, sizeof(end.address)) == 0;
+    const bool same = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 &&
+                      getsockname(fd, (struct sockaddr *)&from, &len) == 0 &&
+                      end_of((struct sockaddr *)&from, &chosen) && chosen.family == end->family &&
+                      memcmp(chosen.address, end->address, sizeof(end->address)) == 0;
     close(fd);
-    return local;
+    return same;
+}
+
+bool socket_address_is_local(const struct sockaddr *address)
+{
+    struct end end;
+    if (!end_of(address, &end))
+        return address->sa_family == AF_UNIX;
+    return is_loopback(&end) || route_is_local(&end) || source_is(&end);
 }
 
 /* --- sock_diag -------------------------------------------------------------------------------------------- */

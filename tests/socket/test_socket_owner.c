@@ -3,8 +3,12 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -264,4 +268,19 @@ Test(socket_owner, own_addresses_are_local)
     cr_expect(is_local("::ffff:127.0.0.1"));
     cr_expect_not(is_local("192.0.2.7")); /* for documentation: no host has it */
     cr_expect_not(is_local("2001:db8::7"));
+}
+
+/* The kernel chooses 10.9.0.7 as the source of packets to any address of that network. */
+Test(socket_owner, a_second_address_of_one_network_is_local)
+{
+    if (unshare(CLONE_NEWNET) != 0)
+        cr_skip_test("skipped, because there is no network namespace: %s", strerror(errno));
+    if (system("ip link set lo up && ip addr add 10.9.0.7/24 dev lo && ip addr add 10.9.0.8/24 dev lo && "
+               "ip addr add fd09::7/64 dev lo && ip addr add fd09::8/64 dev lo") != 0)
+        cr_skip_test("skipped, because there is no ip(8) that adds addresses");
+    cr_expect(is_local("10.9.0.7"));
+    cr_expect(is_local("10.9.0.8"));
+    cr_expect(is_local("fd09::8"));
+    cr_expect_not(is_local("10.8.0.9"));
+    cr_expect_not(is_local("fd08::9"));
 }

@@ -8,6 +8,7 @@
 #include "core/job_nodes.h"
 #include "core/job_rdzv.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -232,6 +233,7 @@ void hub_free(struct hub *hub)
     }
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));
+    assert(hub->quota.used == 0 && hub->sources.count == 0); /* what was charged was given back */
     table_free(&hub->sessions);
     table_free(&hub->agents);
     table_free(&hub->jobs);

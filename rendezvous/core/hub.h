@@ -27,7 +27,7 @@ struct hub_limits {
     uint64_t max_unread;       /* bytes of one reply */
     uint64_t max_replies;      /* bytes of unread replies of all clients together; for the shell */
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
-                                * closed; one that has sent nothing is never closed (torch 1.13's second socket) */
+                                * closed; one that has sent nothing has no deadline (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
     const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
     const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */

@@ -222,10 +222,10 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value);
-/* What has gathered in hub->out goes to the session being fed. */
 /* May `feeding` be sent a reply of `bytes`? False: the handler returns true and is called again later, so ask before
  * anything is changed or appended. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
+/* What has gathered in hub->out goes to the session being fed. */
 void hub_flush(struct hub *hub);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 

@@ -16,9 +16,14 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
+static bool is_limited(const struct admission *a, const struct admission_key *key)
+{
+    return !key->is_uid || (key->uid != 0 && key->uid != a->self);
+}
+
 uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
-    if (key->is_uid && (key->uid == 0 || key->uid == a->self))
+    if (!is_limited(a, key))
         return a->max;
     return key->is_uid ? a->max - a->max / 2 : a->max - a->max / 8;
 }
@@ -67,11 +72,13 @@ enum admission_verdict admission_open(struct admission *a, struct admission_entr
     struct admission_source *s = find_source(a, key);
     if (s == NULL)
         return ADMISSION_NO_MEMORY;
-    if (s->open >= admission_limit(a, key)) {
+    const bool is_full = s->open >= admission_limit(a, key);
+    if (is_full || (is_limited(a, key) && a->limited >= a->max - a->max / 8)) {
         release_source(s);
-        return ADMISSION_FULL;
+        return is_full ? ADMISSION_FULL : ADMISSION_CROWDED;
     }
     s->open++;
+    a->limited += is_limited(a, key);
     *e = (struct admission_entry){ .source = s, .since_ms = now_ms, .is_silent = true };
     TAILQ_INSERT_TAIL(&a->silent, e, link);
     return ADMISSION_OK;
@@ -90,19 +97,21 @@ void admission_close(struct admission *a, struct admission_entry *e)
     if (e->source == NULL)
         return;
     e->source->open--;
+    a->limited -= is_limited(a, &e->source->key);
     release_source(e->source);
     e->source = NULL;
 }
 
-struct admission_entry *admission_oldest_silent(const struct admission *a, const struct admission_key *key,
-                                                uint64_t now_ms)
+struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
+                                                const struct admission_key *key, uint64_t now_ms)
 {
     struct admission_entry *e;
     TAILQ_FOREACH(e, &a->silent, link)
     {
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
             return NULL; /* all behind it are younger */
-        if (key == NULL || is_same(&e->source->key, key))
+        if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
+                                      : verdict != ADMISSION_CROWDED || is_limited(a, &e->source->key))
             return e;
     }
     return NULL;

@@ -38,13 +38,19 @@ TAILQ_HEAD(admission_entries, admission_entry);
 LIST_HEAD(admission_sources, admission_source);
 
 struct admission {
-    uint32_t max;  /* connections of all sources */
-    uint32_t self; /* the user whose connections, like root's, have no limit of their own */
+    uint32_t max;     /* connections of all sources */
+    uint32_t self;    /* the user whose connections, like root's, have no limit of their own */
+    uint32_t limited; /* open connections of all other sources */
     struct admission_sources bucket[ADMISSION_BUCKETS];
     struct admission_entries silent; /* without a request, the oldest first */
 };
 
-enum admission_verdict { ADMISSION_OK, ADMISSION_FULL, ADMISSION_NO_MEMORY };
+enum admission_verdict {
+    ADMISSION_OK,
+    ADMISSION_FULL, /* the source has its share */
+    ADMISSION_CROWDED, /* all limited sources together have theirs, 7/8: the rest is for root and the store's user */
+    ADMISSION_NO_MEMORY
+};
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
@@ -61,8 +67,10 @@ void admission_spoke(struct admission *a, struct admission_entry *e);
 /* It is closing. May be called any number of times. */
 void admission_close(struct admission *a, struct admission_entry *e);
 
-/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS, of `key` unless NULL. NULL = none. */
-struct admission_entry *admission_oldest_silent(const struct admission *a, const struct admission_key *key,
-                                                uint64_t now_ms);
+/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change the verdict about
+ * `key`: one of the same source (FULL), of any limited source (CROWDED), or any at all (OK: no descriptor is left; `key` may be
+ * NULL). NULL = none. */
+struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
+                                                const struct admission_key *key, uint64_t now_ms);
 
 #endif

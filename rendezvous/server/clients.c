@@ -400,10 +400,11 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 }
 
 /* Without a farewell: the descriptor is needed now. */
-static bool close_oldest_silent(struct clients *clients, const struct admission_key *key)
+static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
+                                const struct admission_key *key)
 {
     char why[160];
-    struct admission_entry *e = admission_oldest_silent(&clients->admission, key, now_ms(clients));
+    struct admission_entry *e = admission_oldest_silent(&clients->admission, verdict, key, now_ms(clients));
     if (e == NULL)
         return false;
     struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
@@ -420,7 +421,7 @@ static bool close_oldest_silent(struct clients *clients, const struct admission_
 
 void clients_close_silent(struct clients *clients, unsigned n)
 {
-    while (n > 0 && close_oldest_silent(clients, NULL))
+    while (n > 0 && close_oldest_silent(clients, ADMISSION_OK, NULL))
         n--;
     clients->stepped(clients->user);
 }
@@ -431,13 +432,21 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     const struct admission_key key = source_of((const struct sockaddr *)&c->peer, uid);
     enum admission_verdict verdict =
         admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
-    if (verdict == ADMISSION_FULL && close_oldest_silent(clients, &key))
+    if ((verdict == ADMISSION_FULL || verdict == ADMISSION_CROWDED) &&
+        close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
-    if (verdict != ADMISSION_FULL)
+    if (verdict == ADMISSION_FULL)
+        snprintf(why, sizeof(why), "%s has %u connections, its share of %u; 'ulimit -n' raises the limit",
+                 key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
+                 clients->admission.max);
+    else if (verdict == ADMISSION_CROWDED)
+        snprintf(
+            why, sizeof(why),
+            "%u of %u connections are open, the rest is for root and the store's user; 'ulimit -n' raises "
+            "the limit",
+            clients->admission.limited, clients->admission.max);
+    else
         return verdict == ADMISSION_OK;
-    snprintf(why, sizeof(why), "%s has %u connections, its share of %u; 'ulimit -n' raises the limit",
-             key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
-             clients->admission.max);
     log_dropped(c, why);
     return false;
 }

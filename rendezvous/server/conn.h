@@ -60,7 +60,7 @@ enum conn_sent {
  * false: it could not be started and is closing already. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write now what the socket takes, queue a copy of the rest. After SLOW, GONE or BROKEN a part may have been sent,
+/* Write now what the socket takes, queue a copy of the rest. After any other result than SENT a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes);
 

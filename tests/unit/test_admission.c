@@ -45,9 +45,24 @@ TestSuite(admission, .init = fresh, .fini = close_all);
 
 Test(admission, each_source_has_its_share)
 {
+    cr_assert_eq(fill(0, user(STRANGER)), MAX / 2);
+    close_all();
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
-    cr_assert_eq(fill(20, address(2)), MAX - MAX / 8, "another address has a share of its own");
-    cr_assert_eq(fill(40, user(STRANGER)), MAX / 2);
+}
+
+/* However many sources they are, the store's own user finds room. */
+Test(admission, all_limited_sources_have_a_share_together)
+{
+    const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);
+    cr_assert_eq(admission_open(&admission, &entry[40], &own, 0), ADMISSION_OK);
+    cr_assert_eq(fill(0, user(STRANGER)), MAX / 2);
+    cr_assert_eq(fill(10, one), MAX - MAX / 8 - MAX / 2);
+    cr_assert_eq(admission_open(&admission, &entry[20], &two, 0), ADMISSION_CROWDED);
+    cr_assert_eq(fill(20, own), MAX - 1);
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_CROWDED, &two, 5000), &entry[0]);
+    admission_close(&admission, &entry[0]);
+    cr_assert_eq(admission_open(&admission, &entry[0], &two, 0), ADMISSION_OK);
+    cr_assert_eq(admission_open(&admission, &entry[50], &three, 0), ADMISSION_CROWDED);
 }
 
 Test(admission, the_store_s_user_and_root_have_no_share)
@@ -81,12 +96,13 @@ Test(admission, the_oldest_silent_connection_goes_first)
     admission_open(&admission, &entry[0], &one, 100);
     admission_open(&admission, &entry[1], &two, 200);
     admission_open(&admission, &entry[2], &two, 300);
-    cr_assert_null(admission_oldest_silent(&admission, NULL, 100 + ADMISSION_SILENT_MS - 1));
-    cr_assert_eq(admission_oldest_silent(&admission, NULL, 100 + ADMISSION_SILENT_MS), &entry[0]);
-    cr_assert_null(admission_oldest_silent(&admission, &two, 100 + ADMISSION_SILENT_MS));
-    cr_assert_eq(admission_oldest_silent(&admission, &two, 5000), &entry[1]);
+    cr_assert_null(admission_oldest_silent(&admission, ADMISSION_OK, NULL, 100 + ADMISSION_SILENT_MS - 1));
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_OK, NULL, 100 + ADMISSION_SILENT_MS),
+                 &entry[0]);
+    cr_assert_null(admission_oldest_silent(&admission, ADMISSION_FULL, &two, 100 + ADMISSION_SILENT_MS));
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_FULL, &two, 5000), &entry[1]);
     admission_spoke(&admission, &entry[0]);
-    cr_assert_eq(admission_oldest_silent(&admission, NULL, 5000), &entry[1]);
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_OK, NULL, 5000), &entry[1]);
     admission_close(&admission, &entry[1]);
-    cr_assert_eq(admission_oldest_silent(&admission, NULL, 5000), &entry[2]);
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_OK, NULL, 5000), &entry[2]);
 }

@@ -69,27 +69,40 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Compare-and-set, not set: the second of two processes with the same rank must not overwrite the first
- * one's card, or the job would hang with half of it here and half of it there. */
+/* Compare-and-set: what somebody else has put there stays, and *theirs (yours; free it) is not NULL. */
+static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
+                          char **theirs, struct ddp_err *err)
+{
+    void *found = NULL;
+    size_t found_len = 0;
+    ddp_status status = ddp_store_compare_set(b->store, key, "", 0, value, len, &found, &found_len, err);
+    if (status == DDP_OK && (found_len != len || memcmp(found, value, len) != 0)) {
+        *theirs = found;
+        return DDP_OK;
+    }
+    free(found);
+    return status;
+}
+
+/* The second of two processes with the same rank must not overwrite the first one's card, or the job would hang
+ * with half of it here and half of it there. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
-    char key[KEY], card[CARD];
-    void *found = NULL;
-    size_t len = 0;
+    char key[KEY], card[CARD], *theirs = NULL;
 
     rank_key(key, b, b->rank);
     make_card(card, b->test_host);
-    ddp_status status = ddp_store_compare_set(b->store, key, "", 0, card, strlen(card), &found, &len, err);
+    ddp_status status = set_new(b, key, card, strlen(card), &theirs, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
-    if (len != strlen(card) || memcmp(found, card, len) != 0)
+    if (theirs != NULL)
         status = ddp_fail(
             err, DDP_ERR_MISMATCH,
             "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
             "is \"%s\": is a rank started twice, or is this store still used by another run? "
             "(TORCHELASTIC_RUN_ID tells runs apart)",
-            b->rank, b->prefix, (int)(len < CARD ? len : CARD), (const char *)found, card);
-    free(found);
+            b->rank, b->prefix, CARD, theirs, card);
+    free(theirs);
     return status;
 }
 
@@ -149,8 +162,10 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
         return name_missing(bootstrap, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "waiting for rank %d", rank);
-    if (len >= CARD || sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace,
-                              card->boot_id, card->host) != 4)
+    if (len >= CARD ||
+        sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace, card->boot_id,
+               card->host) != 4 ||
+        card->pid <= 0)
         status =
             ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written",
                      key, (const char *)text);
@@ -168,6 +183,9 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     ddp_status status = ddp_store_add(b->store, counter, 0, &met, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
+    if (met < 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "the store's key %s holds %" PRId64 ", which no rank has written", counter, met);
     snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
     status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_left_ms(b), err);
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
@@ -191,13 +209,20 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err)
 {
-    char key[KEY], *message = malloc(len + 1);
+    char key[KEY], *theirs = NULL, *message = malloc(len + 1);
     if (message == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu bytes of %s", len, what);
     message[0] = '+';
     memcpy(message + 1, data, len);
     what_key(key, bootstrap, what);
-    ddp_status status = ddp_store_set(bootstrap->store, key, message, len + 1, err);
+    ddp_status status = set_new(bootstrap, key, message, len + 1, &theirs, err);
+    if (theirs != NULL)
+        status =
+            ddp_fail(err, DDP_ERR_MISMATCH,
+                     "somebody else has set the store's key %s before rank %d: is this store used by another "
+                     "run, too? (TORCHELASTIC_RUN_ID tells runs apart)",
+                     key, bootstrap->rank);
+    free(theirs);
     free(message);
     return status;
 }
@@ -214,8 +239,9 @@ void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;
-    long code = strtol(message + 1, &words, 10);
-    return ddp_fail(err, code > DDP_IN_PROGRESS ? (ddp_status)code : DDP_ERR_CORRUPT, "%.900s",
+    const long code = strtol(message + 1, &words, 10);
+    const bool known = code > DDP_IN_PROGRESS && code <= DDP_ERR_LIMIT;
+    return ddp_fail(err, known ? (ddp_status)code : DDP_ERR_CORRUPT, "%.900s",
                     *words == ' ' ? words + 1 : words);
 }
 

@@ -51,7 +51,7 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                           struct ddp_err *err);
 
 /* Give `len` bytes to all who take `what`, or let all their bootstrap_take fail with `reason`. One rank gives, which
- * is rank 0 unless all know another one. */
+ * is rank 0 unless all know another one. DDP_ERR_MISMATCH: the key had another value. */
 ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err);
 void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason);

@@ -63,24 +63,35 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
+/* As number_hosts does it: a new host has the next number, so each has a rank. */
+static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
+{
+    uint32_t seen = 0;
+    for (int r = 0; r < world; r++) {
+        if (host_of[r] > seen)
+            return false;
+        seen += host_of[r] == seen;
+    }
+    return seen == hosts;
+}
+
 /* Where are we in it? Everything is computed from the one table, which is compared with what can be. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct shm_meeting *out,
                              struct ddp_err *err)
 {
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
+    if (hello->hosts > NET_HOSTS_MAX || !is_numbered(hello->host_of, b->world_size, hello->hosts))
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "the store's key %s/%s holds a table of %u hosts that rank 0 has not written",
+                        b->prefix, all_hosts, hello->hosts);
     out->host_of = malloc(bytes);
     if (out->host_of == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
     memcpy(out->host_of, hello->host_of, bytes);
     memcpy(out->nonce, hello->nonce, SHM_NONCE);
-    if (hello->hosts < 1 || hello->hosts > NET_HOSTS_MAX)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%u hosts are said to be there", hello->hosts);
     out->hosts = (int)hello->hosts;
     out->host = out->host_of[b->rank];
     for (int r = 0; r < b->world_size; r++) {
-        if (out->host_of[r] >= hello->hosts)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "rank %d is said to be on host %d of %d", r,
-                            out->host_of[r], out->hosts);
         out->local_rank += r < b->rank && out->host_of[r] == out->host;
         out->locals += out->host_of[r] == out->host;
     }
@@ -123,8 +134,9 @@ static ddp_status make_page_here(const struct bootstrap *b, struct shm_meeting *
     page_key(key, m->host);
     ddp_status status = make_page(b, NULL, m, &offer, err);
     if (status == DDP_OK)
-        return bootstrap_give(b, key, &offer, sizeof(offer), err);
-    bootstrap_refuse(b, key, err);
+        status = bootstrap_give(b, key, &offer, sizeof(offer), err);
+    if (status != DDP_OK)
+        bootstrap_refuse(b, key, err);
     return status;
 }
 
@@ -160,8 +172,9 @@ static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, 
     if (status == DDP_OK)
         status = make_page(b, cards, m, &hello->offer, err);
     if (status == DDP_OK)
-        return bootstrap_give(b, all_hosts, hello, hello_bytes(b->world_size), err);
-    bootstrap_refuse(b, all_hosts, err);
+        status = bootstrap_give(b, all_hosts, hello, hello_bytes(b->world_size), err);
+    if (status != DDP_OK)
+        bootstrap_refuse(b, all_hosts, err);
     return status;
 }
 

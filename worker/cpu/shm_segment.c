@@ -74,7 +74,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 }
 
 /* Is it the very file that was offered, of the size that everybody computes for himself, unable to
- * shrink? */
+ * shrink, and this user's? Another user could change it while we use it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -88,6 +88,12 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
             "descriptor %d of pid %d is not the shared memory that was offered (%lld bytes, %zu were "
             "expected)",
             offer->fd, offer->pid, (long long)st.st_size, bytes);
+    if (st.st_uid != geteuid())
+        return ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "the shared memory of pid %d belongs to uid %u, and this rank is uid %u: all ranks must "
+            "run as the same user",
+            offer->pid, (unsigned)st.st_uid, (unsigned)geteuid());
     return DDP_OK;
 }
 

@@ -44,10 +44,13 @@ struct hub_limits {
         .endpoint = "the store", .keep_ms = 30 * 60 * 1000                                    \
     }
 
+struct shared;
+
 struct hub_sink {
     void *user;
-    /* Send `bytes` to `conn`, in order. The bytes are valid during the call only. */
-    void (*send)(void *user, conn_id conn, struct slice bytes);
+    /* Send `bytes` to `conn`, in order. The bytes are valid during the call only, or, unless `holder` is NULL, as long as that is
+     * held (base/shared.h). */
+    void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
     /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
      * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the
      * connection already: the shell must not call hub_disconnect for it. */

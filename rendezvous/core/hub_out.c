@@ -10,6 +10,7 @@
  * Everything that answers stands on this file; it knows nobody above it. */
 #include "core/session.h"
 
+#include "base/shared.h"
 #include "core/encode.h"
 
 #include <cjson/cJSON.h>
@@ -17,9 +18,9 @@
 #include <stdio.h>
 
 enum {
-    OUT_DIRECT = 64 << 10, /* a value this big goes out from where it lies, and gathered answers leave when
+    OUT_DIRECT = SHARED_MIN, /* a value this big goes out from where it lies, and gathered answers leave when
                             * they pile up so high */
-    OUT_KEPT = 1 << 20,    /* an output buffer grown beyond this is given back */
+    OUT_KEPT = 1 << 20,      /* an output buffer grown beyond this is given back */
 };
 
 /* Small replies are not asked for: the shell stops reading before they grow. */
@@ -40,7 +41,7 @@ static void check_backlog(struct hub *hub)
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
-        hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out));
+        hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out), NULL);
         check_backlog(hub);
     }
     hub->out.len = 0;
@@ -53,7 +54,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->feeding)
         hub_flush(hub);
-    hub->sink.send(hub->sink.user, s->id, bytes);
+    hub->sink.send(hub->sink.user, s->id, bytes, NULL);
     if (s == hub->feeding)
         check_backlog(hub);
 }
@@ -79,7 +80,7 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-bool hub_reply_blob(struct hub *hub, struct slice value)
+bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!put_u64(&hub->out, value.len))
         return false;
@@ -87,7 +88,8 @@ bool hub_reply_blob(struct hub *hub, struct slice value)
         hub_flush(hub);
     if (value.len < OUT_DIRECT)
         return buf_append(&hub->out, value.data, value.len);
-    hub_send(hub, hub->feeding, value);
+    hub->sink.send(hub->sink.user, hub->feeding->id, value, holder);
+    check_backlog(hub);
     return true;
 }
 

@@ -66,6 +66,12 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
     return done(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
+/* The value that a request for `key` has found. */
+static bool reply_value(struct hub *hub, struct session *s, struct slice key, struct slice value)
+{
+    return hub_reply_blob(hub, value, store_holder(s->job->store, key, value));
+}
+
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
@@ -77,7 +83,7 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
         return true;
     enum store_status status =
         store_compare_set(s->job->store, req->blob[0], req->blob[1], req->blob[2], &current);
-    return done(hub, s, req, status) && hub_reply_blob(hub, current);
+    return done(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
 /* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
@@ -85,7 +91,7 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
-    return !hub_may_reply(hub, value.len) || hub_reply_blob(hub, value);
+    return !hub_may_reply(hub, value.len) || reply_value(hub, s, req->blob[0], value);
 }
 
 static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
@@ -108,7 +114,7 @@ static bool on_multi_get(struct hub *hub, struct session *s, const struct reques
     if (ok && !hub_may_reply(hub, total))
         return true;
     for (keys = req->blob[0]; ok && wire_next(&keys, &key);)
-        ok = hub_reply_blob(hub, store_get(s->job->store, key));
+        ok = reply_value(hub, s, key, store_get(s->job->store, key));
     return ok;
 }
 
@@ -190,7 +196,7 @@ static bool on_list_keys(struct hub *hub, struct session *s, const struct reques
     at = NULL;
     bool ok = put_u64(&hub->out, store_count(s->job->store));
     while (ok && store_next(s->job->store, &at, &key, &value))
-        ok = hub_reply_blob(hub, key);
+        ok = hub_reply_blob(hub, key, NULL);
     return ok;
 }
 
@@ -209,7 +215,7 @@ static bool on_queue_pop(struct hub *hub, struct session *s, const struct reques
     struct queue_item *item = store_pop(s->job->store, req->blob[0], &before);
     bool ok = put_i64(&hub->out, before);
     if (item != NULL) {
-        ok = ok && hub_reply_blob(hub, store_item_value(item));
+        ok = ok && hub_reply_blob(hub, store_item_value(item), NULL);
         store_item_free(s->job->store, item);
     }
     return ok;

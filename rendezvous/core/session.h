@@ -220,8 +220,9 @@ struct cJSON;
 /* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* A blob to the session being fed; a big value is not copied on its way. False when memory is short. */
-bool hub_reply_blob(struct hub *hub, struct slice value);
+/* A blob to the session being fed; a big value is not copied on its way, and with `holder` not kept twice. False when memory is
+ * short. */
+bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 /* May `feeding` be sent a reply of `bytes`? False: the handler returns true and is called again later, so ask before
  * anything is changed or appended. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);

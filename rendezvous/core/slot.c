@@ -82,35 +82,37 @@ static uint8_t *room_of(struct slot *slot)
     return (uint8_t *)slot->key + slot->node.key_len;
 }
 
-/* The value's own block; not the slot's room, which is paid for with the slot. Where there is no room, a block may begin just where
- * the slot ends. */
-static uint8_t *block_of(struct slot *slot)
+/* Not the slot's room, which is paid for with the slot. Where there is no room, a block may begin just where the slot ends. */
+struct shared *slot_holder(struct slot *slot)
 {
-    return slot->room == 0 || slot->value != room_of(slot) ? slot->value : NULL;
+    const bool is_behind_key = slot->room > 0 && slot->value == room_of(slot);
+    return slot->value == NULL || is_behind_key
+               ? NULL
+               : (struct shared *)(void *)(slot->value - offsetof(struct shared, bytes));
 }
 
 static uint32_t block_cost(struct slot *slot)
 {
-    return block_of(slot) != NULL ? slot->cap : 0;
+    return slot_holder(slot) != NULL ? slot->cap : 0;
 }
 
-/* A block of exactly `cap` bytes, what is there stays. */
-static bool resize(struct slots *slots, struct slot *slot, uint32_t cap)
+/* A block of exactly `cap` bytes; the first `keep` bytes of the value stay. */
+static bool resize(struct slots *slots, struct slot *slot, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(slot);
     if (cap > old && !quota_take(slots->quota, cap - old))
         return false;
-    uint8_t *value = realloc(block_of(slot), cap);
-    if (value == NULL) {
+    struct shared *block = shared_resize(slot_holder(slot), cap, keep);
+    if (block == NULL) {
         if (cap > old)
             quota_give(slots->quota, cap - old);
         return false;
     }
     if (cap < old)
         quota_give(slots->quota, old - cap);
-    if (old == 0 && slot->len > 0)
-        memcpy(value, slot->value, slot->len);
-    slot->value = value;
+    if (old == 0 && keep > 0)
+        memcpy(block->bytes, slot->value, keep);
+    slot->value = block->bytes;
     slot->cap = cap;
     return true;
 }
@@ -123,7 +125,7 @@ static void mark_existing(struct slots *slots, struct slot *slot)
     slot->exists = true;
 }
 
-/* The old buffer is used again when it fits and is not absurdly big for what comes: a counter or a
+/* The old buffer is used again when nobody else holds it, it fits and is not absurdly big for what comes: a counter or a
  * heartbeat key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
 static bool make_room(struct slots *slots, struct slot *slot, uint32_t cap)
 {
@@ -132,7 +134,8 @@ static bool make_room(struct slots *slots, struct slot *slot, uint32_t cap)
         slot->cap = slot->room;
     }
     const bool too_small = cap > slot->cap, wasteful = cap < block_cost(slot) / 4;
-    return (!too_small && !wasteful) || resize(slots, slot, cap);
+    return (!too_small && !wasteful && !shared_is_held_twice(slot_holder(slot))) ||
+           resize(slots, slot, cap, 0);
 }
 
 bool slot_set(struct slots *slots, struct slot *slot, struct slice value)
@@ -146,14 +149,14 @@ bool slot_set(struct slots *slots, struct slot *slot, struct slice value)
     return true;
 }
 
-/* Grows by half, so that many small appends stay cheap. */
+/* Grows by half, so that many small appends stay cheap. Other holders do not look behind the value's end. */
 bool slot_append(struct slots *slots, struct slot *slot, struct slice value)
 {
     if (!slot->exists)
         return slot_set(slots, slot, value);
     uint64_t need = (uint64_t)slot->len + value.len;
-    if (need > slot->cap && !resize(slots, slot, (uint32_t)(need + need / 2)) &&
-        !resize(slots, slot, (uint32_t)need))
+    if (need > slot->cap && !resize(slots, slot, (uint32_t)(need + need / 2), slot->len) &&
+        !resize(slots, slot, (uint32_t)need, slot->len))
         return false;
     if (value.len > 0)
         memcpy(slot->value + slot->len, value.data, value.len);
@@ -166,7 +169,7 @@ void slot_unset(struct slots *slots, struct slot *slot)
 {
     slots->existing -= slot->exists;
     quota_give(slots->quota, block_cost(slot));
-    free(block_of(slot));
+    shared_release(slot_holder(slot));
     slot->value = NULL;
     slot->len = slot->cap = 0;
     slot->exists = false;

@@ -15,6 +15,7 @@
 #ifndef RENDEZVOUS_SLOT_H
 #define RENDEZVOUS_SLOT_H
 
+#include "base/shared.h"
 #include "core/quota.h"
 #include "core/table.h"
 
@@ -31,7 +32,7 @@ struct queue_item {
 
 struct slot {
     struct table_node node;
-    uint8_t *value; /* NULL, in `key` behind the key, or a block of its own */
+    uint8_t *value; /* NULL, in `key` behind the key, or in a struct shared of its own */
     uint32_t len, cap;
     uint32_t woken;              /* connections that were told of the queue and have not acted yet */
     uint16_t room;               /* bytes for a value behind the key */
@@ -77,6 +78,9 @@ static inline uint64_t slot_cost(size_t key_len)
 }
 
 struct slot *slot_find(const struct slots *slots, struct slice key);
+
+/* What holds the value: who holds it, too, keeps these bytes whatever becomes of the slot. NULL if they lie behind the key. */
+struct shared *slot_holder(struct slot *slot);
 
 /* Slots with these hashes will be asked for, and their values read or written: see table_expect. */
 void slots_expect(const struct slots *slots, const uint32_t *hashes, uint32_t n);

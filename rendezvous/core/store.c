@@ -109,6 +109,12 @@ struct slice store_get(const struct store *s, struct slice key)
     return slot ? slot_value(slot) : slice_of("", 0);
 }
 
+struct shared *store_holder(const struct store *s, struct slice key, struct slice value)
+{
+    struct slot *slot = value.len >= SHARED_MIN ? slot_find(&s->slots, key) : NULL;
+    return slot != NULL && slot->value == value.data ? slot_holder(slot) : NULL;
+}
+
 /* A missing key equals an empty `expected`; with any other one the caller gets its own `expected` back,
  * which is what PyTorch's clients know as "not there". */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,

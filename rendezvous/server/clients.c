@@ -115,20 +115,25 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
-static void send_now(void *user, conn_id id, struct slice bytes)
+static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
-    struct client *c = listening(user, id);
+    struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    c->trouble = (uint8_t)conn_send(&c->conn, bytes);
+    c->trouble = (uint8_t)conn_send(&c->conn, bytes, holder);
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
-    watch_readers(c->clients);
+    watch_readers(clients);
+}
+
+static void send_kept(void *user, conn_id id, struct slice bytes)
+{
+    send_now(user, id, bytes, NULL);
 }
 
 static void flush(struct clients *clients)
 {
-    replies_flush(&clients->replies, send_now, clients);
+    replies_flush(&clients->replies, send_kept, clients);
 }
 
 bool clients_end_turn(struct clients *clients)
@@ -139,13 +144,13 @@ bool clients_end_turn(struct clients *clients)
 }
 
 /* What is too big to be kept goes out from where it lies, behind all that is kept. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes)
+void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     if (clients->has_replied && replies_put(&clients->replies, id, bytes))
         return;
     flush(clients);
     if (!clients->has_replied || !replies_put(&clients->replies, id, bytes))
-        send_now(clients, id, bytes);
+        send_now(clients, id, bytes, holder);
     clients->has_replied = true;
 }
 

@@ -57,7 +57,7 @@ void clients_here(const struct clients *clients, conn_id id, char text[static EN
 /* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. The first reply of a turn of the
  * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
  * until there are many. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes);
+void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder);
 
 /* May `id` be sent a reply of `bytes` now? False: the client is not read any more; when there is room again, hub_resume is
  * called for it. */

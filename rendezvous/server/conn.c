@@ -4,8 +4,8 @@
  * -> EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. On this path nothing is allocated.
  *
  * It can go wrong when
- *   - the socket does not take all bytes: the rest goes to an outbox (one uv_write in flight, everything else
- * behind it in one buffer), which is freed as soon as it is empty;
+ *   - the socket does not take all bytes: the rest goes to an outbox, which is freed as soon as it is empty. Its first piece
+ *     is in flight (one uv_write); small replies behind it gather in one piece, long values are held and not copied;
  *   - the peer never reads: conn_send answers CONN_SLOW at max_queue_bytes, and the owner aborts;
  *   - reading or writing fails: host.on_end, then close;
  *   - the owner wants it gone: conn_finish flushes, sends FIN and discards input until the peer's FIN.
@@ -21,28 +21,100 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { FLYING_KEPT = 1 << 20 };
+enum { SPARE_MAX = 1 << 20 };
 
-struct outbox {
-    uv_write_t req;
-    struct conn *conn;
-    struct buf flying;  /* handed to uv_write, must not move */
-    struct buf waiting; /* next */
+struct piece {
+    struct piece *next;
+    struct shared *holder; /* of `held`; NULL = the bytes are in `own` */
+    struct slice held;
+    struct buf own;
 };
 
-/* --- close --------------------------------------------------------------------------------------------- */
+struct outbox {
+    uv_write_t req; /* of the first piece, which must not change */
+    struct conn *conn;
+    struct piece *first, *last;
+    struct piece *spare; /* an empty one of ours, so that a long backlog of small replies allocates nothing */
+    size_t bytes;        /* of all pieces */
+};
+
+/* --- outbox -------------------------------------------------------------------------------------------- */
+
+static struct slice bytes_of(const struct piece *p)
+{
+    return p->holder != NULL ? p->held : buf_slice(&p->own);
+}
+
+static void piece_free(struct piece *p)
+{
+    if (p == NULL)
+        return;
+    shared_release(p->holder);
+    buf_free(&p->own);
+    free(p);
+}
+
+static void drop_first(struct outbox *box)
+{
+    struct piece *p = box->first;
+    const size_t len = bytes_of(p).len;
+    box->first = p->next;
+    box->bytes -= len;
+    box->conn->host->queued_bytes -= len;
+    if (box->spare == NULL && p->holder == NULL && p->own.cap <= SPARE_MAX) {
+        p->own.len = 0;
+        box->spare = p;
+    } else {
+        piece_free(p);
+    }
+}
 
 /* An idle connection must not keep the buffers of its busiest moment: there may be thousands of them. */
 static void outbox_free(struct conn *c)
 {
-    if (c->outbox == NULL)
+    struct outbox *box = c->outbox;
+    if (box == NULL)
         return;
-    c->host->queued_bytes -= c->outbox->flying.len + c->outbox->waiting.len;
-    buf_free(&c->outbox->flying);
-    buf_free(&c->outbox->waiting);
-    free(c->outbox);
+    while (box->first != NULL)
+        drop_first(box);
+    piece_free(box->spare);
+    free(box);
     c->outbox = NULL;
 }
+
+static bool add_piece(struct outbox *box)
+{
+    struct piece *p = box->spare != NULL ? box->spare : calloc(1, sizeof(*p));
+    if (p == NULL)
+        return false;
+    box->spare = NULL;
+    p->next = NULL;
+    if (box->first == NULL)
+        box->first = p;
+    else
+        box->last->next = p;
+    box->last = p;
+    return true;
+}
+
+/* The first piece flies. */
+static bool put(struct outbox *box, struct slice bytes, struct shared *holder)
+{
+    const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
+    if ((holder != NULL || !gathers) && !add_piece(box))
+        return false;
+    if (holder != NULL) {
+        box->last->holder = shared_hold(holder);
+        box->last->held = bytes;
+    } else if (!buf_append(&box->last->own, bytes.data, bytes.len)) {
+        return false;
+    }
+    box->bytes += bytes.len;
+    box->conn->host->queued_bytes += bytes.len;
+    return true;
+}
+
+/* --- close --------------------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -137,20 +209,18 @@ static void ended(struct conn *c, int status)
 
 static bool fly(struct outbox *box);
 
-/* One uv_write at a time keeps the number of allocations at two, however many small replies pile up. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
     struct conn *c = box->conn;
-    c->host->queued_bytes -= box->flying.len;
-    box->flying.len = 0;
+    drop_first(box);
     if (c->state == CONN_CLOSING)
         return; /* UV_ECANCELED; on_handle_closed frees the outbox */
-    if (status < 0 || (box->waiting.len > 0 && !fly(box))) {
+    if (status < 0 || (box->first != NULL && !fly(box))) {
         ended(c, status < 0 ? status : UV_ENOMEM);
         return;
     }
-    if (box->flying.len == 0) {
+    if (box->first == NULL) {
         outbox_free(c);
         if (c->state == CONN_FLUSHING)
             flushed(c);
@@ -158,15 +228,10 @@ static void on_written(uv_write_t *req, int status)
     c->host->on_drained(c);
 }
 
-/* Send what waits: the two buffers change places, so that both keep their memory for the next turn, unless it is much. */
 static bool fly(struct outbox *box)
 {
-    struct buf empty = box->flying;
-    if (empty.cap > FLYING_KEPT)
-        buf_free(&empty);
-    box->flying = box->waiting;
-    box->waiting = empty;
-    uv_buf_t bytes = uv_buf_init((char *)box->flying.data, (unsigned)box->flying.len);
+    const struct slice all = bytes_of(box->first);
+    uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)all.data, (unsigned)all.len);
     return uv_write(&box->req, (uv_stream_t *)&box->conn->tcp, &bytes, 1, on_written) == 0;
 }
 
@@ -182,15 +247,16 @@ static bool outbox_new(struct conn *c)
 
 size_t conn_queued(const struct conn *c)
 {
-    return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) +
-           (c->outbox != NULL ? c->outbox->waiting.len : 0);
+    const struct outbox *box = c->outbox;
+    const size_t waiting = box != NULL && box->first != NULL ? box->bytes - bytes_of(box->first).len : 0;
+    return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
 /* What libuv still has to send is counted by libuv; of the flying buffer that is only the part not sent yet. So a
  * slow but reading peer is never cut off, however much it is sent in total. */
-static enum conn_sent queue(struct conn *c, struct slice bytes)
+static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
-    struct conn_host *host = c->host;
+    const struct conn_host *host = c->host;
     const size_t queued = conn_queued(c);
     if (bytes.len > host->max_queue_bytes || queued > host->max_queue_bytes - bytes.len)
         return CONN_SLOW;
@@ -198,20 +264,18 @@ static enum conn_sent queue(struct conn *c, struct slice bytes)
         return CONN_NO_ROOM;
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
-    if (!buf_append(&c->outbox->waiting, bytes.data, bytes.len))
-        return CONN_BROKEN;
-    host->queued_bytes += bytes.len;
-    if (c->outbox->flying.len == 0 && !fly(c->outbox))
+    const bool flies = c->outbox->first != NULL;
+    if (!put(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
         return CONN_BROKEN;
     return CONN_SENT;
 }
 
-enum conn_sent conn_send(struct conn *c, struct slice bytes)
+enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *holder)
 {
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes); /* keep the order */
+        return queue(c, bytes, holder); /* keep the order */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     if (n == UV_EPIPE || n == UV_ECONNRESET)
@@ -221,7 +285,7 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes)
     size_t done = n > 0 ? (size_t)n : 0;
     if (done == bytes.len)
         return CONN_SENT;
-    return queue(c, slice_of((const char *)bytes.data + done, bytes.len - done));
+    return queue(c, slice_of((const char *)bytes.data + done, bytes.len - done), holder);
 }
 
 /* --- read ---------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
+#include "base/shared.h"
 #include "base/slice.h"
 
 #include <uv.h>
@@ -60,9 +61,10 @@ enum conn_sent {
  * false: it could not be started and is closing already. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write now what the socket takes, queue a copy of the rest. After any other result than SENT a part may have been sent,
+/* Write now what the socket takes, queue the rest: a copy, or unless `holder` is NULL the bytes themselves, which it holds
+ * (base/shared.h). After any other result than SENT a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
-enum conn_sent conn_send(struct conn *conn, struct slice bytes);
+enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* The bytes that are queued. */
 size_t conn_queued(const struct conn *conn);

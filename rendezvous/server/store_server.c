@@ -144,10 +144,10 @@ static void on_time(uv_timer_t *timer)
 /* --- events -------------------------------------------------------------------------------------------- */
 
 /* The hub's sink. */
-static void on_send(void *user, conn_id id, struct slice bytes)
+static void on_send(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct store_server *s = user;
-    clients_send(&s->clients, id, bytes);
+    clients_send(&s->clients, id, bytes, holder);
 }
 
 static bool on_may_reply(void *user, conn_id id, uint64_t bytes)

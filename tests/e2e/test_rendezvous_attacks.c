@@ -362,6 +362,45 @@ Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
     close(honest);
 }
 
+/* Read a reply with a value of BIG times `byte`. */
+static void expect_big(int fd, char byte)
+{
+    static char value[BIG];
+    const struct timeval limit = { PEER_DEADLINE_MS / 1000, 0 };
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    peer_expect(fd, "0000800000000000");
+    cr_assert_eq(recv(fd, value, BIG, MSG_WAITALL), BIG);
+    cr_assert(value[0] == byte && memcmp(value, value + 1, BIG - 1) == 0);
+}
+
+/* The replies to twenty clients that do not read are one value. They get it whole, whatever becomes of the key; the store does
+ * not mind those who die meanwhile. */
+Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
+{
+    enum { CLIENTS = 20, VALUE_KIB = BIG >> 10 };
+    static char other[BIG];
+    int fd[CLIENTS];
+    set_big();
+    for (int i = 0; i < CLIENTS; i++) {
+        fd[i] = peer_connect_c(server.port);
+        peer_send_hex(fd[i], GET_BIG);
+        if (i == CLIENTS / 3) {
+            memset(other, 'b', BIG);
+            peer_set(bystander, "/big", slice_of(other, BIG));
+        }
+        cr_assert_eq(peer_add(bystander, "/m", 1), i + 2);
+    }
+    expect_memory_below(4 * VALUE_KIB);
+    peer_send_hex(bystander, "08 " BIG_KEY);
+    peer_expect(bystander, "0100000000000000");
+    for (int i = 0; i < CLIENTS; i++) {
+        if (i % 4 != 0)
+            expect_big(fd[i], i <= CLIENTS / 3 ? '\0' : 'b');
+        close(fd[i]);
+    }
+    peer_expect_service(server.port);
+}
+
 /* The reply to a compare-and-set is as long as the value. Ninety clients do not read theirs; an honest one gets its own. */
 Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_limit)
 {

@@ -120,8 +120,9 @@ static void learn_instance(struct slice bytes, char instance[static 64])
 }
 
 /* Searched and not parsed: replies to c10d requests lie between the JSON texts. */
-static void check_send(void *user, conn_id conn, struct slice bytes)
+static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
+    (void)holder;
     struct peer *p = find_peer(conn);
     (void)user;
     assert(p != NULL && bytes.len > 0);

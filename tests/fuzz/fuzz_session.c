@@ -16,8 +16,9 @@ static struct hub *hub;
 static bool is_open[CONNS + 1];
 static uint64_t now_ms;
 
-static void check_send(void *user, conn_id conn, struct slice bytes)
+static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
+    (void)holder;
     (void)user;
     assert(is_open[conn] && bytes.len > 0);
 }

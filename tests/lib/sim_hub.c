@@ -5,8 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void keep(void *user, conn_id conn, struct slice bytes)
+static void keep(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
+    (void)holder;
     struct sim *sim = user;
     cr_assert(sim->conn[conn].open, "bytes for connection %d, which is closed", (int)conn);
     cr_assert(buf_append(&sim->conn[conn].out, bytes.data, bytes.len));

@@ -219,8 +219,9 @@ static void write_rendezvous_script(void)
     add_step(LEAVE, 2);
 }
 
-static void send_nowhere(void *user, conn_id conn, struct slice bytes)
+static void send_nowhere(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
+    (void)holder;
     (void)user, (void)conn, (void)bytes;
 }
 

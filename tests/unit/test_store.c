@@ -1,4 +1,5 @@
 /* The store's rules, without a connection: keys, counters, waits, the quota. */
+#include "base/shared.h"
 #include "core/ops.h"
 #include "store_case.h"
 
@@ -175,6 +176,42 @@ Test(store, a_value_of_any_length_may_follow_one_of_any_length)
             cr_assert_eq(quota.used, 0, "%zu after %zu", lengths[then], lengths[first]);
         }
     }
+}
+
+/* Whoever holds a value keeps these bytes: the key gets new memory for the next ones. */
+Test(store, a_held_value_stays_whatever_becomes_of_its_key)
+{
+    static char a[SHARED_MIN], b[SHARED_MIN], both[2 * SHARED_MIN];
+    memset(a, 'a', sizeof(a));
+    memset(b, 'b', sizeof(b));
+    quota.max = 8 * SHARED_MIN;
+    cr_assert_eq(store_set(store, K("k"), slice_of(a, sizeof(a))), STORE_OK);
+    const struct slice value = store_get(store, K("k"));
+    cr_assert_null(store_holder(store, K("other"), value));
+    cr_assert_null(store_holder(store, K("k"), slice_of(a, sizeof(a))),
+                   "equal bytes elsewhere are not the value");
+    struct shared *first = shared_hold(store_holder(store, K("k"), value));
+    cr_assert_eq(store_append(store, K("k"), slice_of(b, sizeof(b))), STORE_OK);
+    struct shared *second = shared_hold(store_holder(store, K("k"), store_get(store, K("k"))));
+    cr_assert_eq(store_set(store, K("k"), slice_of(b, sizeof(b))), STORE_OK);
+    cr_assert(slice_equal(value, slice_of(a, sizeof(a))));
+    memcpy(both, second->bytes, sizeof(both));
+    cr_assert(store_delete(store, K("k")));
+    cr_assert(slice_equal(value, slice_of(a, sizeof(a))));
+    cr_assert_arr_eq(both, a, sizeof(a));
+    cr_assert_arr_eq(both + sizeof(a), b, sizeof(b));
+    cr_assert_eq(store_set(store, K("k"), slice_of(a, sizeof(a))), STORE_OK);
+    cr_assert_arr_eq(second->bytes, both, sizeof(both));
+    shared_release(first);
+    shared_release(second);
+}
+
+Test(store, a_short_value_is_not_held)
+{
+    static char text[SHARED_MIN - 1];
+    quota.max = 2 * SHARED_MIN;
+    cr_assert_eq(store_set(store, K("k"), slice_of(text, sizeof(text))), STORE_OK);
+    cr_assert_null(store_holder(store, K("k"), store_get(store, K("k"))));
 }
 
 /* The slot outlives its value while somebody waits for a queue of the same name, or for nothing but the value. */

@@ -1,6 +1,7 @@
 /* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
 #include "core/encode.h"
 #include "daemon.h"
+#include "free_port.h"
 #include "job.h"
 #include "patience.h"
 #include "peer.h"
@@ -8,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -135,52 +137,58 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
-/* The other end of the pipe gets the port of its own end. The store finds a request that it can read, and no peer. */
-static int reset_ports[2];
+/* The near end of a connection that is to be made twice. */
+static struct sockaddr_in near_end;
 
+static int connect_from_near_end(struct in_addr host, int port)
+{
+    const int yes = 1;
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_addr = host,
+                                    .sin_port = htons((uint16_t)port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (bind(fd, (const struct sockaddr *)&near_end, sizeof(near_end)) != 0 ||
+        connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* The store finds a request that it can read, and no peer. */
 static int set_and_reset(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
-    struct sockaddr_in near = { 0 };
-    socklen_t len = sizeof(near);
     hex_read(PEER_GREETING "01", &bytes);
     put_blob(&bytes, slice_str("/key"));
     put_blob(&bytes, slice_str("v"));
-    int fd = connect_to(host, port);
-    const bool sent = send(fd, bytes.data, bytes.len, MSG_NOSIGNAL) == (ssize_t)bytes.len;
+    int fd = connect_from_near_end(host, port);
+    if (fd < 0 || send(fd, bytes.data, bytes.len, MSG_NOSIGNAL) != (ssize_t)bytes.len)
+        return 103;
     buf_free(&bytes);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger));
-    if (!sent || getsockname(fd, (struct sockaddr *)&near, &len) != 0)
-        return 103;
     close(fd);
-    return write(reset_ports[1], &near.sin_port, sizeof(near.sin_port)) == sizeof(near.sin_port) ? 0 : 104;
+    return 0;
 }
 
 /* While the store stands still, another user's connection is reset, and its addresses go to one of the store's own user. */
 Test(store_users, a_reset_connection_is_not_taken_for_a_newer_one)
 {
     need_root();
-    const int yes = 1;
-    struct sockaddr_in near = { .sin_family = AF_INET, .sin_addr = LOOPBACK };
     struct daemon d = daemon_start("127.0.0.1:0", "--quiet");
-    const struct sockaddr_in far = { .sin_family = AF_INET,
+    near_end = (struct sockaddr_in){ .sin_family = AF_INET,
                                      .sin_addr = LOOPBACK,
-                                     .sin_port = htons((uint16_t)d.port) };
-    cr_assert_eq(pipe(reset_ports), 0);
+                                     .sin_port = htons((uint16_t)free_port()) };
     run_signal(d.process, SIGSTOP);
     cr_assert_eq(as_nobody(set_and_reset, LOOPBACK, d.port), 0);
-    cr_assert_eq(read(reset_ports[0], &near.sin_port, sizeof(near.sin_port)), sizeof(near.sin_port));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)), 0);
-    cr_assert_eq(bind(fd, (const struct sockaddr *)&near, sizeof(near)), 0);
-    cr_assert_eq(connect(fd, (const struct sockaddr *)&far, sizeof(far)), 0);
+    int fd = connect_from_near_end(LOOPBACK, d.port);
+    cr_assert_geq(fd, 0, "%s", strerror(errno));
     run_signal(d.process, SIGCONT);
     cr_assert(peer_send_hex(fd, PEER_GREETING));
     peer_expect(fd, PEER_GREETING_ANSWER);
     expect_no_keys(d.port);
     close(fd);
-    close(reset_ports[0]);
-    close(reset_ports[1]);
     daemon_stop(&d);
 }
 

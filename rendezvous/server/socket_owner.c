@@ -58,8 +58,27 @@ static bool is_loopback(const struct end *end)
     return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
 }
 
-/* What `ip route get` asks. False also when the kernel does not answer. */
-static bool route_is_local(const struct end *end)
+static int netlink_socket(struct netlink *n, int protocol)
+{
+    if (!n->is_open) {
+        n->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+        n->is_open = n->fd >= 0;
+    }
+    return n->is_open ? n->fd : -1;
+}
+
+/* Answers that an earlier question has left unread are dropped first. The reply is there when send returns, because the
+ * kernel answers on the sender's thread. */
+static bool netlink_ask(int fd, const struct nlmsghdr *question)
+{
+    char old[4096];
+    while (fd >= 0 && recv(fd, old, sizeof(old), MSG_DONTWAIT) > 0)
+        continue;
+    return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
+}
+
+/* What `ip route get` asks. */
+static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
     struct {
@@ -82,15 +101,15 @@ static bool route_is_local(const struct end *end)
         char rest[1024];
     } reply;
     memcpy(q.address, end->address, bytes);
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    /* As for sock_diag, the reply is there when send returns. */
-    const bool local =
-        fd >= 0 && send(fd, &q, q.head.nlmsg_len, 0) == (ssize_t)q.head.nlmsg_len &&
-        recv(fd, &reply, sizeof(reply), MSG_DONTWAIT) >= (ssize_t)NLMSG_LENGTH(sizeof(reply.body)) &&
-        reply.head.nlmsg_type == RTM_NEWROUTE && reply.body.rtm_type == RTN_LOCAL;
-    if (fd >= 0)
-        close(fd);
-    return local;
+    const int fd = netlink_socket(&o->route, NETLINK_ROUTE);
+    if (!netlink_ask(fd, &q.head))
+        return PLACE_UNKNOWN;
+    const ssize_t n = recv(fd, &reply, sizeof(reply), MSG_DONTWAIT);
+    if (n < (ssize_t)sizeof(reply.head))
+        return PLACE_UNKNOWN;
+    const bool is_route =
+        reply.head.nlmsg_type == RTM_NEWROUTE && n >= (ssize_t)NLMSG_LENGTH(sizeof(reply.body));
+    return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
 /* Is the source that the kernel chooses for a packet to the address the address itself? That needs no netlink, but fails for
@@ -119,12 +138,22 @@ static bool source_is(const struct end *end)
     return same;
 }
 
-bool socket_address_is_local(const struct sockaddr *address)
+static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;
     if (!end_of(address, &end))
-        return address->sa_family == AF_UNIX;
-    return is_loopback(&end) || route_is_local(&end) || source_is(&end);
+        return address->sa_family == AF_UNIX ? THIS_HOST : OTHER_HOST;
+    if (is_loopback(&end))
+        return THIS_HOST;
+    const enum socket_place place = place_by_route(o, &end);
+    return place != THIS_HOST && source_is(&end) ? THIS_HOST : place;
+}
+
+enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
+                                    const struct sockaddr *here)
+{
+    struct end end;
+    return end_of(here, &end) && is_loopback(&end) ? THIS_HOST : address_place(o, peer);
 }
 
 /* --- sock_diag -------------------------------------------------------------------------------------------- */
@@ -140,20 +169,9 @@ union answer {
     char room[16384];
 };
 
-static int diag_socket(struct socket_owners *o)
-{
-    if (!o->is_open) {
-        o->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
-        o->is_open = o->fd >= 0;
-    }
-    return o->is_open ? o->fd : -1;
-}
-
-/* Answers that an earlier question has left unread are dropped first. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
-    union answer old;
     struct question q = { .head = { .nlmsg_len = sizeof(q),
                                     .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                                     .nlmsg_flags = NLM_F_REQUEST | flags },
@@ -166,10 +184,7 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
                                             .idiag_cookie = { INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE } } } };
     memcpy(q.body.id.idiag_src, near->address, sizeof(near->address));
     memcpy(q.body.id.idiag_dst, far->address, sizeof(far->address));
-    const int fd = diag_socket(o);
-    while (fd >= 0 && recv(fd, &old, sizeof(old), MSG_DONTWAIT) > 0)
-        continue;
-    return fd >= 0 && send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
+    return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
 /* The states of a connection that its process has not closed. It may have ended its own stream (FIN_WAIT): then it
@@ -188,14 +203,13 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
     return true;
 }
 
-/* The reply is there when send returns, because the kernel answers on the sender's thread. */
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {
     union answer reply;
     if (!diag_ask(o, near, far, 0, ~0u))
         return SOCKET_UNKNOWN;
-    const ssize_t n = recv(o->fd, &reply, sizeof(reply), MSG_DONTWAIT);
+    const ssize_t n = recv(o->diag.fd, &reply, sizeof(reply), MSG_DONTWAIT);
     if (n < (ssize_t)sizeof(reply.head))
         return SOCKET_UNKNOWN;
     if (reply.head.nlmsg_type == SOCK_DIAG_BY_FAMILY) {
@@ -283,7 +297,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     if (!diag_ask(o, &near, &far, NLM_F_DUMP, 1u << TCP_LISTEN))
         return SOCKET_UNKNOWN;
     for (;;) {
-        ssize_t n = recv(o->fd, &reply, sizeof(reply), MSG_DONTWAIT);
+        ssize_t n = recv(o->diag.fd, &reply, sizeof(reply), MSG_DONTWAIT);
         if (n <= 0)
             return SOCKET_UNKNOWN;
         for (const struct nlmsghdr *head = &reply.head; NLMSG_OK(head, n); head = NLMSG_NEXT(head, n)) {
@@ -313,7 +327,9 @@ enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32
 
 void socket_owners_close(struct socket_owners *o)
 {
-    if (o->is_open)
-        close(o->fd);
+    if (o->diag.is_open)
+        close(o->diag.fd);
+    if (o->route.is_open)
+        close(o->route.fd);
     *o = (struct socket_owners){ 0 };
 }

@@ -12,11 +12,15 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* An open netlink socket, and what is known of the kernel's answers. Zeroed before first use; the first lookup opens the
- * socket, socket_owners_close closes it. One thread at a time. */
-struct socket_owners {
+struct netlink {
     bool is_open;
-    int fd;           /* netlink; valid if `is_open` */
+    int fd; /* valid if `is_open` */
+};
+
+/* Two netlink sockets, and what is known of the kernel's answers. Zeroed before first use; the first question opens a
+ * socket, socket_owners_close closes both. One thread at a time. */
+struct socket_owners {
+    struct netlink diag, route;
     bool is_answered; /* sock_diag has found a socket, so "not found" is reliable */
 };
 
@@ -40,8 +44,12 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
-/* Is `address` one of this host's? No packet is sent. True also without a descriptor to find out. */
-bool socket_address_is_local(const struct sockaddr *address);
+enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* the kernel does not answer */ };
+
+/* Where does a connection from `peer` to our end `here` come from? What arrives at a loopback address has begun on this host.
+ * No packet is sent. */
+enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
+                                    const struct sockaddr *here);
 
 void socket_owners_close(struct socket_owners *o);
 

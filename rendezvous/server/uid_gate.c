@@ -25,13 +25,16 @@ static bool is_reset(int fd)
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {
-    struct sockaddr_storage here = { 0 };
+    struct sockaddr_storage at = { 0 };
+    const struct sockaddr *here = (const struct sockaddr *)&at;
     struct socket_owner owner;
-    socklen_t len = sizeof(here);
+    socklen_t len = sizeof(at);
     *uid = -1;
-    if (!socket_address_is_local(peer) || getsockname(fd, (struct sockaddr *)&here, &len) != 0)
+    getsockname(fd, (struct sockaddr *)&at, &len);
+    const enum socket_place place = socket_peer_place(&g->owners, peer, here);
+    if (place == OTHER_HOST)
         return true;
-    enum socket_state state = socket_owner_find(&g->owners, peer, (const struct sockaddr *)&here, &owner);
+    enum socket_state state = socket_owner_find(&g->owners, peer, here, &owner);
     if (state == SOCKET_OPEN && is_reset(fd))
         state = SOCKET_CLOSED;
     if (state == SOCKET_OPEN)
@@ -42,13 +45,17 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
         snprintf(why, UID_GATE_WHY_MAX,
                  "its owner is uid %u, this store serves uid %u and root; --insecure serves every user",
                  owner.uid, (unsigned)geteuid());
-    else if (state == SOCKET_CLOSED)
+    else if (state == SOCKET_CLOSED && place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
                  "its owner is not known, because it was closed before it was accepted");
-    else
+    else if (place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
                  "its owner is not known: neither sock_diag nor /proc/net/tcp answers; --insecure serves "
                  "every user");
+    else
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "the kernel does not tell whether it comes from this host (netlink does not answer); "
+                 "--insecure serves every user");
     return false;
 }
 

@@ -93,7 +93,7 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
 }
 
 /* With sock_diag, and with /proc/net/tcp in its place: a netlink socket that cannot be used. */
-static const struct socket_owners ways[] = { { 0 }, { .is_open = true, .fd = -1 } };
+static const struct socket_owners ways[] = { { 0 }, { .diag = { .is_open = true, .fd = -1 } } };
 
 static void expect_owner(const char *listen_at, const char *connect_at)
 {
@@ -253,34 +253,69 @@ Test(socket_owner, of_a_port_that_is_only_bound_is_nobody)
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
 
-static bool is_local(const char *text)
+static enum socket_place place_with(struct socket_owners *o, const char *peer, const char *here)
 {
-    struct sockaddr_storage at;
-    set_loopback(&at, text, htons(29500));
-    return socket_address_is_local((const struct sockaddr *)&at);
+    struct sockaddr_storage from, to;
+    set_loopback(&from, peer, htons(40000));
+    set_loopback(&to, here, htons(29500));
+    const enum socket_place place =
+        socket_peer_place(o, (const struct sockaddr *)&from, (const struct sockaddr *)&to);
+    socket_owners_close(o);
+    return place;
 }
 
-Test(socket_owner, own_addresses_are_local)
+static enum socket_place place_of(const char *peer)
 {
-    cr_expect(is_local("127.0.0.1"));
-    cr_expect(is_local("127.8.8.8"));
-    cr_expect(is_local("::1"));
-    cr_expect(is_local("::ffff:127.0.0.1"));
-    cr_expect_not(is_local("192.0.2.7")); /* for documentation: no host has it */
-    cr_expect_not(is_local("2001:db8::7"));
+    return place_with(&(struct socket_owners){ 0 }, peer, "192.0.2.1");
+}
+
+/* The addresses 192.0.2.x and 2001:db8:: are for documentation: no host has them. */
+Test(socket_owner, own_addresses_are_of_this_host)
+{
+    cr_expect_eq(place_of("127.0.0.1"), THIS_HOST);
+    cr_expect_eq(place_of("127.8.8.8"), THIS_HOST);
+    cr_expect_eq(place_of("::1"), THIS_HOST);
+    cr_expect_eq(place_of("::ffff:127.0.0.1"), THIS_HOST);
+    cr_expect_eq(place_of("192.0.2.7"), OTHER_HOST);
+    cr_expect_eq(place_of("2001:db8::7"), OTHER_HOST);
+}
+
+Test(socket_owner, what_arrives_at_a_loopback_address_is_of_this_host)
+{
+    cr_expect_eq(place_with(&(struct socket_owners){ 0 }, "192.0.2.7", "127.0.0.1"), THIS_HOST);
+    cr_expect_eq(place_with(&(struct socket_owners){ 0 }, "192.0.2.7", "::ffff:127.0.0.1"), THIS_HOST);
+    cr_expect_eq(place_with(&(struct socket_owners){ 0 }, "2001:db8::7", "::1"), THIS_HOST);
+}
+
+/* As in a sandbox that forbids netlink. */
+Test(socket_owner, without_netlink_the_place_is_unknown)
+{
+    const struct socket_owners closed = { .route = { .is_open = true, .fd = -1 } };
+    struct socket_owners o = closed;
+    cr_expect_eq(place_with(&o, "192.0.2.7", "192.0.2.1"), PLACE_UNKNOWN);
+    o = closed;
+    cr_expect_eq(place_with(&o, "127.0.0.1", "192.0.2.1"), THIS_HOST);
+}
+
+/* The kernel adds the route of a new IPv6 address a moment later. */
+static bool is_soon_of_this_host(const char *address)
+{
+    for (int i = 0; i < 500 && place_of(address) != THIS_HOST; i++)
+        usleep(10 * 1000);
+    return place_of(address) == THIS_HOST;
 }
 
 /* The kernel chooses 10.9.0.7 as the source of packets to any address of that network. */
-Test(socket_owner, a_second_address_of_one_network_is_local)
+Test(socket_owner, a_second_address_of_one_network_is_of_this_host)
 {
     if (unshare(CLONE_NEWNET) != 0)
         cr_skip_test("skipped, because there is no network namespace: %s", strerror(errno));
     if (system("ip link set lo up && ip addr add 10.9.0.7/24 dev lo && ip addr add 10.9.0.8/24 dev lo && "
                "ip addr add fd09::7/64 dev lo && ip addr add fd09::8/64 dev lo") != 0)
         cr_skip_test("skipped, because there is no ip(8) that adds addresses");
-    cr_expect(is_local("10.9.0.7"));
-    cr_expect(is_local("10.9.0.8"));
-    cr_expect(is_local("fd09::8"));
-    cr_expect_not(is_local("10.8.0.9"));
-    cr_expect_not(is_local("fd08::9"));
+    cr_expect_eq(place_of("10.9.0.7"), THIS_HOST);
+    cr_expect_eq(place_of("10.9.0.8"), THIS_HOST);
+    cr_expect(is_soon_of_this_host("fd09::8"));
+    cr_expect_eq(place_of("10.8.0.9"), OTHER_HOST);
+    cr_expect_eq(place_of("fd08::9"), OTHER_HOST);
 }

@@ -15,6 +15,7 @@ struct shared *shared_resize(struct shared *old, size_t size, size_t keep)
         old->holders--;
     }
     s->holders = 1;
+    s->size = size;
     return s;
 }
 

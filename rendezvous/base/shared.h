@@ -12,6 +12,7 @@ enum { SHARED_MIN = 64 << 10 }; /* it pays to hold so many bytes instead of copy
 
 struct shared {
     uint32_t holders;
+    size_t size; /* of `bytes` */
     uint8_t bytes[];
 };
 

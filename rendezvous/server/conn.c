@@ -45,6 +45,12 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
+/* What all connections together may have of only so much: a holder keeps its whole block. */
+static size_t cost_of(const struct piece *p)
+{
+    return p->holder != NULL ? p->holder->size : p->own.len;
+}
+
 static void piece_free(struct piece *p)
 {
     if (p == NULL)
@@ -57,10 +63,9 @@ static void piece_free(struct piece *p)
 static void drop_first(struct outbox *box)
 {
     struct piece *p = box->first;
-    const size_t len = bytes_of(p).len;
     box->first = p->next;
-    box->bytes -= len;
-    box->conn->host->queued_bytes -= len;
+    box->bytes -= bytes_of(p).len;
+    box->conn->host->queued_bytes -= cost_of(p);
     if (box->spare == NULL && p->holder == NULL && p->own.cap <= SPARE_MAX) {
         p->own.len = 0;
         box->spare = p;
@@ -110,7 +115,7 @@ static bool put(struct outbox *box, struct slice bytes, struct shared *holder)
         return false;
     }
     box->bytes += bytes.len;
-    box->conn->host->queued_bytes += bytes.len;
+    box->conn->host->queued_bytes += holder != NULL ? holder->size : bytes.len;
     return true;
 }
 
@@ -260,8 +265,11 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     const size_t queued = conn_queued(c);
     if (bytes.len > host->max_queue_bytes || queued > host->max_queue_bytes - bytes.len)
         return CONN_SLOW;
-    if (bytes.len > host->max_queued_bytes - host->queued_bytes)
+    const size_t room = host->max_queued_bytes - host->queued_bytes;
+    if (bytes.len > room)
         return CONN_NO_ROOM;
+    if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
+        holder = NULL; /* a copy costs less */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool flies = c->outbox->first != NULL;

@@ -22,8 +22,9 @@ struct outbox;
  * needs the buffer. */
 struct conn_host {
     uv_loop_t *loop;
-    size_t max_queue_bytes;                /* unsent bytes one connection may have */
-    size_t queued_bytes, max_queued_bytes; /* unsent bytes of all connections, in our memory */
+    size_t max_queue_bytes; /* unsent bytes one connection may have */
+    size_t queued_bytes,
+        max_queued_bytes; /* memory for the unsent bytes of all; a block that is held counts as a whole */
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* borrowed for the call */
     void (*on_end)(struct conn *conn,
                    const char *why);       /* the peer has ended or failed; conn closes by itself */
@@ -61,8 +62,8 @@ enum conn_sent {
  * false: it could not be started and is closing already. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write now what the socket takes, queue the rest: a copy, or unless `holder` is NULL the bytes themselves, which it holds
- * (base/shared.h). After any other result than SENT a part may have been sent,
+/* Write now what the socket takes, queue the rest: the bytes themselves if `holder` has them (base/shared.h) and a copy would
+ * not cost much less, else a copy. After any other result than SENT a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 

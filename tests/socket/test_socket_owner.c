@@ -93,7 +93,8 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
 }
 
 /* With sock_diag, and with /proc/net/tcp in its place: a netlink socket that cannot be used. */
-static const struct socket_owners ways[] = { { 0 }, { .diag = { .is_open = true, .fd = -1 } } };
+static const struct socket_owners ways[] = { { .is_answered = false },
+                                             { .diag = { .is_open = true, .fd = -1 } } };
 
 static void expect_owner(const char *listen_at, const char *connect_at)
 {

@@ -64,7 +64,8 @@ static const struct hint {
       "another process has the port: a job on this machine, or what is left of one; ss -ltnp shows which, --standalone takes a free one for the store" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
     { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install one with CUDA, or use init_process_group('gloo')" },
-    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* torch 1.13 to 2.x */
+    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* from 2.15 on */
     { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
     { .piece = "'torch._C' has no attribute '_cuda_", no_gpu_here, .applies = lacks_gpu },
     { .piece = "No CUDA GPUs are available", no_gpu_here, .applies = lacks_gpu },

@@ -84,6 +84,7 @@ Test(hints, without_a_gpu_a_program_that_wants_nccl_is_told_of_gloo)
     static const char *const texts[] = {
         "RuntimeError: Distributed package doesn't have NCCL built in",
         "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "RuntimeError: nccl2 requires at least one CUDA device",
         "AssertionError: Torch not compiled with CUDA enabled",
         "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
         "RuntimeError: No CUDA GPUs are available",

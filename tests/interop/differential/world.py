@@ -117,8 +117,9 @@ class World:
     def connect(self, client):
         actor = CLIENT_OF.index(client)
         self.tell(actor, self.server.port)
-        if self.collect([actor])[actor] != ("gives", None):
-            raise ConnectionError("no connection to %s" % type(self.server).__name__)
+        result = self.collect([actor])[actor]
+        if result != ("gives", None):
+            raise ConnectionError("no connection to %s: %r" % (type(self.server).__name__, result))
 
     def tell(self, actor, what):
         self.inboxes[actor].send(pickle.dumps(what))

@@ -87,6 +87,12 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
     expect_fallback("pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain", "no close_range");
 }
 
+/* A filter of system calls may let one of two through. */
+Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
+{
+    expect_fallback("pidfd_send_signal", "--contain=plain", "no pidfd_open");
+}
+
 /* CONFIG_PROC_CHILDREN is off in some kernels: the parents in /proc/PID/stat then say whose child each process is. */
 Test(fallbacks, without_lists_of_children_nobody_is_left)
 {

@@ -151,19 +151,24 @@ Test(writer, without_bytes_there_is_no_thread)
 }
 
 /* No address space is left for a thread's stack. */
-Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
+static void put_without_thread(struct writer *w, int slot, const char *text)
 {
     struct rlimit before, none = { 0 };
-    char got[16] = "";
     if (procstat_is_sanitized(getpid()))
         cr_skip_test("skipped, because a sanitizer needs address space of its own");
-    struct writer *w = writer_new(on_progress, NULL);
-    int slot = writer_add(w, pipe_fds[1], true);
     getrlimit(RLIMIT_AS, &before);
     none.rlim_max = before.rlim_max;
     setrlimit(RLIMIT_AS, &none);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_put(w, slot, slice_str(text));
     setrlimit(RLIMIT_AS, &before);
+}
+
+Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
+{
+    char got[16] = "";
+    struct writer *w = writer_new(on_progress, NULL);
+    int slot = writer_add(w, pipe_fds[1], true);
+    put_without_thread(w, slot, "hello\n");
     cr_expect_eq(writer_state(w, slot).error, 0);
     cr_expect_eq(writer_queued(w), 0);
     cr_expect_eq(read_n(got, 6), 6);
@@ -264,6 +269,17 @@ Test(writer, dropped_bytes_are_counted_and_a_line_marks_the_hole)
     cr_expect_not(state.dropping);
     cr_expect_str_eq(disk.got, "hel\n[ddprun: 3 bytes are missing here]\nworld\n");
     cr_expect_eq(writer_written(w) + state.dropped, 12, "written and dropped add up to what was put");
+    writer_free(w);
+}
+
+Test(writer, without_room_for_a_thread_what_the_disk_does_not_take_is_counted)
+{
+    int slot;
+    struct writer *w = writer_on_disk(WRITER_BLOCK, 3, ENOSPC, &slot);
+    put_without_thread(w, slot, "hello\n");
+    cr_expect_eq(writer_state(w, slot).dropped, 3);
+    cr_expect_eq(writer_state(w, slot).error, ENOSPC);
+    cr_expect_eq(writer_written(w), 3);
     writer_free(w);
 }
 

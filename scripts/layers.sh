@@ -5,11 +5,11 @@
 #
 # and inside rendezvous/, where everything may use base/:
 #
-#     server -> core <- client (only the table of requests and the encoding)      ctl -> client
+#     server -> store, job, diagnosis, hub <- client (only the table of requests and the encoding)      ctl -> client
 #
 # (ddpctl's main program also reads the records of running jobs, launcher/contain)
 #
-# and inside launcher/, where all may use the table of core/findings.h, and each directory those before it (see below()):
+# and inside launcher/, where all may use the table of diagnosis/findings.h, and each directory those before it (see below()):
 #
 #     text  tables  cli  plan  agent  lines  contain  report  output  node
 #
@@ -44,9 +44,10 @@ set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
-    rendezvous/core/ops.h | rendezvous/core/encode.h) layer=protocol allowed='rendezvous/base' ;;
-    rendezvous/core/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
-    rendezvous/core/*) layer=rendezvous/core allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;
+    rendezvous/store/ops.h | rendezvous/store/encode.h) layer=protocol allowed='rendezvous/base' ;;
+    rendezvous/diagnosis/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
+    rendezvous/store/* | rendezvous/job/* | rendezvous/diagnosis/* | rendezvous/hub/*) layer=rendezvous/core
+        allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
         allowed='include/ddp rendezvous/base protocol rendezvous/core rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client

@@ -3,7 +3,7 @@
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
- *     core/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
+ *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
  *
  * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
  * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
@@ -12,7 +12,7 @@
 #include "cli/cli_table.h"
 
 #include "base/events.h"
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 #include "ddp/context.h"
 #include "tables/exit_codes.h"
 #include "tables/schedulers.h"

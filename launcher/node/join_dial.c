@@ -13,8 +13,8 @@
 #include "agent/dial_words.h"
 #include "base/clock.h"
 #include "base/buf.h"
-#include "core/encode.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "store/ops.h"
 #include "node/name_lookup.h"
 
 #include <netdb.h>

@@ -6,7 +6,7 @@
 #define LAUNCHER_LINK_FRAMES_H
 
 #include "base/buf.h"
-#include "core/ops.h"
+#include "store/ops.h"
 
 struct cJSON;
 

@@ -8,7 +8,7 @@
 
 #include "tables/exit_codes.h"
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #include <cjson/cJSON.h>
 #include <limits.h>

@@ -6,7 +6,7 @@
 #include "agent/agent.h"
 #include "agent/cause.h"
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #include <stddef.h>
 

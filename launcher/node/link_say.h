@@ -5,7 +5,7 @@
 
 #include "agent/cause.h"
 #include "agent/agent.h"
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 #include "plan/plan.h"
 
 struct cJSON;

@@ -4,7 +4,7 @@
 #ifndef LAUNCHER_HOSTING_H
 #define LAUNCHER_HOSTING_H
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 #include "plan/plan.h"
 
 enum { HOSTING_ADDRESS_MAX = 64, HOSTING_WORDS_MAX = 2 * FINDING_TEXT_MAX + 64 };

@@ -9,7 +9,7 @@
 #define LAUNCHER_SCHEDULER_H
 
 #include "cli/cli.h"
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 #include "tables/schedulers.h"
 
 #include <limits.h>

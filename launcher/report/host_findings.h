@@ -5,7 +5,7 @@
 #ifndef LAUNCHER_HOST_FINDINGS_H
 #define LAUNCHER_HOST_FINDINGS_H
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #define HOST_NO_LIMIT UINT64_MAX
 

@@ -14,7 +14,7 @@
 #include "report/program_look.h"
 #include "tables/signals.h"
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 struct cJSON;
 struct loss;

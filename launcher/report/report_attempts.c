@@ -14,7 +14,7 @@
 #include "text/json_text.h"
 #include "text/words.h"
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

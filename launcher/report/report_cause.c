@@ -7,7 +7,7 @@
 #include "report/start_words.h"
 #include "text/words.h"
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 /* Lines that are searched for hints: more than are shown, because Python puts the reason before a long
  * trace of threads. */

@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_STORE_WORDS_H
 #define LAUNCHER_STORE_WORDS_H
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 /* All texts are borrowed. */
 struct store_loss {

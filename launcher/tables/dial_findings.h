@@ -1,4 +1,4 @@
-/* dial_findings.h -- what can be wrong between a node and the store, one row each; the words are in core/findings.h.
+/* dial_findings.h -- what can be wrong between a node and the store, one row each; the words are in diagnosis/findings.h.
  *
  * A row matches what a try has met: the stage where it ended, the error there, and how long that took; the first that
  * matches speaks. The order therefore matters where two rows have the same stage: the narrower one stands first.
@@ -8,7 +8,7 @@
 #ifndef LAUNCHER_DIAL_FINDINGS_H
 #define LAUNCHER_DIAL_FINDINGS_H
 
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -20,7 +20,7 @@
 #include "client/client_stream.h"
 #include "client/client_turn.h"
 #include "ddp/store.h"
-#include "core/ops.h"
+#include "store/ops.h"
 
 struct ddp_store {
     struct client_turn turn; /* taken from client_begin to client_end */

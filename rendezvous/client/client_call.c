@@ -12,7 +12,7 @@
 #include "client/client.h"
 
 #include "base/clock.h"
-#include "core/encode.h"
+#include "store/encode.h"
 
 #include <stdarg.h>
 #include <stdio.h>

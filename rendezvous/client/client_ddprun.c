@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/not_null.h"
-#include "core/encode.h"
+#include "store/encode.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>

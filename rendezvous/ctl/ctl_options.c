@@ -3,7 +3,7 @@
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *
  * A command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a
- * new question to the store is a row here, one in core/control.c, and a table of columns in ctl_format.c. */
+ * new question to the store is a row here, one in hub/control.c, and a table of columns in ctl_format.c. */
 #include "ctl/ctl_options.h"
 
 #include "ctl/ctl_format.h"

@@ -5,7 +5,7 @@
 #include "base/gate.h"
 #include "server/admission.h"
 #include "server/conn.h"
-#include "core/hub.h"
+#include "hub/hub.h"
 #include "server/idmap.h"
 #include "server/replies.h"
 

@@ -7,7 +7,7 @@
 #define RENDEZVOUS_REPLIES_H
 
 #include "base/slice.h"
-#include "core/hub.h"
+#include "hub/hub.h"
 
 enum {
     REPLIES_MAX = 64, /* so many requests at most are worked off before one of them is answered */

@@ -15,7 +15,7 @@
 #include "server/store_server.h"
 
 #include "server/acceptor.h"
-#include "core/table.h"
+#include "store/table.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
 #define RENDEZVOUS_STORE_SERVER_H
 
 #include "ddp/error.h"
-#include "core/hub.h"
+#include "hub/hub.h"
 
 struct store_server;
 

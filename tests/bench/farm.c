@@ -3,8 +3,8 @@
 
 #include "timed.h"
 
-#include "core/encode.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "store/ops.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* requests.c -- see requests.h. */
 #include "requests.h"
 
-#include "core/encode.h"
+#include "store/encode.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #define TESTS_BENCH_REQUESTS_H
 
 #include "base/buf.h"
-#include "core/ops.h"
+#include "store/ops.h"
 
 enum { REQUEST_VALUE_BYTES = 128 }; /* as long as an NCCL id, which is what most values are */
 

@@ -1,5 +1,5 @@
 /* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "daemon.h"
 #include "free_port.h"
 #include "job.h"

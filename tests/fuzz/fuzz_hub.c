@@ -8,9 +8,9 @@
  *
  * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer; FUZZ_HUB_SEED (1) selects
  * them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at exit. */
-#include "core/encode.h"
-#include "core/hub.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "hub/hub.h"
+#include "store/ops.h"
 
 #include <assert.h>
 #include <stdarg.h>

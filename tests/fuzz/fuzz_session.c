@@ -1,9 +1,9 @@
 /* Four connections to one hub with a small quota. The input is a list of steps: a byte that says what to do with which
  * connection, a length, and that many bytes to feed. Nothing may be sent to a connection that is closed, and in the
  * end everything must have been freed (LeakSanitizer looks). */
-#include "core/encode.h"
-#include "core/hub.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "hub/hub.h"
+#include "store/ops.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Any bytes, decoded in one piece and in pieces of the size that the first byte says: both must come to the same
  * requests, every view must lie inside the input, and a list must end where its field ends. */
-#include "core/wire.h"
+#include "store/wire.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_LIB_AGENTS_CASE_H
 #define TESTS_LIB_AGENTS_CASE_H
 
-#include "core/rdzv.h"
+#include "job/rdzv.h"
 
 #include <criterion/criterion.h>
 #include <inttypes.h>

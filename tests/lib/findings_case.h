@@ -2,8 +2,8 @@
 #ifndef TESTS_LIB_FINDINGS_CASE_H
 #define TESTS_LIB_FINDINGS_CASE_H
 
-#include "core/encode.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "store/ops.h"
 #include "sim_job.h"
 
 #include <cjson/cJSON.h>

@@ -2,7 +2,7 @@
 #include "peer.h"
 
 #include "base/clock.h"
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_hub.h" /* hex_read, hex_write */
 
 #include <arpa/inet.h>

@@ -6,7 +6,7 @@
 #define TESTS_SIM_HUB_H
 
 #include "base/buf.h"
-#include "core/hub.h"
+#include "hub/hub.h"
 
 enum { SIM_CONNS = 512 };
 

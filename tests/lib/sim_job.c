@@ -1,8 +1,8 @@
 /* sim_job.c -- see sim_job.h. */
 #include "sim_job.h"
 
-#include "core/encode.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "store/ops.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

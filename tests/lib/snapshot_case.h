@@ -2,7 +2,7 @@
 #ifndef TESTS_LIB_SNAPSHOT_CASE_H
 #define TESTS_LIB_SNAPSHOT_CASE_H
 
-#include "core/screen.h"
+#include "diagnosis/screen.h"
 
 #include <criterion/criterion.h>
 

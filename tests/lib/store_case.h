@@ -2,8 +2,8 @@
 #ifndef TESTS_LIB_STORE_CASE_H
 #define TESTS_LIB_STORE_CASE_H
 
-#include "core/encode.h"
-#include "core/store.h"
+#include "store/encode.h"
+#include "store/store.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_LIB_TORCH_CASE_H
 #define TESTS_LIB_TORCH_CASE_H
 
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

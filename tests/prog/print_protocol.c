@@ -1,8 +1,8 @@
 /* print_protocol PAGE -- a page with its tables written anew from the tables of the sources, on stdout.
  *
  * A table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
-#include "core/findings.h"
-#include "core/ops.h"
+#include "diagnosis/findings.h"
+#include "store/ops.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Two jobs at once on one store, over real sockets: agents that join, workers, plain clients. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "ddp/store.h"
 #include "peer.h"
 #include "served.h"

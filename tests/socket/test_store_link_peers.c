@@ -1,5 +1,5 @@
 /* test_store_link_peers.c -- the agent's connection to what is no store, or one that makes no sense or takes nothing. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "link_case.h"
 #include "patience.h"
 

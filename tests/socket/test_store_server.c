@@ -1,5 +1,5 @@
 /* The store over real sockets: what live PyTorch clients send, in every cut; waiting; ends; limits. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "peer.h"
 #include "served.h"
 #include "sim_hub.h" /* hex_read */

@@ -1,7 +1,7 @@
 /* The barrier machine alone: every event in every state, what it charges to the quota, and a random walk against a
  * model that is too simple to be wrong. */
-#include "core/barrier.h"
-#include "core/encode.h"
+#include "store/barrier.h"
+#include "store/encode.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* IDENTIFY and CONTROL: who may say what, what is believed, what the questions answer. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <cjson/cJSON.h>

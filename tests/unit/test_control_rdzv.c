@@ -1,5 +1,5 @@
 /* Agents join, hear of rounds, stops and verdicts: JSON in, JSON out. What is decided is tested with rdzv.h. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

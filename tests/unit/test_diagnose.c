@@ -1,7 +1,7 @@
 /* From facts to sentences, and the small helpers that print foreign bytes. */
-#include "core/decimal.h"
-#include "core/diagnose.h"
-#include "core/members.h"
+#include "store/decimal.h"
+#include "diagnosis/diagnose.h"
+#include "job/members.h"
 #include "base/text.h"
 
 #include <cjson/cJSON.h>

@@ -1,5 +1,5 @@
 /* The table of findings: names, words, and the pages that are printed from it. */
-#include "core/findings.h"
+#include "diagnosis/findings.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The hub as its peers see it: waiting, leaving, limits, deadlines, attempts. Bytes in, bytes out. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

@@ -2,9 +2,9 @@
  * and nothing leaks; a request that cannot be served closes its connection with a reason.
  *
  * The linker sends malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
-#include "core/encode.h"
-#include "core/hub.h"
-#include "core/ops.h"
+#include "store/encode.h"
+#include "hub/hub.h"
+#include "store/ops.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

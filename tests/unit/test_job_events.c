@@ -1,5 +1,5 @@
 /* What a store tells an event log: to one agent that asked, the next one when it goes, and nobody else. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

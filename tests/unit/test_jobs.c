@@ -1,5 +1,5 @@
 /* Many jobs in one hub, as in ddp-rendezvous: what one of them does must not touch the others. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

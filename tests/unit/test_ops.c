@@ -1,5 +1,5 @@
 /* The table of requests: numbers as PyTorch has them, no row forgotten, and the page that is printed from it. */
-#include "core/ops.h"
+#include "store/ops.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Which node gets which rank. */
-#include "core/rdzv_core.h"
+#include "job/rdzv_core.h"
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>

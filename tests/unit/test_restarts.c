@@ -1,5 +1,5 @@
 /* How many attempts a job gets, and how long it waits before each. */
-#include "core/restarts.h"
+#include "job/restarts.h"
 
 #include <criterion/criterion.h>
 

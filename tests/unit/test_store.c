@@ -1,6 +1,6 @@
 /* The store's rules, without a connection: keys, counters, waits, the quota. */
 #include "base/shared.h"
-#include "core/ops.h"
+#include "store/ops.h"
 #include "store_case.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* A hundred thousand random steps against a model of the store that is too simple to be wrong: an array of keys, and
  * for each connection the set of keys its wait still misses. */
-#include "core/encode.h"
-#include "core/slot.h"
-#include "core/store.h"
+#include "store/encode.h"
+#include "store/slot.h"
+#include "store/store.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

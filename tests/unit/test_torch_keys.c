@@ -1,5 +1,5 @@
 /* Keys as PyTorch writes them (taken from clients of 1.13.1 and 2.15.0), and what is said of them. */
-#include "core/torch_keys.h"
+#include "diagnosis/torch_keys.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* Plain c10d connections: agents say whose they are; where several jobs are served, their requests wait for that. */
-#include "core/encode.h"
+#include "store/encode.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

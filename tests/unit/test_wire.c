@@ -1,7 +1,7 @@
 /* The parser: every request of the table in every dialect, cut everywhere; every limit at and over; dialects told
  * apart. */
-#include "core/encode.h"
-#include "core/wire.h"
+#include "store/encode.h"
+#include "store/wire.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,0 +1,64 @@
+/* diagnose_words.h -- pieces of sentences for diagnose_job.c and screen.c, and the small questions to a snapshot. Private
+ * to them.
+ *
+ * Each function that makes words writes them into its first argument, cut if need be, and returns it: so a sentence can
+ * be put together in one call. */
+#ifndef RENDEZVOUS_DIAGNOSE_WORDS_H
+#define RENDEZVOUS_DIAGNOSE_WORDS_H
+
+#include "diagnosis/snapshot.h"
+
+enum { WORDS_LEN = 256 };
+typedef char words[WORDS_LEN];
+
+const char *number(words out, uint64_t n);                      /* "7" */
+const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
+const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
+const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
+const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", as diagnose_put_place */
+/* "1, 3-7 and more": the numbers below `n` for which `is` holds. */
+void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
+/* "node 1 (n1, pid 77)", with whatever of it is known. */
+const char *node_named(words out, int32_t node_rank, const char *host, int pid);
+const char *node_words(words out, const struct snapshot_node *node);
+/* "n0, n1, n2 and 61 more", "nobody" */
+const char *all_hosts(words out, const struct snapshot *s);
+/* "node 3", "nodes 1, 3-7": those `never` node ranks that have never been seen. */
+const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
+/* "; nobody has claimed 1-3: was the same --node_rank used on every node?", or nothing. */
+const char *unclaimed_ranks(words out, const struct snapshot *s);
+/* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
+struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
+/* diagnose_torch.c: false when it is no setup of a group, or one of some ranks only. */
+bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w);
+/* For what all ranks of PyTorch's need at the start? */
+bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
+void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
+
+/* diagnose_still.c: who stands still while others wait for it in a collective. */
+void diagnose_still(struct diagnosis *d, const struct snapshot *s);
+
+/* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait", and as below when their ranks are not known. */
+const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
+/* "rank 3", "ranks 1, 3-7": those that are not at the main wait; "nobody"; "it is not known
+ * which ranks" when somebody waits there whose rank is not known. */
+const char *absent_ranks(words out, const struct snapshot *s);
+/* "rank 3 waits", "7 ranks wait" */
+const char *waiters_of(words out, const struct snapshot_wait *wait);
+
+const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
+/* Has it been here and gone again? */
+bool node_was_here(const struct snapshot *s, int32_t node_rank);
+/* The last ddprun that asked for this node rank, when it was refused; NULL: it was not. */
+const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
+/* Is the one that was refused in the job by now? */
+bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
+/* Nobody has been seen who asked for this node rank. */
+bool never_came(const struct snapshot *s, int32_t node_rank);
+/* Nodes that are in the round. */
+uint32_t members_of(const struct snapshot *s);
+/* Where most ranks wait, when somebody has waited for long enough to look at it; NULL: nobody. */
+const struct snapshot_wait *main_wait(const struct snapshot *s);
+bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
+
+#endif

@@ -1,0 +1,205 @@
+/* findings.c -- see findings.h.
+ *
+ * A template is filled in once, when a finding is made: from then on it is text, and whoever prints it needs no table. A
+ * word that nobody has handed over stays as it stands, so that a typing error is seen and not hidden. */
+#include "diagnosis/findings.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* From findings.h, as are the enum and the manual page: a finding is one row there and nothing here. */
+static const struct row {
+    const char *code;
+    enum finding_grade grade;
+    const char *sentence, *advice;
+} rows[FINDING_CODES] = {
+#define X(code, grade, sentence, advice) \
+    [FINDING_##code] = { #code, FINDING_##grade##_GRADE, sentence, advice },
+    FINDINGS(X)
+#undef X
+};
+
+static const char *const grade_names[] = {
+#define X(name, word) [FINDING_##name##_GRADE] = word,
+    FINDING_GRADES(X)
+#undef X
+};
+
+const char *finding_code_name(enum finding_code code)
+{
+    return rows[code].code;
+}
+
+const char *finding_grade_name(enum finding_code code)
+{
+    return grade_names[rows[code].grade];
+}
+
+bool finding_is_trouble(enum finding_code code)
+{
+    return rows[code].grade != FINDING_NOTE_GRADE;
+}
+
+bool finding_is_count(enum finding_code code)
+{
+    return code == FINDING_NODE_NEVER_CAME || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
+}
+
+/* FINDING_NONE for a name that is not known, which a peer may send. */
+enum finding_code finding_by_name(const char *name)
+{
+    int i = FINDING_CODES - 1;
+    while (i > FINDING_NONE && strcmp(rows[i].code, name) != 0)
+        i--;
+    return (enum finding_code)i;
+}
+
+const char *finding_sentence(enum finding_code code)
+{
+    return rows[code].sentence;
+}
+
+const char *finding_advice(enum finding_code code)
+{
+    return rows[code].advice;
+}
+
+/* --- filling in ----------------------------------------------------------------------------------------- */
+
+/* "${word}" at `text`: the word, and how much there is to skip; an empty word when it is none. A '$' alone
+ * skips itself, so filling in always gets on. */
+static struct slice word_at(const char *text, size_t *skip)
+{
+    const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
+    *skip = end != NULL ? (size_t)(end + 1 - text) : 1;
+    return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
+}
+
+/* A '$' without a word behind it stands for itself. */
+bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
+{
+    bool ok = true;
+    while (ok && *text != '\0') {
+        size_t skip = strcspn(text, "$");
+        ok = buf_append(out, text, skip);
+        text += skip;
+        if (*text == '\0')
+            break;
+        struct slice word = word_at(text, &skip);
+        ok = ok && (word.len > 0 ? put(user, word, out) : buf_append(out, text, skip));
+        text += skip;
+    }
+    return ok;
+}
+
+enum { WORDS_MAX = 16 };
+
+struct words {
+    int n;
+    struct {
+        const char *word, *text;
+    } of[WORDS_MAX];
+};
+
+static bool put_word(void *user, struct slice word, struct buf *out)
+{
+    const struct words *words = user;
+    for (int i = 0; i < words->n; i++)
+        if (slice_equal(word, slice_str(words->of[i].word)))
+            return buf_printf(out, "%s", words->of[i].text);
+    return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
+}
+
+/* Memory that is short leaves the text empty: a finding less is better than none at all. */
+static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
+{
+    struct buf out = { 0 };
+    const bool ok = finding_fill(&out, template, put_word, words);
+    const bool cut = out.len >= FINDING_TEXT_MAX;
+    const int shown = cut ? FINDING_TEXT_MAX - 4 : (int)out.len;
+    snprintf(text, FINDING_TEXT_MAX, "%.*s%s", ok ? shown : 0, ok ? (const char *)out.data : "",
+             cut ? "..." : "");
+    buf_free(&out);
+}
+
+/* Pairs and not positions: the order of words in a sentence is the table's affair, and two of the same type
+ * cannot be exchanged by mistake. `subject` is the first of them, and is its own copy. */
+void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
+{
+    struct words words = { .n = 1, .of = { { "subject", f->subject } } };
+    f->code = code;
+    f->more = 0;
+    snprintf(f->subject, sizeof(f->subject), "%s", subject);
+    va_list args;
+    va_start(args, subject);
+    const char *word;
+    while (words.n < WORDS_MAX && (word = va_arg(args, const char *)) != NULL) {
+        words.of[words.n].word = word;
+        words.of[words.n++].text = va_arg(args, const char *);
+    }
+    va_end(args);
+    fill_text(f->sentence, rows[code].sentence, &words);
+    fill_text(f->advice, rows[code].advice, &words);
+}
+
+/* For lists that name the subject in a column of its own already. */
+const char *finding_predicate(const struct finding *f)
+{
+    const size_t len = strlen(f->subject);
+    const bool in_front =
+        strncmp(f->sentence, f->subject, len) == 0 && strncmp(f->sentence + len, ": ", 2) == 0;
+    return in_front ? f->sentence + len + 2 : f->sentence;
+}
+
+/* --- for readers ---------------------------------------------------------------------------------------- */
+
+/* "${host}" as a person reads it: "HOST". */
+static bool put_placeholder(void *user, struct slice word, struct buf *out)
+{
+    (void)user;
+    const char *p = word.data;
+    bool ok = true;
+    for (size_t i = 0; ok && i < word.len; i++)
+        ok = buf_printf(out, "%c", p[i] >= 'a' && p[i] <= 'z' ? p[i] - 'a' + 'A' : p[i]);
+    return ok;
+}
+
+/* The same templates make the manual, so it cannot tell of a sentence that is never said. */
+static bool put_readable(struct buf *out, const char *text)
+{
+    return finding_fill(out, text, put_placeholder, NULL);
+}
+
+bool findings_print_markdown(struct buf *out)
+{
+    bool ok = buf_printf(out, "| code | | what is said | what is advised |\n|---|---|---|---|\n");
+    for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
+        ok = buf_printf(out, "| `%s` | %s | ", rows[i].code, finding_grade_name((enum finding_code)i)) &&
+             put_readable(out, rows[i].sentence) && buf_printf(out, " | ") &&
+             put_readable(out, rows[i].advice) && buf_printf(out, " |\n");
+    return ok;
+}
+
+/* Text for troff: a line must not begin with a dot or a quote, and a hyphen is a minus. */
+static bool put_troff(struct buf *out, const char *text)
+{
+    struct buf plain = { 0 };
+    bool ok = put_readable(&plain, text);
+    if (ok && plain.len > 0 && (plain.data[0] == '.' || plain.data[0] == '\''))
+        ok = buf_append(out, "\\&", 2);
+    for (size_t i = 0; ok && i < plain.len; i++)
+        ok = plain.data[i] == '-'    ? buf_append(out, "\\-", 2)
+             : plain.data[i] == '\\' ? buf_append(out, "\\\\", 2)
+                                     : buf_append(out, plain.data + i, 1);
+    buf_free(&plain);
+    return ok;
+}
+
+bool findings_print_man(struct buf *out)
+{
+    bool ok = true;
+    for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
+        ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && put_troff(out, rows[i].sentence) &&
+             buf_printf(out, ".\n.br\nAdvice: ") && put_troff(out, rows[i].advice) && buf_printf(out, ".\n");
+    return ok;
+}

@@ -1,0 +1,155 @@
+/* rejects.c -- see rejects.h.
+ *
+ * What a client speaks is told from its first eight bytes, without parsing: they are all that is kept, and
+ * they are enough, since every protocol that knocks here begins with a constant. A guess that is wrong
+ * costs a word in a diagnosis; the connection is closed anyway. */
+#include "diagnosis/rejects.h"
+
+#include "store/encode.h"
+#include "store/ops.h"
+
+#include <stdio.h>
+
+enum { TELL_EVERY_MS = 60000 };
+
+/* --- what it speaks --------------------------------------------------------------------------------------- */
+
+/* Four letters tell HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
+ * version. */
+static const struct {
+    const char *bytes;
+    enum reject_kind kind;
+} beginnings[] = {
+    { "GET ", REJECT_HTTP },    { "POST", REJECT_HTTP }, { "HEAD", REJECT_HTTP }, { "PUT ", REJECT_HTTP },
+    { "OPTI", REJECT_HTTP },    { "PRI ", REJECT_HTTP }, { "CONN", REJECT_HTTP }, { "DELE", REJECT_HTTP },
+    { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
+};
+
+/* Our opcodes follow the greeting at once; PyTorch's first request is below 0x80. */
+static enum reject_kind greeted_kind(struct slice first)
+{
+    enum { GREETING = 5, OURS_FROM = 0x80 };
+    const uint8_t *bytes = first.data;
+    return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
+}
+
+/* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and
+ * keys are shorter than 65,536, so whatever is kept behind its second byte is 0. Of text or TLS that is
+ * never true. */
+static bool is_old_request(struct slice first)
+{
+    const uint8_t *bytes = first.data;
+    for (size_t i = 3; i < first.len; i++)
+        if (bytes[i] != 0)
+            return false;
+    return bytes[0] < 0x0c;
+}
+
+/* The old dialect comes last: it has no magic, and would claim whatever begins with a small number and
+ * zeros. */
+enum reject_kind reject_kind_of(struct slice first)
+{
+    const uint8_t *bytes = first.data;
+    if (first.len == 0)
+        return REJECT_SILENT;
+    for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++) {
+        size_t len = strlen(beginnings[i].bytes);
+        if (first.len >= len && memcmp(bytes, beginnings[i].bytes, len) == 0)
+            return beginnings[i].kind;
+    }
+    if (bytes[0] == 0 && first.len >= 5 && get_u32(bytes + 1) == WIRE_MAGIC)
+        return greeted_kind(first);
+    return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
+}
+
+bool reject_may_be_a_node(enum reject_kind kind)
+{
+    return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
+}
+
+const char *reject_kind_word(enum reject_kind kind)
+{
+    static const char *const word[] = {
+#define X(name, text, words) text,
+        REJECT_KINDS(X)
+#undef X
+    };
+    return word[kind];
+}
+
+const char *reject_kind_words(enum reject_kind kind)
+{
+    static const char *const words[] = {
+#define X(name, word, text) text,
+        REJECT_KINDS(X)
+#undef X
+    };
+    return words[kind];
+}
+
+/* --- the rows --------------------------------------------------------------------------------------------- */
+
+/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". Every connection has a port of its own;
+ * without it a client that knocks each second is one row. */
+static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
+{
+    const char *colon = strrchr(peer, ':');
+    snprintf(source, REJECT_SOURCE_MAX, "%.*s", (int)(colon != NULL ? colon - peer : (long)strlen(peer)),
+             peer);
+}
+
+static bool is_same(const struct reject *a, const struct reject *b)
+{
+    return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
+}
+
+/* Its row, or a new one, or the one that was not seen for the longest time. Each of the 64 is looked at:
+ * somebody who comes only to be rejected is seldom, and a table by name would have to forget its oldest in
+ * the same way. */
+static struct reject *row_for(struct rejects *r, const struct reject *wanted)
+{
+    struct reject *oldest = &r->row[0];
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (is_same(&r->row[i], wanted))
+            return &r->row[i];
+        if (r->row[i].last_ms < oldest->last_ms)
+            oldest = &r->row[i];
+    }
+    if (r->count < REJECTS_MAX)
+        oldest = &r->row[r->count++];
+    *oldest = *wanted;
+    return oldest;
+}
+
+/* The minute is the source's: what it speaks, and for which job, may change from one time to the next. A
+ * health check of a balancer knocks every few seconds and must not fill the log. Times are kept one higher,
+ * so that 0 can mean "never told". */
+static bool tell(struct rejects *r, struct reject *row, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->row[i].told_ms != 0 && now_ms + 1 - r->row[i].told_ms < TELL_EVERY_MS &&
+            strcmp(r->row[i].source, row->source) == 0)
+            return false;
+    row->told_ms = now_ms + 1;
+    return true;
+}
+
+/* What is kept of the last time replaces the time before; only the counts go back to the first. */
+bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
+{
+    struct reject wanted = { .kind = what->is_user   ? REJECT_USER
+                                     : what->is_ours ? REJECT_OURS
+                                                     : reject_kind_of(what->first),
+                             .first_ms = now_ms };
+    put_source(what->peer, wanted.source);
+    snprintf(wanted.job, sizeof(wanted.job), "%s", what->job != NULL ? what->job : "");
+    struct reject *row = row_for(r, &wanted);
+    snprintf(row->why, sizeof(row->why), "%s", what->why);
+    row->n_first = (uint8_t)(what->first.len < REJECT_FIRST_MAX ? what->first.len : REJECT_FIRST_MAX);
+    if (row->n_first > 0)
+        memcpy(row->first, what->first.data, row->n_first);
+    row->last_ms = now_ms;
+    row->times++;
+    r->total++;
+    return tell(r, row, now_ms);
+}

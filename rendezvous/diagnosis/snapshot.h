@@ -1,0 +1,134 @@
+/* snapshot.h -- all that is known of a job at one moment: what diagnose_job looks at, and what the screen shows.
+ *
+ * Plain data, so that a test writes one down as it would tell the case. All durations count back from the moment of the
+ * snapshot; all pointers are borrowed from whoever made it. */
+#ifndef RENDEZVOUS_SNAPSHOT_H
+#define RENDEZVOUS_SNAPSHOT_H
+
+#include "diagnosis/diagnose.h"
+#include "diagnosis/rejects.h"
+#include "diagnosis/torch_keys.h"
+
+enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
+
+struct snapshot_node {
+    const char *host, *addr, *boot_id, *version; /* "" = unknown */
+    const char *own; /* what the node takes for its `addr`, which is what the store has seen; "" = unknown */
+    const char *state; /* a word for the table */
+    int32_t node_rank; /* -1 = none yet */
+    uint32_t first_rank, nproc;
+    int pid;
+    bool is_spare, is_stopping;
+    uint64_t joined_ms, heard_ms;
+};
+
+/* A node that was here and is not any more. */
+struct snapshot_gone {
+    const char *host, *how;
+    int32_t node_rank;
+    int pid;
+    bool lost, silent; /* else it left by itself; `silent`: nothing was heard, else its connection closed */
+    bool ran;          /* it was a member of the round that runs, or ran last */
+    uint64_t stayed_ms, gone_ms;
+};
+
+/* A ddprun that was not let in. */
+struct snapshot_refused {
+    const char *code; /* of the refusal, "NODE_RANK_TAKEN" */
+    const char *words;
+    const char *host;
+    int32_t node_rank; /* that it asked for, -1 = any */
+    int pid;
+    uint32_t times;
+    uint64_t ago_ms;
+};
+
+/* Connections from one address that came to nothing. */
+struct snapshot_stranger {
+    enum reject_kind kind;
+    const char *address; /* without the port */
+    const char *bytes;   /* the first ones, printable, quoted when they are text */
+    const char *job;     /* the one it asked for */
+    uint32_t times;
+    uint64_t ago_ms;
+};
+
+/* An open barrier, or a key that somebody waits for. */
+struct snapshot_wait {
+    struct slice name;
+    bool is_barrier;
+    uint32_t waiting, members; /* members 0 = not known */
+    uint32_t rank;             /* one that waits in it; UINT32_MAX = nobody whose rank is known */
+    uint64_t for_ms;           /* the longest */
+};
+
+/* A process that takes part in something of PyTorch's. */
+struct snapshot_claim {
+    int64_t rank;      /* as which; -1 = not known */
+    uint32_t said;     /* 1 + the rank as which it has given its address; 0 = it has given none */
+    int pid;           /* 0 = not known */
+    bool is_ours;      /* it is a worker of this job, */
+    bool is_child;     /* or has been started by one */
+    const char *host;  /* NULL = not known */
+    const char *owner; /* an agent's words for one that is not ours; "" = none */
+    struct slice address;
+};
+
+/* Something of PyTorch's has more members than ranks. */
+struct snapshot_crowd {
+    struct torch_key key; /* what it is; no kind: processes that have given an address */
+    bool is_double;       /* two are the same rank */
+    uint64_t count;
+    const struct snapshot_claim *claims; /* ours first */
+    uint32_t n;
+};
+
+/* What a node said about itself, or a rank about what it has met. */
+struct snapshot_notice {
+    enum finding_code code;
+    const char *subject, *sentence, *advice;
+};
+
+/* What ended the round, when something did. */
+struct snapshot_cause {
+    bool known;
+    const char *host, *words;
+    int32_t node_rank, rank;
+    int pid, error; /* errno: it could not be started */
+    uint64_t after_ms;
+};
+
+/* Facts about the store's process and machine. */
+struct snapshot_store {
+    const char *host, *endpoint;
+    uint64_t accept_overflows, somaxconn; /* since the store began */
+    uint64_t refused_no_fd;
+    uint64_t used, max; /* bytes */
+};
+
+struct snapshot {
+    const char *job;
+    enum snapshot_phase phase;
+    bool elastic;
+    uint32_t min, max; /* nodes; 0 = nobody has said */
+    uint32_t world_size, round;
+    uint32_t returning; /* nodes of the last round that have not joined again, but may */
+    uint64_t waited_ms; /* in this phase */
+    uint64_t left_ms;   /* until it is given up; UINT64_MAX = never */
+    uint64_t limit_ms;  /* what `knob` is set to; 0 = no limit */
+    const char *knob;   /* "--timeout" */
+    bool is_final;      /* the time is up, or the job has ended */
+    struct snapshot_store store;
+    struct snapshot_cause cause;
+    struct snapshot_crowd crowd;
+    const struct snapshot_node *nodes; /* by node rank, those without one first */
+    const struct snapshot_gone *gone;  /* the latest first */
+    const struct snapshot_refused *refused;
+    const struct snapshot_stranger *strangers;
+    const struct snapshot_notice *notices;
+    const struct snapshot_wait *waits; /* in no order */
+    const struct rank_facts *ranks;    /* world_size of them while a round runs, else none */
+    uint32_t n_nodes, n_gone, n_refused, n_strangers, n_notices, n_waits, n_ranks;
+};
+
+#endif

@@ -1,0 +1,353 @@
+/* torch_keys.c -- see torch_keys.h.
+ *
+ * A key is read from the left: the path says which group, what is left is compared with the rows, the first that fits
+ * counts. Group names may be anything, and a user's own keys may look like one of these; a wrong word is all that can come
+ * of it, for nothing is decided by what a key is called but when to look. */
+#include "diagnosis/torch_keys.h"
+
+#include "base/text.h"
+#include "diagnosis/findings.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+enum { NAME_SHOWN = 60, DIGITS_MAX = 9 };
+
+static const struct row {
+    const char *json, *tail, *words;
+    uint8_t where;
+    int8_t owner;
+    uint8_t when;
+} rows[TORCH_KEY_KINDS] = {
+#define X(kind, json, where, tail, owner, when, words) \
+    [TORCH_KEY_##kind] = { json, tail, words, where, owner, TORCH_##when },
+    TORCH_KEYS(X)
+#undef X
+};
+
+/* --- comparing ------------------------------------------------------------------------------------------ */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* How many digits it begins with; more than a rank can have are none. */
+static size_t digits(struct slice text)
+{
+    const char *p = text.data;
+    size_t n = 0;
+    while (n < text.len && is_digit(p[n]))
+        n++;
+    return n <= DIGITS_MAX ? n : 0;
+}
+
+static int64_t value_of(const char *digits, size_t n)
+{
+    int64_t value = 0;
+    for (size_t i = 0; i < n; i++)
+        value = 10 * value + (digits[i] - '0');
+    return value;
+}
+
+static struct slice behind(struct slice text, size_t n)
+{
+    return slice_of((const char *)text.data + n, text.len - n);
+}
+
+static bool begins_with(struct slice text, const char *with)
+{
+    const size_t n = strlen(with);
+    return text.len >= n && memcmp(text.data, with, n) == 0;
+}
+
+static bool fits(const char *tail, struct slice text, struct torch_key *out);
+
+/* All digits at once: "@/#" must not find rank 1 in "0/12". */
+static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
+{
+    const size_t n = digits(text);
+    if (n == 0 || !fits(tail + 1, behind(text, n), out))
+        return false;
+    *(*tail == '#' ? &out->rank : &out->number) = value_of(text.data, n);
+    return true;
+}
+
+static bool is_special(char c)
+{
+    return c == '#' || c == '@' || c == '*';
+}
+
+/* How far it is to the next place where `tail` may go on; behind the end when there is none. */
+static size_t next_place(const char *tail, struct slice text, size_t from)
+{
+    if (*tail == '\0')
+        return text.len;
+    if (is_special(*tail) || from == text.len)
+        return from;
+    const char *at = memchr((const char *)text.data + from, *tail, text.len - from);
+    return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
+}
+
+/* As little as possible, so that of a "*:last_worker" the name is what stands before it. At the end of a row it
+ * is all that is left. */
+static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
+{
+    for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
+        if (fits(tail + 1, behind(text, n), out)) {
+            out->name = slice_of(text.data, n);
+            return true;
+        }
+        if (n == text.len)
+            break;
+    }
+    return false;
+}
+
+/* Every key that somebody has to wait for is compared with all rows, so letters are compared by the word. */
+static bool fits(const char *tail, struct slice text, struct torch_key *out)
+{
+    const size_t n = strcspn(tail, "#@*");
+    if (text.len < n || memcmp(text.data, tail, n) != 0)
+        return false;
+    tail += n;
+    text = behind(text, n);
+    if (*tail == '\0')
+        return text.len == 0;
+    return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
+}
+
+/* Most rows end in letters, by which most keys can be told at once. */
+static bool ends_alike(const char *tail, struct slice text)
+{
+    const size_t len = strlen(tail);
+    size_t n = 0;
+    while (n < len && !is_special(tail[len - 1 - n]))
+        n++;
+    return text.len >= n && memcmp((const char *)text.data + text.len - n, tail + len - n, n) == 0;
+}
+
+static bool find_row(struct slice tail, int where, struct torch_key *out)
+{
+    for (int kind = TORCH_KEY_NONE + 1; kind < TORCH_KEY_KINDS; kind++) {
+        if ((rows[kind].where & where) == 0 || !ends_alike(rows[kind].tail, tail) ||
+            !fits(rows[kind].tail, tail, out))
+            continue;
+        out->kind = (enum torch_key_kind)kind;
+        if (out->rank < 0)
+            out->rank = rows[kind].owner;
+        return true;
+    }
+    return false;
+}
+
+/* --- the path ------------------------------------------------------------------------------------------- */
+
+static void name_group(struct torch_key *out, struct slice name)
+{
+    snprintf(out->group, sizeof(out->group), "%.*s", (int)name.len, (const char *)name.data);
+}
+
+/* The bytes before the next slash. */
+static struct slice step(struct slice path)
+{
+    const char *slash = path.len > 0 ? memchr(path.data, '/', path.len) : NULL;
+    return slice_of(path.data, slash != NULL ? (size_t)(slash - (const char *)path.data) : path.len);
+}
+
+static bool is_device(struct slice name)
+{
+    static const char *const devices[] = { "cpu", "cuda", "xpu", "mps", "hpu", "npu", "mtia", "meta" };
+    for (size_t i = 0; i < sizeof(devices) / sizeof(*devices); i++)
+        if (slice_equal(name, slice_str(devices[i])))
+            return true;
+    return false;
+}
+
+/* "0//1//cpu//": groups one in the other, of which the innermost counts, then the device. From 2.x on. */
+static struct slice skip_steps(struct slice path, struct torch_key *out)
+{
+    for (struct slice name = step(path); name.len > 0 && begins_with(behind(path, name.len), "//");
+         name = step(path)) {
+        if (!is_device(name))
+            name_group(out, name);
+        path = behind(path, name.len + 2);
+    }
+    return path;
+}
+
+/* "pg_wrapper:1/" in a job that checks its collectives; "1/" of torch 1.13, where "0" alone is an NCCL id. */
+static struct slice skip_group(struct slice path, struct torch_key *out)
+{
+    static const char wrapper[] = "pg_wrapper:";
+    const struct slice name = step(path);
+    const bool is_wrapper = begins_with(name, wrapper);
+    const bool is_number = out->group[0] == '\0' && name.len > 0 && digits(name) == name.len;
+    if (name.len == path.len || (!is_wrapper && !is_number))
+        return path;
+    name_group(out, is_wrapper ? behind(name, sizeof(wrapper) - 1) : name);
+    return behind(path, name.len + 1);
+}
+
+/* Which group a barrier is of stands behind its colon. torch 1.13 counts there: 1 is the default group, whose name is 0.
+ * Since 2.1 it is the name, and the default group's barrier stands where no other does. A group that only its
+ * members wait for has its own path. */
+static void name_barrier(struct torch_key *out)
+{
+    const bool on_top = out->group[0] == '\0';
+    const struct slice name = out->name;
+    const bool counts = on_top && name.len > 0 && digits(name) == name.len;
+    const int64_t count = counts ? value_of(name.data, name.len) : 0;
+    out->of_all = on_top || !slice_equal(slice_str(out->group), name);
+    if (counts)
+        snprintf(out->group, sizeof(out->group), "%lld", (long long)(count > 0 ? count - 1 : 0));
+    else
+        name_group(out, name);
+}
+
+/* "/worker/attempt_0/" */
+static struct slice skip_attempt(struct slice path)
+{
+    static const char prefix[] = "/worker/attempt_";
+    if (!begins_with(path, prefix))
+        return path;
+    const struct slice rest = behind(path, sizeof(prefix) - 1);
+    const size_t n = digits(rest);
+    return n > 0 && begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
+}
+
+static bool read_group(struct slice path, struct torch_key *out)
+{
+    if (!find_row(skip_group(skip_steps(path, out), out), TORCH_IN_GROUP, out))
+        return false;
+    if (out->kind == TORCH_KEY_BARRIER || out->kind == TORCH_KEY_BARRIER_LAST)
+        name_barrier(out);
+    return true;
+}
+
+/* "rpc_prefix_0/", counted since the process began. */
+static bool read_rpc(struct slice path, struct torch_key *out)
+{
+    const size_t n = digits(path);
+    out->is_rpc = n > 0 && begins_with(behind(path, n), "/");
+    return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
+}
+
+/* The slash in front is TCPStore's; "init/" alone has none. A key that is longer than any of PyTorch's is not looked at: reading
+ * one costs time, and anybody may send it. */
+bool torch_key_read(struct slice key, struct torch_key *out)
+{
+    enum { KEY_MAX = 512 };
+    static const char group[] = "default_pg/", rpc[] = "rpc_prefix_";
+    *out = (struct torch_key){ .rank = -1, .number = -1 };
+    if (key.len > KEY_MAX || key.len == 0)
+        return false;
+    const struct slice path = skip_attempt(begins_with(key, "/") ? behind(key, 1) : key);
+    if (begins_with(path, group))
+        return read_group(behind(path, sizeof(group) - 1), out);
+    if (begins_with(path, rpc))
+        return read_rpc(behind(path, sizeof(rpc) - 1), out);
+    if (find_row(path, TORCH_ELSEWHERE, out) && begins_with(key, "/") != (out->kind == TORCH_KEY_CLIENTS))
+        return true;
+    out->kind = TORCH_KEY_NONE;
+    return false;
+}
+
+/* --- words ---------------------------------------------------------------------------------------------- */
+
+static bool is_default_group(const struct torch_key *key)
+{
+    return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
+}
+
+bool torch_key_put_setup(const struct torch_key *key, struct buf *out)
+{
+    if (key->is_rpc)
+        return buf_printf(out, "init_rpc");
+    if (is_default_group(key))
+        return buf_printf(out, "init_process_group");
+    return buf_printf(out, "new_group (group ") && text_put(out, slice_str(key->group), TORCH_GROUP_MAX) &&
+           buf_printf(out, ")");
+}
+
+static bool put_word(void *user, struct slice word, struct buf *out)
+{
+    const struct torch_key *key = user;
+    if (slice_equal(word, slice_str("rank")))
+        return buf_printf(out, "%lld", (long long)key->rank);
+    if (slice_equal(word, slice_str("number")))
+        return buf_printf(out, "%lld", (long long)key->number);
+    if (slice_equal(word, slice_str("setup")))
+        return torch_key_put_setup(key, out);
+    return text_put(out, key->name, NAME_SHOWN);
+}
+
+/* Ranks of a group count from 0 in that group, so the group must stand behind them. The words of a barrier have it. */
+bool torch_key_put(const struct torch_key *key, struct buf *out)
+{
+    struct torch_key copy = *key;
+    const bool told = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
+    bool ok = finding_fill(out, rows[key->kind].words, put_word, &copy);
+    if (key->is_rpc)
+        return ok && buf_printf(out, " for RPC");
+    if (told || is_default_group(key))
+        return ok;
+    return ok && buf_printf(out, " in group ") && text_put(out, slice_str(key->group), TORCH_GROUP_MAX);
+}
+
+/* --- questions ------------------------------------------------------------------------------------------ */
+
+enum torch_when torch_key_when(const struct torch_key *key)
+{
+    return key->kind == TORCH_KEY_NONE ? TORCH_LATER : (enum torch_when)rows[key->kind].when;
+}
+
+bool torch_key_is_for_all(const struct torch_key *key)
+{
+    return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
+}
+
+bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
+{
+    return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
+           (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
+}
+
+/* Its last step begins so. The last step is short, and keys that are counters of others end at the first byte that is
+ * compared. */
+bool torch_key_counts(struct slice key)
+{
+    static const char name[] = "store_based_barrier_key:";
+    const char *p = key.data;
+    size_t at = key.len;
+    while (at > 0 && p[at - 1] != '/')
+        at--;
+    return begins_with(behind(key, at), name);
+}
+
+bool torch_key_may_set_up(struct slice key)
+{
+    return begins_with(key, "/default_pg/") || begins_with(key, "//worker/attempt_") ||
+           begins_with(key, "/rpc_prefix_") || begins_with(key, "init/");
+}
+
+/* --- as JSON -------------------------------------------------------------------------------------------- */
+
+cJSON *torch_key_json(const struct torch_key *key)
+{
+    struct buf text = { 0 };
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "kind", rows[key->kind].json);
+    if (torch_key_put(key, &text) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, "text", (const char *)text.data);
+    text.len = 0;
+    if (key->group[0] != '\0' && text_put(&text, slice_str(key->group), TORCH_GROUP_MAX) &&
+        buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, "group", (const char *)text.data);
+    if (key->rank >= 0)
+        cJSON_AddNumberToObject(o, "rank", (double)key->rank);
+    if (key->number >= 0)
+        cJSON_AddNumberToObject(o, "number", (double)key->number);
+    buf_free(&text);
+    return o;
+}

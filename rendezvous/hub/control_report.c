@@ -1,0 +1,373 @@
+/* control_report.c -- the calls that only look: status, keys, waiters, barriers.
+ *
+ * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
+ * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
+ * rows will take when printed, ends early when there is no room, and "cut":true says so. */
+#include "hub/control_calls.h"
+
+#include "hub/json.h"
+#include "job/rdzv.h"
+#include "diagnosis/torch_keys.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+
+enum {
+    LIST_ROOM = 900 << 10, /* bytes of a list; what is left is for the rest of the answer */
+    ITEM_BYTES = 24,       /* a number, or the punctuation around a text */
+    VALUE_SHOWN = 256,     /* bytes of a value */
+    KEY_SHOWN = 512,
+    KEYS_DEFAULT = 1000,
+    KEYS_SHOWN = 16,    /* keys of one waiter */
+    RANKS_SHOWN = 1024, /* ranks of one barrier */
+};
+
+/* An array of the answer that counts what goes into it. */
+struct listing {
+    cJSON *answer, *array;
+    size_t bytes;
+};
+
+/* The array belongs to the answer from the start, so a list that ends early needs no cleaning up. */
+static struct listing begin_list(cJSON *answer, const char *name)
+{
+    return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
+}
+
+/* An upper bound of what an item takes when printed; only '"' and '\\' grow, and text_put leaves no
+ * other. */
+static size_t printed_bytes(const cJSON *item)
+{
+    size_t bytes = ITEM_BYTES;
+    if (item->string != NULL)
+        bytes += strlen(item->string);
+    if (cJSON_IsString(item))
+        bytes += 2 * strlen(item->valuestring);
+    for (const cJSON *child = item->child; child != NULL; child = child->next)
+        bytes += printed_bytes(child);
+    return bytes;
+}
+
+/* Hand `row` over to the list (NULL = memory is short); false when the list is full, which the answer
+ * then says. */
+static bool add_row(struct listing *list, cJSON *row)
+{
+    if (row == NULL)
+        return false;
+    list->bytes += printed_bytes(row);
+    if (list->bytes <= LIST_ROOM) {
+        json_append(list->array, row);
+        return true;
+    }
+    cJSON_Delete(row);
+    cJSON_AddTrueToObject(list->answer, "cut");
+    return false;
+}
+
+/* Bytes as a JSON text, in one of text.h's two forms. */
+static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
+                     bool (*put)(struct buf *out, struct slice bytes, size_t max))
+{
+    struct buf text = { 0 };
+    if (put(&text, bytes, max) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, name, (const char *)text.data);
+    buf_free(&text);
+}
+
+/* --- jobs ----------------------------------------------------------------------------------------------- */
+
+/* Counted when somebody asks; kept up to date it would cost every connection. */
+static uint32_t count_sessions(const struct job *job)
+{
+    uint32_t n = 0;
+    LIST_EACH(node, &job->sessions)
+    {
+        n++;
+    }
+    return n;
+}
+
+/* Attempt and world are left out while they are not known: 0 would be read as a number. */
+static cJSON *job_row(const struct job *job)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "job", job->name);
+    if (job->members.known) {
+        cJSON_AddNumberToObject(row, "attempt", (double)job->members.attempt);
+        cJSON_AddNumberToObject(row, "world_size", job->members.world_size);
+    }
+    cJSON_AddNumberToObject(row, "keys", (double)store_count(job->store));
+    cJSON_AddNumberToObject(row, "connections", count_sessions(job));
+    return row;
+}
+
+/* One without a name, keys and connections is there only because a hub is never without a job. */
+bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    (void)s, (void)request;
+    struct listing list = begin_list(answer, "jobs");
+    EACH_NODE(node, &hub->jobs)
+    {
+        const struct job *job = TABLE_ENTRY(node, struct job, node);
+        bool unused = job->name[0] == '\0' && store_count(job->store) == 0 && list_is_empty(&job->sessions);
+        if (!unused && !add_row(&list, job_row(job)))
+            break;
+    }
+    return true;
+}
+
+/* --- status --------------------------------------------------------------------------------------------- */
+
+/* Counters of the shell are only kept here; those of the core are the hub's own. */
+static void add_counters(struct hub *hub, cJSON *answer)
+{
+    static const char *const names[HUB_COUNTERS] = {
+        [HUB_REFUSED_NO_FD] = "refused_no_fd",
+        [HUB_CUT_OFF_SLOW_READER] = "cut_off_slow_reader",
+        [HUB_ACCEPT_OVERFLOWS] = "accept_overflows",
+        [HUB_SOMAXCONN] = "somaxconn",
+    };
+    cJSON *counters = cJSON_AddObjectToObject(answer, "counters");
+    cJSON_AddNumberToObject(counters, "requests", (double)hub->requests);
+    cJSON_AddNumberToObject(counters, "closed_by_us", (double)hub->closed_by_us);
+    cJSON_AddNumberToObject(counters, "rejected", (double)hub->rejects.total);
+    for (int i = 0; i < HUB_COUNTERS; i++)
+        cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
+}
+
+/* In the order of ranks; a list that is cut has its end missing, not holes. */
+static void add_members(struct job *job, cJSON *answer)
+{
+    struct listing list = begin_list(answer, "members");
+    bool fits = true;
+    for (uint32_t rank = 0; fits && rank < job->members.world_size; rank++) {
+        struct rank_facts facts;
+        facts_of_rank(job, rank, &facts);
+        fits = add_row(&list, diagnose_json(&facts));
+    }
+}
+
+/* Counted when somebody asks, instead of at every wait. */
+static uint32_t count_waiters(const struct job *job)
+{
+    uint32_t n = 0;
+    LIST_EACH(node, &job->sessions)
+    {
+        n += facts_waits_by(LIST_ENTRY(node, struct session, in_job)) != NULL;
+    }
+    return n;
+}
+
+/* Times are "ago": the reader's clock is not the store's. */
+static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
+{
+    cJSON *row = cJSON_CreateObject();
+    if (f->node_rank >= 0)
+        cJSON_AddNumberToObject(row, "node_rank", f->node_rank);
+    cJSON_AddStringToObject(row, "host", f->host);
+    cJSON_AddStringToObject(row, "addr", f->addr);
+    cJSON_AddNumberToObject(row, "pid", f->pid);
+    cJSON_AddNumberToObject(row, "nproc", f->nproc);
+    cJSON_AddStringToObject(row, "state", f->is_spare ? "spare" : rdzv_node_state_word(f->state));
+    cJSON_AddNumberToObject(row, "joined_ms", (double)(now_ms - f->joined_ms));
+    cJSON_AddNumberToObject(row, "heard_ms", (double)(now_ms - f->heard_ms));
+    return row;
+}
+
+/* In the order in which they joined. */
+static void add_nodes(const struct job *job, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    struct rdzv_node_facts f;
+    rdzv_facts(job->rdzv, &facts);
+    cJSON_AddStringToObject(answer, "state", rdzv_state_word(facts.state));
+    cJSON_AddNumberToObject(answer, "round", facts.round);
+    cJSON_AddNumberToObject(answer, "restarts", facts.restarts);
+    struct listing list = begin_list(answer, "nodes");
+    for (uint64_t id = 0; (id = rdzv_next_node(job->rdzv, id)) != 0;)
+        if (rdzv_node_facts(job->rdzv, id, &f) && !add_row(&list, node_row(&f, job->hub->now_ms)))
+            break;
+}
+
+/* Numbers first and lists at the end: where the lists have to be cut, the numbers are whole. */
+bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
+    if (job->name[0] != '\0')
+        cJSON_AddStringToObject(answer, "job", job->name);
+    if (job->members.known) {
+        cJSON_AddNumberToObject(answer, "attempt", (double)job->members.attempt);
+        cJSON_AddNumberToObject(answer, "world_size", job->members.world_size);
+    }
+    cJSON_AddNumberToObject(answer, "keys", (double)store_count(job->store));
+    cJSON_AddNumberToObject(answer, "bytes", (double)hub->quota.used);
+    cJSON_AddNumberToObject(answer, "max_bytes", (double)hub->quota.max);
+    cJSON_AddNumberToObject(answer, "connections", hub->sessions.count);
+    cJSON_AddNumberToObject(answer, "waiters", count_waiters(job));
+    cJSON_AddNumberToObject(answer, "barriers", job->barriers.open_count);
+    add_counters(hub, answer);
+    if (job->rdzv != NULL)
+        add_nodes(job, answer);
+    add_members(job, answer);
+    return true;
+}
+
+/* --- keys ----------------------------------------------------------------------------------------------- */
+
+/* A value that is text is shown as text, any other as hex, both cut: this is for looking, not for
+ * copying. */
+static bool add_key(struct listing *list, struct slice key, struct slice value)
+{
+    cJSON *row = cJSON_CreateObject();
+    add_text(row, "key", key, KEY_SHOWN, text_put);
+    cJSON_AddNumberToObject(row, "size", (double)value.len);
+    if (text_is_plain(value))
+        add_text(row, "value", value, VALUE_SHOWN, text_put);
+    else
+        add_text(row, "hex", value, VALUE_SHOWN / 2, text_put_hex);
+    return add_row(list, row);
+}
+
+/* Keys are bytes and may hold a 0, hence not as strings. */
+static bool begins_with(struct slice key, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
+}
+
+/* In the table's order, which is none. */
+bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    const char *prefix = "";
+    int64_t limit = KEYS_DEFAULT;
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL || !json_text_or(request, "prefix", WIRE_MAX_KEY, &prefix, &hub->err) ||
+        !json_integer_or(request, "limit", 0, INT32_MAX, &limit, &hub->err))
+        return false;
+    struct listing list = begin_list(answer, "keys");
+    const struct slot *at = NULL;
+    struct slice key, value;
+    while (store_next(job->store, &at, &key, &value)) {
+        if (!begins_with(key, prefix))
+            continue;
+        if (limit-- == 0) {
+            cJSON_AddTrueToObject(answer, "cut");
+            break;
+        }
+        if (!add_key(&list, key, value))
+            break;
+    }
+    return true;
+}
+
+/* --- waiters -------------------------------------------------------------------------------------------- */
+
+/* A client may wait for a thousand keys; the first ones name the place in its program. */
+static void add_awaited_keys(const struct session *s, cJSON *row)
+{
+    cJSON *keys = cJSON_AddArrayToObject(row, "keys");
+    struct slice key;
+    for (uint32_t i = 0; i < KEYS_SHOWN && facts_awaited(s, i, &key); i++) {
+        struct buf text = { 0 };
+        if (text_put(&text, key, KEY_SHOWN) && buf_append(&text, "", 1))
+            json_append(keys, cJSON_CreateString((const char *)text.data));
+        buf_free(&text);
+    }
+    if (store_awaited_count(&s->waiter) > KEYS_SHOWN)
+        cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
+}
+
+/* What the first of them is for, where it is one of PyTorch's. */
+static void add_torch_key(const struct session *s, cJSON *row)
+{
+    struct slice name;
+    struct torch_key key;
+    if (s->seat.barrier == NULL && facts_awaited(s, 0, &name) && torch_key_read(name, &key))
+        cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
+}
+
+/* A plain c10d client that no agent has vouched for has no rank to show; its address is what there is, and its pid where it
+ * has said that itself, or an agent that has looked whose it is. */
+static void add_stranger(const struct session *s, cJSON *row)
+{
+    if (s->pid != 0)
+        cJSON_AddNumberToObject(row, "pid", s->pid);
+    if (s->torch != NULL && s->torch->owner != NULL)
+        cJSON_AddStringToObject(row, "owner", s->torch->owner);
+}
+
+static cJSON *waiter_row(struct hub *hub, const struct session *s)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "peer", s->peer);
+    if (!list_is_empty(&s->by_rank)) {
+        const struct member *member = members_at(&s->job->members, s->rank);
+        cJSON_AddNumberToObject(row, "rank", s->rank);
+        if (member->host != NULL)
+            cJSON_AddStringToObject(row, "host", member->host);
+        if (member->pid != 0)
+            cJSON_AddNumberToObject(row, "pid", member->pid);
+    } else {
+        add_stranger(s, row);
+    }
+    cJSON_AddStringToObject(row, "op", facts_waits_by(s));
+    add_awaited_keys(s, row);
+    add_torch_key(s, row);
+    cJSON_AddNumberToObject(row, "since_ms", (double)(hub->now_ms - s->waits_since_ms));
+    return row;
+}
+
+/* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
+bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
+    struct listing list = begin_list(answer, "waiters");
+    LIST_EACH(node, &job->sessions)
+    {
+        const struct session *waiter = LIST_ENTRY(node, struct session, in_job);
+        if (facts_waits_by(waiter) != NULL && !add_row(&list, waiter_row(hub, waiter)))
+            break;
+    }
+    return true;
+}
+
+/* --- barriers ------------------------------------------------------------------------------------------- */
+
+/* The first RANKS_SHOWN: who wants to know whom a job of 100,000 ranks waits for is content with a thousand. */
+static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
+{
+    cJSON *array = cJSON_AddArrayToObject(row, name);
+    int n = 0;
+    for (uint32_t rank = 0; rank < barrier->world_size && n < RANKS_SHOWN; rank++) {
+        if (!barrier_needs(barrier, rank) || barrier_has(barrier, rank) != arrived)
+            continue;
+        json_append(array, cJSON_CreateNumber(rank));
+        n++;
+    }
+}
+
+/* Open ones only: those that have ended are in the event log. */
+bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    struct job *job = control_job(hub, s, request);
+    if (job == NULL)
+        return false;
+    struct listing list = begin_list(answer, "barriers");
+    LIST_EACH(node, &job->barriers.open)
+    {
+        const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
+        cJSON *row = cJSON_CreateObject();
+        add_text(row, "name", barrier_name(barrier), KEY_SHOWN, text_put);
+        add_ranks(row, "arrived", barrier, true);
+        add_ranks(row, "missing", barrier, false);
+        cJSON_AddNumberToObject(row, "age_ms", (double)(hub->now_ms - barrier->began_ms));
+        cJSON_AddNumberToObject(row, "left_ms", (double)(barrier->deadline_ms - hub->now_ms));
+        if (!add_row(&list, row))
+            break;
+    }
+    return true;
+}

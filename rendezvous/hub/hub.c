@@ -1,0 +1,243 @@
+/* hub.c -- see hub.h: connections come and go, bytes come in, time passes. The top of the core; the files
+ * below are named in session.h.
+ *
+ * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
+ * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
+#include "base/limits.h"
+#include "hub/session.h"
+#include "hub/job_nodes.h"
+#include "hub/job_rdzv.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Has this process stood still, and perhaps its whole machine? Then nobody could be heard, and each node gets its full
+ * time again. When it goes on, the end of a connection may be read before it looks at the clock. */
+static void feel_pulse(struct hub *hub)
+{
+    if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
+        return;
+    hub->stood_ms = hub->now_ms - hub->jobs_deadline_ms;
+    hub->woke_ms = hub->jobs_deadline_ms = hub->now_ms;
+    EACH_NODE(node, &hub->jobs)
+    job_pardon(TABLE_ENTRY(node, struct job, node));
+}
+
+/* --- connections ---------------------------------------------------------------------------------------- */
+
+bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms)
+{
+    hub->now_ms = now_ms;
+    return session_new(hub, conn, peer);
+}
+
+void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    hub->now_ms = now_ms;
+    feel_pulse(hub);
+    if (s == NULL)
+        return;
+    if (!s->has_spoken)
+        session_note_reject(hub, s, why);
+    session_free(hub, s, why);
+}
+
+/* Kept for the case that nothing comes of it. */
+static void note_first(struct session *s, struct slice bytes)
+{
+    size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
+    if (n > 0)
+        memcpy(s->first + s->n_first, bytes.data, n);
+    s->n_first = (uint8_t)(s->n_first + n);
+}
+
+/* By the rendezvous, in the middle of its own request. */
+static bool was_dropped(struct hub *hub)
+{
+    if (hub->drop_fed.msg[0] == '\0')
+        return false;
+    hub->err = hub->drop_fed;
+    hub->drop_fed.msg[0] = '\0';
+    return true;
+}
+
+static void feed(struct hub *hub, struct session *s, struct slice bytes)
+{
+    hub->feeding = s;
+    bool ok = dispatch_bytes(hub, s, bytes);
+    ok = !was_dropped(hub) && ok; /* asked in any case: its words are not for whoever is fed next */
+    hub_flush(hub);
+    hub->feeding = NULL;
+    if (s->job != NULL)
+        job_touch(s->job);
+    if (!ok)
+        session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
+}
+
+/* Those whose job has just become known: by another's bytes, or by the time. */
+static void feed_released(struct hub *hub)
+{
+    while (!list_is_empty(&hub->released)) {
+        struct session *s = LIST_ENTRY(hub->released.next, struct session, midway);
+        list_remove(&s->midway);
+        feed(hub, s, slice_of("", 0));
+    }
+}
+
+void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid)
+{
+    struct session *s = session_find(hub, conn);
+    if (s != NULL)
+        s->uid = uid;
+}
+
+bool hub_has_request(struct hub *hub, conn_id conn)
+{
+    const struct session *s = session_find(hub, conn);
+    return s != NULL && s->has_spoken;
+}
+
+bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms)
+{
+    return rejects_note(&hub->rejects, &(struct reject_facts){ .peer = peer, .why = why, .is_user = true },
+                        now_ms);
+}
+
+/* An id that is not known is one we closed ourselves, whose last bytes were under way. */
+void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL)
+        return;
+    hub->now_ms = s->heard_ms = now_ms;
+    job_node_heard(s);
+    if (!s->has_spoken)
+        note_first(s, bytes);
+    feed(hub, s, bytes);
+    feed_released(hub);
+}
+
+void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL || !s->is_paused)
+        return;
+    hub->now_ms = now_ms;
+    s->is_paused = false;
+    feed(hub, s, slice_of("", 0));
+    feed_released(hub);
+}
+
+/* --- time ----------------------------------------------------------------------------------------------- */
+
+/* Everybody in a line has the same time, so its first is the next to be late: no heap of timers is
+ * needed. */
+static uint64_t midway_deadline(const struct hub *hub, int spoken)
+{
+    const struct list *line = &hub->midway[spoken];
+    if (list_is_empty(line))
+        return UINT64_MAX;
+    uint32_t limit = spoken ? hub->limits.command_ms : hub->limits.first_command_ms;
+    return LIST_ENTRY(line->next, struct session, midway)->midway_since_ms + limit;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+uint64_t hub_deadline(const struct hub *hub)
+{
+    uint64_t unfinished = earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
+    return earlier(earlier(unfinished, vouch_deadline(hub)), hub->jobs_deadline_ms);
+}
+
+/* The first request has a limit of its own: who connects and says nothing is a scanner, who stops in the
+ * middle of a later one mostly a rank whose machine is in trouble. */
+static void drop_oldest(struct hub *hub, int spoken)
+{
+    char why[128];
+    struct session *s = LIST_ENTRY(hub->midway[spoken].next, struct session, midway);
+    snprintf(why, sizeof(why), "its %srequest is unfinished after %llu ms, with %zu bytes",
+             spoken ? "" : "first ", (unsigned long long)(hub->now_ms - s->midway_since_ms), s->in.len);
+    session_reject(hub, s, why);
+}
+
+void hub_tick(struct hub *hub, uint64_t now_ms)
+{
+    hub->now_ms = now_ms;
+    feel_pulse(hub);
+    for (int spoken = 0; spoken < 2; spoken++)
+        while (midway_deadline(hub, spoken) <= now_ms)
+            drop_oldest(hub, spoken);
+    if (hub->jobs_deadline_ms <= now_ms)
+        jobs_tick(hub);
+    vouch_tick(hub);
+    feed_released(hub);
+}
+
+void hub_count(struct hub *hub, enum hub_counter counter)
+{
+    hub->counter[counter]++;
+}
+
+uint32_t hub_nodes(const struct hub *hub)
+{
+    return hub->n_nodes;
+}
+
+void hub_set_counter(struct hub *hub, enum hub_counter counter, uint64_t value)
+{
+    hub->counter[counter] = value;
+}
+
+/* --- the hub itself ------------------------------------------------------------------------------------- */
+
+struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink)
+{
+    struct hub *hub = calloc(1, sizeof(*hub));
+    if (hub == NULL)
+        return NULL;
+    hub->limits = *limits;
+    hub->sink = *sink;
+    hub->quota.max = limits->max_bytes;
+    hub->strangers.whole = &hub->quota;
+    list_init(&hub->midway[0]);
+    list_init(&hub->midway[1]);
+    list_init(&hub->held);
+    list_init(&hub->claimed);
+    list_init(&hub->released);
+    hub->jobs_deadline_ms = UINT64_MAX;
+    if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&
+        table_init(&hub->sources) && job_new(hub) != NULL)
+        return hub;
+    hub_free(hub);
+    return NULL;
+}
+
+/* Works on a half-made hub too, for hub_new. */
+void hub_free(struct hub *hub)
+{
+    if (hub == NULL)
+        return;
+    EACH_NODE(node, &hub->jobs)
+    store_clear(
+        TABLE_ENTRY(node, struct job, node)->store); /* so that nobody is woken by the others' leaving */
+    struct table_node *node = table_next(&hub->sessions, NULL);
+    for (struct table_node *next; node != NULL; node = next) {
+        TABLE_ENTRY(node, struct session, node)->is_node = false; /* nobody hears how the store ends */
+        next = table_next(&hub->sessions, node);
+        session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
+    }
+    while ((node = table_next(&hub->jobs, NULL)) != NULL)
+        job_free(TABLE_ENTRY(node, struct job, node));
+    assert(hub->quota.used == 0 && hub->sources.count == 0); /* what was charged was given back */
+    table_free(&hub->sessions);
+    table_free(&hub->agents);
+    table_free(&hub->jobs);
+    table_free(&hub->sources);
+    buf_free(&hub->out);
+    free(hub);
+}

@@ -1,0 +1,78 @@
+/* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
+ *
+ * A hub inside a launcher serves one job, as long as it lives. ddp-rendezvous serves many at once by name: what one
+ * of them does (a restart empties its keys) does not touch the others. There is always at least one job; as long as
+ * nobody has declared it, it has no name, and plain c10d clients may use it. The first declaration adopts it.
+ *
+ *     connection -> session -> job -> store | barriers | members
+ *                                (time and the way out are the hub's)
+ *
+ * A connection enters its job when that is known: when it says so (IDENTIFY, a call of its agent), or at its first
+ * request for a key when there is only one job. */
+#ifndef RENDEZVOUS_JOB_H
+#define RENDEZVOUS_JOB_H
+
+#include "store/barrier.h"
+#include "hub/job_events.h"
+#include "hub/job_watch.h"
+#include "job/members.h"
+#include "hub/notices.h"
+#include "store/store.h"
+#include "diagnosis/torch_notes.h"
+
+struct hub;
+struct job_source;
+struct rdzv;
+struct session;
+
+struct job {
+    struct table_node node;     /* in hub->jobs, by name */
+    struct hub *hub;            /* borrowed */
+    char name[MEMBER_TEXT_MAX]; /* "" = nobody has declared it */
+    struct job_source *source;  /* borrowed; NULL = nobody has declared it, or the hub serves one job */
+    struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
+    struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
+    struct store *store; /* owned */
+    struct barriers barriers;
+    struct members members;
+    struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
+    char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
+    uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
+    struct job_watch watch;
+    struct torch_meets meets; /* of PyTorch's ranks in this attempt */
+    struct finding given_up;  /* what the first of them has waited for in vain, */
+    uint64_t given_up_ms;     /* ... and when that was; 0 = nobody has */
+    struct job_events events;
+    struct notices notices;  /* what its nodes say about themselves */
+    struct notices troubles; /* what ranks of this attempt have met */
+    struct list sessions;    /* the connections that belong to it (session.in_job) */
+    uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms;        /* when the last of its connections went */
+};
+
+/* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */
+struct job *job_new(struct hub *hub);
+/* Out of hub->jobs and freed; no session may be in it. */
+void job_free(struct job *job);
+
+/* The job of that name; NULL when there is none. */
+struct job *job_find(const struct hub *hub, const char *name);
+/* The only job there is; NULL when there are several. */
+struct job *job_only(const struct hub *hub);
+/* Return the job that `s` means by `name`: the job of that name, the one without a name, which then gets it, or a new one.
+ * The source of `s` pays for the last two. A hub that serves one job has one answer, and the caller compares the names.
+ * NULL when memory is short, or the source has no room for one more job. */
+struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
+void job_rename(struct job *job, const char *name);
+
+/* Is it this attempt, with this world, that runs? */
+bool job_is_at(const struct job *job, const struct job_name *name);
+
+/* When it is forgotten if nothing happens, UINT64_MAX = never. */
+uint64_t job_forget_at(const struct job *job);
+/* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
+void job_touch(struct job *job);
+/* jobs.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
+void jobs_tick(struct hub *hub);
+
+#endif

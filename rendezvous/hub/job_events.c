@@ -1,0 +1,314 @@
+/* job_events.c -- see job_events.h.
+ *
+ * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
+ * for the next taker and put into the message for this one.
+ *
+ * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
+ * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
+ * between the two is not lost; who reads both logs knows an event by its number. */
+#include "hub/job_events.h"
+
+#include "hub/session.h"
+#include "hub/job_rdzv.h"
+#include "hub/json.h"
+#include "base/text.h"
+
+enum {
+    RECENT_BYTES = 64 << 10, /* are told again to the next taker */
+    PER_SECOND = 5000,
+    ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is told */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has room for no more */
+    MISSING = 64,                      /* ... and of those who did not come */
+    NAME_BYTES = 200
+};
+
+/* --- who takes them --------------------------------------------------------------------------------------- */
+
+/* Raw, for the text is JSON that we have printed ourselves. */
+static void push(struct hub *hub, struct session *s, const char *text)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "event");
+    cJSON_AddRawToObject(o, "event", text);
+    hub_push(hub, s, o);
+    cJSON_Delete(o);
+}
+
+/* `recent` holds texts that end with NUL each, so it is walked without a table. */
+static void take_over(struct job *job, struct session *s)
+{
+    const struct buf *recent = &job->events.recent;
+    job->events.taker = s->id;
+    for (size_t at = 0; at < recent->len; at += strlen((const char *)recent->data + at) + 1)
+        push(job->hub, s, (const char *)recent->data + at);
+}
+
+/* When nobody is left who asked, nobody is looked for again before the next one asks. */
+static struct session *find_taker(struct job *job)
+{
+    struct session *s = session_find(job->hub, job->events.taker);
+    if (s != NULL)
+        return s;
+    LIST_EACH(node, &job->sessions)
+    {
+        s = LIST_ENTRY(node, struct session, in_job);
+        if (s->takes_events && s->is_node) {
+            take_over(job, s);
+            return s;
+        }
+    }
+    job->events.asked = false;
+    return NULL;
+}
+
+void job_events_ask(struct job *job, struct session *s)
+{
+    s->takes_events = true;
+    if (!job->events.asked || session_find(job->hub, job->events.taker) == NULL)
+        take_over(job, s);
+    job->events.asked = true;
+}
+
+/* Who was refused is no node and must not be a taker. */
+void job_events_leave(struct job *job, struct session *s)
+{
+    s->takes_events = false;
+    if (job->events.taker == s->id)
+        job->events.taker = 0;
+}
+
+void job_events_free(struct job_events *events)
+{
+    buf_free(&events->recent);
+    cJSON_free(events->members);
+}
+
+/* --- telling ---------------------------------------------------------------------------------------------- */
+
+static bool is_wanted(const struct job *job)
+{
+    return job->events.asked || job->hub->sink.event != NULL;
+}
+
+/* Whole ones from the front, until there is room. One that is larger than all the room is not kept. */
+static void remember(struct job_events *events, const char *text)
+{
+    const size_t len = strlen(text) + 1;
+    struct buf *recent = &events->recent;
+    while (recent->len > 0 && recent->len + len > RECENT_BYTES)
+        buf_consume(recent, strlen((const char *)recent->data) + 1);
+    if (len <= RECENT_BYTES)
+        buf_append(recent, text, len);
+}
+
+/* The taker is looked for first: a new one is told what was before, and this is not. */
+static void tell(struct job *job, cJSON *o)
+{
+    struct hub *hub = job->hub;
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    if (text == NULL)
+        return;
+    if (hub->sink.event != NULL)
+        hub->sink.event(hub->sink.user, text);
+    struct session *taker = job->events.asked ? find_taker(job) : NULL;
+    if (taker != NULL)
+        push(hub, taker, text);
+    if (job->events.asked)
+        remember(&job->events, text);
+    cJSON_free(text);
+}
+
+/* What every event of the store has. The number is the hub's: with several jobs one log still has an order. */
+static cJSON *begin(struct job *job, enum event_kind kind)
+{
+    struct hub *hub = job->hub;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "event", event_word(kind));
+    cJSON_AddNumberToObject(o, "store_ms", (double)hub->now_ms);
+    cJSON_AddStringToObject(o, "job", job->name);
+    cJSON_AddStringToObject(o, "instance",
+                            job->rdzv != NULL ? rdzv_instance(job->rdzv) : hub->limits.instance);
+    cJSON_AddNumberToObject(o, "n", (double)++hub->events.number);
+    return o;
+}
+
+/* A barrier in a tight loop must not cost the store more than its work. */
+static bool is_too_many(struct job *job)
+{
+    struct event_limit *l = &job->hub->events;
+    const uint64_t second = job->hub->now_ms / 1000;
+    if (second != l->second) {
+        const uint32_t lost = l->lost;
+        l->second = second;
+        l->in_second = l->lost = 0;
+        if (lost > 0) {
+            cJSON *o = begin(job, EVENT_EVENTS_LOST);
+            cJSON_AddNumberToObject(o, "count", lost);
+            tell(job, o);
+        }
+    }
+    const bool is_over = ++l->in_second > PER_SECOND;
+    l->lost += is_over;
+    return is_over;
+}
+
+/* --- the rendezvous --------------------------------------------------------------------------------------- */
+
+/* Numbers alone, in rows: there may be thousands. */
+void job_events_members(struct job *job, const struct rdzv_round *world)
+{
+    struct buf rows = { 0 };
+    cJSON_free(job->events.members);
+    job->events.members = NULL;
+    if (!is_wanted(job))
+        return;
+    bool ok = buf_append(&rows, "[", 1);
+    for (uint32_t i = 0; ok && i < world->nnodes; i++) {
+        const struct rdzv_seat *seat = &world->seats[i];
+        ok = buf_printf(&rows, "%s[%llu,%u,%u,%u]", i > 0 ? "," : "", (unsigned long long)seat->node,
+                        seat->node_rank, seat->first_rank, seat->nproc);
+    }
+    ok = ok && buf_append(&rows, "]", 2) && rows.len <= MEMBERS_BYTES;
+    if (ok && (job->events.members = cJSON_malloc(rows.len)) != NULL)
+        memcpy(job->events.members, rows.data, rows.len);
+    buf_free(&rows);
+}
+
+/* Told once, with the round that it belongs to, and let go: nobody else asks for it. */
+static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
+{
+    cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
+    cJSON_AddNumberToObject(o, "world_size", record->world_size);
+    if (job->events.members != NULL)
+        cJSON_AddRawToObject(o, "members", job->events.members);
+    cJSON_free(job->events.members);
+    job->events.members = NULL;
+}
+
+/* By host and pid, which is how the node's own log names it: `ddpctl timeline` joins the two by that. */
+static void add_node(cJSON *o, const struct rdzv_record *record)
+{
+    cJSON_AddNumberToObject(o, "node", (double)record->node);
+    if (record->node_rank >= 0)
+        cJSON_AddNumberToObject(o, "node_rank", record->node_rank);
+    cJSON_AddStringToObject(o, "host", record->host);
+    cJSON_AddNumberToObject(o, "pid", record->pid);
+}
+
+/* The kinds of records are the first of all kinds. These are few, and never too many. */
+void job_events_record(void *user, const struct rdzv_record *record)
+{
+    struct job *job = user;
+    if (!is_wanted(job))
+        return;
+    cJSON *o = begin(job, (enum event_kind)record->kind);
+    cJSON_AddNumberToObject(o, "round", record->round);
+    if (record->kind == RDZV_RECORD_ROUND)
+        add_world(o, job, record);
+    if (record->node != 0)
+        add_node(o, record);
+    cJSON_AddStringToObject(o, "words", record->words);
+    tell(job, o);
+}
+
+/* --- barriers --------------------------------------------------------------------------------------------- */
+
+static const struct barrier_seat *seat_of(const struct list *node)
+{
+    return LIST_ENTRY(node, struct barrier_seat, node);
+}
+
+static uint64_t came_ms(const struct barrier_seat *seat)
+{
+    return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
+}
+
+/* Rounds are counted from 1, attempts from 0; a job without agents has no rounds. */
+static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
+{
+    struct buf name = { 0 };
+    cJSON *o = begin(job, kind);
+    if (job->members.by_agent)
+        cJSON_AddNumberToObject(o, "round", (double)job->members.attempt + 1);
+    if (text_put(&name, barrier_name(barrier), NAME_BYTES) && buf_append(&name, "", 1))
+        cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
+    buf_free(&name);
+    if (!list_is_empty(&barrier->seats))
+        cJSON_AddNumberToObject(o, "opened_by", seat_of(barrier->seats.next)->rank);
+    cJSON_AddNumberToObject(o, "needs", barrier->members);
+    return o;
+}
+
+void job_events_opened(void *user, const struct barrier *barrier)
+{
+    struct job *job = user;
+    if (is_wanted(job) && !is_too_many(job))
+        tell(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
+}
+
+/* [[RANK, MS], ...]: when each came, in ms after the first. */
+static void add_arrivals(cJSON *o, const struct barrier *barrier)
+{
+    cJSON *arrived = cJSON_AddArrayToObject(o, "arrived");
+    uint32_t n = 0;
+    LIST_EACH(node, &barrier->seats)
+    {
+        const struct barrier_seat *seat = seat_of(node);
+        const int row[2] = { (int)seat->rank, (int)(came_ms(seat) - barrier->began_ms) };
+        if (n++ < ARRIVALS)
+            json_append(arrived, cJSON_CreateIntArray(row, 2));
+    }
+}
+
+/* 64 are enough to see which host is missing. */
+static void add_missing(cJSON *o, const struct barrier *barrier)
+{
+    cJSON *missing = cJSON_AddArrayToObject(o, "missing");
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < barrier->world_size && n < MISSING; rank++)
+        if (barrier_needs(barrier, rank) && !barrier_has(barrier, rank)) {
+            json_append(missing, cJSON_CreateNumber(rank));
+            n++;
+        }
+}
+
+void job_events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome,
+                      const char *why)
+{
+    static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",
+                                            [BARRIER_TIMED_OUT] = "timed_out",
+                                            [BARRIER_LOST] = "lost",
+                                            [BARRIER_CANCELLED] = "cancelled",
+                                            [BARRIER_MISUSE] = "misuse" };
+    struct job *job = user;
+    if (!is_wanted(job) || is_too_many(job))
+        return;
+    cJSON *o = barrier_event(job, EVENT_BARRIER_END, barrier);
+    cJSON_AddNumberToObject(o, "began_ms", (double)barrier->began_ms);
+    cJSON_AddStringToObject(o, "outcome", outcomes[outcome]);
+    add_arrivals(o, barrier);
+    if (outcome == BARRIER_RELEASED) {
+        const struct barrier_seat *last = seat_of(barrier->seats.prev);
+        cJSON_AddNumberToObject(o, "last", last->rank);
+    } else {
+        add_missing(o, barrier);
+    }
+    if (why[0] != '\0')
+        cJSON_AddStringToObject(o, "words", why);
+    tell(job, o);
+}
+
+/* --- the diagnosis ---------------------------------------------------------------------------------------- */
+
+/* Not the advice: a log is read when it is too late for that. */
+void job_events_finding(struct job *job, const struct finding *finding)
+{
+    if (!is_wanted(job))
+        return;
+    cJSON *o = begin(job, EVENT_FINDING);
+    cJSON_AddStringToObject(o, "code", finding_code_name(finding->code));
+    cJSON_AddStringToObject(o, "subject", finding->subject);
+    cJSON_AddStringToObject(o, "words", finding->sentence);
+    tell(job, o);
+}

@@ -1,0 +1,233 @@
+/* session.h -- one connection's conversation, and the hub it happens in. Private to the core; the shell knows
+ * hub.h only. From the top down, and each file uses only those below it:
+ *
+ *     hub.c               connections come and go; bytes come in; time
+ *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
+ *     requests.c, ours.c  the handlers: PyTorch's requests, our own
+ *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
+ *     control.c           the JSON calls of agents and operators: which there are
+ *     control_*.c         ... and what each does
+ *     vouch.c             whose process a plain connection is
+ *     job_rdzv.c          a job's rendezvous: what it decides is done
+ *     jobs.c              time passes for the jobs
+ *     attempt.c           attempts begin and end
+ *     job_tell.c          why a job does not come together
+ *     session_job.c       a session enters a job, leaves it, is freed
+ *     job.c               jobs are made, found, freed
+ *     job_source.c        the sources that declare jobs
+ *     job_look.c          what the store can see of a job
+ *     job_barriers.c      what a job's barriers ask of it
+ *     job_left.c          a rank ends well while others wait for it
+ *     torch_crowd.c       who takes part where more have come than belong there
+ *     facts.c             what is known of a rank
+ *     job_nodes.c         sessions of agents as nodes
+ *     job_events.c        what happens in a job, for an event log
+ *     control_push.c      what a rendezvous tells its nodes
+ *     control_rejects.c   who did not find what it came for
+ *     job_watch.c         when a job that waits is looked at
+ *     hub_out.c           what goes out
+ *     session.c           a session is made, found, waits, speaks for a rank
+ *
+ * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
+ * worked off; it returns false, with hub->err saying why, when the connection must be closed. */
+#ifndef RENDEZVOUS_SESSION_H
+#define RENDEZVOUS_SESSION_H
+
+#include "base/list.h"
+#include "ddp/error.h"
+#include "hub/hub.h"
+#include "hub/job.h"
+#include "store/quota.h"
+#include "diagnosis/refusals.h"
+#include "diagnosis/rejects.h"
+#include "store/table.h"
+#include "store/wire.h"
+
+/* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
+#define ROLES(X)        \
+    X(PLAIN, "plain")   \
+    X(WORKER, "worker") \
+    X(AGENT, "agent")   \
+    X(CTL, "ctl")
+
+enum role {
+#define X(name, text) ROLE_##name,
+    ROLES(X)
+#undef X
+        ROLE_COUNT
+};
+
+/* What only the connection of a node has: nine in ten are those of workers, and do not pay for it. */
+struct session_node {
+    struct session *session;      /* whose it is */
+    struct table_node by_address; /* in hub->agents */
+    uint64_t joined_ms;           /* for the first time */
+    uint32_t told_wait;           /* job_watch.wait in which it was told what is missing */
+};
+
+#define SESSION_NO_UID UINT32_MAX /* no user has it */
+
+struct session {
+    struct table_node node; /* in hub->sessions, by id */
+    conn_id id;
+    char *peer;         /* owned */
+    struct job *job;    /* borrowed; NULL until it is known which */
+    struct list in_job; /* in job.sessions */
+    struct wire wire;
+    struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
+    struct store_waiter waiter; /* its wait for keys */
+    uint64_t waits_since_ms;
+    uint64_t heard_ms;  /* when the last byte came */
+    struct list midway; /* in hub->midway[has_spoken] while a request is unfinished */
+    uint64_t midway_since_ms;
+    struct list by_rank;          /* in member.sessions, of a worker */
+    struct barrier_seat seat;     /* its place in a named barrier */
+    struct session_node *as_node; /* owned; NULL = it has never joined a rendezvous */
+    struct torch_client *torch;   /* owned; NULL = it has used none of PyTorch's keys */
+    uint32_t rank;                /* of a worker */
+    uint32_t era;                 /* the hub's when it was accepted */
+    uint32_t uid; /* of the process that connected, on this host; SESSION_NO_UID = not known */
+    int32_t pid;  /* of a plain client, as its agent says, else it itself; 0 = unknown */
+    /* Small things last and together: a store has a hundred thousand of these. */
+    uint8_t role;       /* enum role */
+    uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
+    bool was_asked_for; /* agents were asked whose it is */
+    bool is_held;   /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
+    bool is_paused; /* `in` holds requests that wait for hub_resume */
+    bool is_node;   /* in job->rdzv, under `id` */
+    bool takes_events; /* it would write an event log for its job */
+    bool has_spoken;   /* one whole request has come */
+    uint8_t n_first;   /* its first bytes, until then */
+    uint8_t first[REJECT_FIRST_MAX];
+};
+
+struct hub {
+    struct hub_limits limits;
+    struct hub_sink sink;
+    uint64_t now_ms; /* of the call that is being worked on */
+    struct quota quota;
+    struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
+    struct table jobs;      /* owns them; there is always one */
+    struct table sources;   /* of these jobs (job_source.h), by key; owns them */
+    uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
+    uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
+    uint32_t era;               /* counts the attempts of all jobs */
+    struct table sessions;      /* owns them */
+    struct list
+        midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
+    struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */
+    struct list held;        /* sessions whose job is not known, the one that waits longest first */
+    struct list claimed;     /* held ones that one agent has claimed, the first claim first */
+    struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
+    struct session *feeding; /* whose bytes are being worked off; `out` is for it */
+    struct buf out;
+    bool must_repeat;   /* the request that is being worked off: its reply may not be sent yet */
+    bool is_backed_up;  /* the one being fed must read before its next request */
+    struct ddp_err err; /* why a handler gave up; no words = memory is short */
+    struct rejects rejects;
+    struct refusals refusals;
+    char asked_job[MEMBER_TEXT_MAX]; /* that the one being fed named and was not let in; "" = none */
+    struct ddp_err drop_fed;         /* with words: the rendezvous has dropped the one being fed */
+    struct event_limit events;
+    uint32_t lives;   /* of jobs' rendezvous, for their instances */
+    uint32_t n_nodes; /* connections of agents that have joined a job */
+    uint64_t counter[HUB_COUNTERS];
+    uint64_t requests, closed_by_us;
+};
+
+/* dispatch.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
+ */
+bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
+
+/* requests.c: one per row of ops.h, NULL for a request that is not served. */
+typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
+extern const request_handler request_handlers[OPS];
+
+/* ours.c: the handlers of our own requests. */
+bool on_identify(struct hub *hub, struct session *s, const struct request *req);
+bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
+bool on_control(struct hub *hub, struct session *s, const struct request *req);
+
+/* job_barriers.c: what the barriers of a job ask of it. */
+struct barrier_env job_barrier_env(struct job *job);
+
+/* attempt.c: an attempt of the job begins under `name`, declared by an agent or by its first worker; the sessions of
+ * the attempt before are let go. False when memory is short: then nothing has changed. */
+bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
+/* The keys go, all waits end silently, the ranks are forgotten. */
+void attempt_end(struct job *job);
+
+/* vouch.c: ask the agents at its address whose it is, once. */
+void vouch_ask(struct hub *hub, struct session *s);
+/* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
+ * it was not asked now. */
+bool vouch_ask_owner(struct hub *hub, struct session *s);
+/* Its unfinished business waits until its job is known. */
+bool vouch_hold(struct hub *hub, struct session *s);
+/* Is there room for what a held one goes on sending? */
+bool vouch_holds(struct hub *hub, const struct session *s);
+uint64_t vouch_deadline(const struct hub *hub);
+void vouch_tick(struct hub *hub);
+
+/* facts.c: what is known of a rank now. Texts are valid until the next call. */
+void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
+/* The n-th key, or the barrier, that a session waits for; false when there are no more. */
+bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
+/* The request by which it waits, "WAIT"; NULL = it does not. */
+const char *facts_waits_by(const struct session *s);
+
+/* session.c: put into hub->sessions, which owns it. False when memory is short. */
+bool session_new(struct hub *hub, conn_id conn, const char *peer);
+/* NULL: a connection that is not known, or not any more. */
+struct session *session_find(const struct hub *hub, conn_id conn);
+/* What stands before the port of the peer, the same for all who come from one address. */
+struct slice session_address(const struct session *s);
+/* The answer to `op` will come later. */
+void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
+/* Leave whatever it waits in, silently. */
+void session_leave_wait(struct session *s);
+/* It speaks for this rank from now on, or for none any more. */
+void session_attach(struct session *s, uint32_t rank);
+void session_detach(struct session *s);
+/* It is this process: by an agent's word, or by its own, which counts as long as there is no other. */
+void session_is_process(struct session *s, int pid, bool by_agent);
+/* Agents and operators outlive attempts. */
+static inline bool session_is_operator(const struct session *s)
+{
+    return s->role == ROLE_AGENT || s->role == ROLE_CTL;
+}
+
+/* session_job.c: it belongs to this job from now on; whatever it had in another one ends. */
+void session_enter(struct session *s, struct job *job);
+
+/* The quota that pays for this connection: that of its job, or the share of all connections without one. */
+struct quota *session_quota(struct hub *hub, const struct session *s);
+/* The connection is gone already, `how` says why; its waits, its place in barriers and in a rendezvous end. */
+void session_free(struct hub *hub, struct session *s, const char *how);
+/* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
+void session_drop(struct hub *hub, struct session *s, const char *why);
+/* The same for one that did not find what it came for: it is remembered, and told once a minute for each source. */
+void session_reject(struct hub *hub, struct session *s, const char *why);
+/* Only remembered. True when a line in the log is due. */
+bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
+
+/* control_rejects.c: the rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
+struct rejects *hub_all_rejects(struct hub *hub);
+
+/* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
+void hub_send(struct hub *hub, struct session *s, struct slice bytes);
+struct cJSON;
+/* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
+void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
+void hub_push_text(struct hub *hub, struct session *s, struct slice text);
+/* A blob to the session being fed; a big value is not copied on its way, and with `holder` not kept twice. False when memory is
+ * short. */
+bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
+/* May `feeding` be sent a reply of `bytes`? False: the handler returns true and is called again later, so ask before
+ * anything is changed or appended. */
+bool hub_may_reply(struct hub *hub, uint64_t bytes);
+/* What has gathered in hub->out goes to the session being fed. */
+void hub_flush(struct hub *hub);
+void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,149 @@
+/* torch_left.c -- see torch_watch.h. A rank of PyTorch's gives up waiting for the others of a group.
+ *
+ * Its last words then name a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that ("Socket
+ * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
+ * little later all have given up, and the one that did not come is stopped with them. */
+#include "hub/torch_watch.h"
+
+#include "diagnosis/diagnose_words.h"
+#include "hub/session.h"
+
+#include <stdio.h>
+
+enum {
+    LEAST_MS = 1000,     /* who gives up sooner has not waited in earnest */
+    THEN_MS = 10000,     /* from there to the end of its connection: Python shows the error, and goes */
+    TOGETHER_MS = 10000, /* all have the same time-out: the first of them tells */
+    FRESH_MS = 60000,    /* from its end to that of the round: the others are stopped meanwhile */
+};
+
+/* For how long it has waited in vain, now or until a moment ago, and what for; 0 = it has not. */
+static uint64_t waited(const struct session *s, struct torch_key *key)
+{
+    const struct torch_client *torch = s->torch;
+    const uint64_t now_ms = s->job->hub->now_ms;
+    struct slice name;
+    *key = torch->key;
+    if (torch->left_ms != 0)
+        return now_ms - torch->left_ms < THEN_MS ? torch->left_ms - torch->since_ms : 0;
+    if (facts_waits_by(s) == NULL || !facts_awaited(s, 0, &name) || !torch_key_read(name, key))
+        return 0;
+    return now_ms - s->waits_since_ms;
+}
+
+/* A barrier counts those that come, and does not know who they are. */
+static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
+{
+    const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
+    const struct torch_meet *meet = is_barrier ? torch_meets_of_id(&s->job->meets, s->torch->meet) : NULL;
+    const uint32_t ranks = s->job->members.world_size;
+    const char *plural = ranks == 1 ? "" : "s";
+    if (meet == NULL)
+        buf_printf(out, "it is not known who is missing");
+    else if (meet->count <= ranks)
+        buf_printf(out, "%lld of the %u rank%s of this job have come", (long long)meet->count, ranks, plural);
+    else
+        buf_printf(
+            out,
+            "%lld have been counted there, and this job has %u rank%s: two launches use this store, or the "
+            "group was begun twice",
+            (long long)meet->count, ranks, plural);
+}
+
+/* "rank 1: never connected; its process was started (n1, pid 77)" */
+static void put_why(const struct session *s, const struct torch_key *key, struct buf *out)
+{
+    const uint32_t world_size = s->job->members.world_size;
+    struct rank_facts facts;
+    struct finding f;
+    if (key->rank < 0) {
+        put_count(s, key, out);
+    } else if (key->rank >= world_size) {
+        buf_printf(out, "the last rank of this job is %u", world_size - 1);
+    } else {
+        facts_of_rank(s->job, (uint32_t)key->rank, &facts);
+        diagnose_rank(&facts, &f);
+        buf_printf(out, "%s", f.sentence);
+    }
+}
+
+/* Memory that is short leaves words out. */
+static const char *text_of(struct buf *text)
+{
+    return buf_append(text, "", 1) ? (const char *)text->data : "";
+}
+
+static void tell(struct session *s, const struct torch_key *key, uint64_t waited_ms)
+{
+    struct job *job = s->job;
+    const struct rank_facts own = member_facts(&job->members, s->rank);
+    struct buf who = { 0 }, setup = { 0 }, what = { 0 }, why = { 0 };
+    words time;
+    buf_printf(&who, "rank %u", s->rank);
+    if (own.host != NULL)
+        buf_printf(&who, " (%.100s, pid %d)", own.host, own.pid);
+    torch_key_put_setup(key, &setup);
+    torch_key_put(key, &what);
+    put_why(s, key, &why);
+    finding_make(&job->given_up, FINDING_SETUP_GIVEN_UP, text_of(&who), "setup", text_of(&setup), "time",
+                 duration(time, waited_ms), "what", text_of(&what), "why", text_of(&why), NULL);
+    buf_free(&who);
+    buf_free(&setup);
+    buf_free(&what);
+    buf_free(&why);
+}
+
+/* When a rank was at a setup last, on a connection that is open or was. */
+static uint64_t last_try(const struct member *member)
+{
+    uint64_t last_ms = member->tried_ms;
+    LIST_EACH(node, &member->sessions)
+    {
+        const struct torch_client *torch = LIST_ENTRY(node, struct session, by_rank)->torch;
+        if (torch != NULL && torch->tried_ms > last_ms)
+            last_ms = torch->tried_ms;
+    }
+    return last_ms;
+}
+
+/* Who has tried again since, mostly on a connection of its own, ends of something else. */
+void torch_on_leave(struct session *s)
+{
+    struct job *job = s->job;
+    struct torch_key key;
+    const uint64_t now_ms = job->hub->now_ms;
+    if (s->torch == NULL || list_is_empty(&s->by_rank))
+        return;
+    struct member *member = members_at(&job->members, s->rank);
+    member->tried_ms = last_try(member);
+    const bool went_on = s->torch->left_ms != 0 && member->tried_ms >= s->torch->left_ms;
+    const uint64_t waited_ms = waited(s, &key);
+    if (waited_ms < LEAST_MS || went_on || torch_key_when(&key) != TORCH_SETUP || !torch_key_is_for_all(&key))
+        return;
+    if (job->given_up_ms == 0 || now_ms - job->given_up_ms > TOGETHER_MS) {
+        tell(s, &key, waited_ms);
+        job->given_up_ms = now_ms;
+    }
+    member->gave_up_ms = now_ms;
+}
+
+/* Of a rank whose end was heard of before its connection's. */
+static void see_those_open(struct member *member)
+{
+    LIST_EACH(node, &member->sessions)
+    {
+        torch_on_leave(LIST_ENTRY(node, struct session, by_rank));
+    }
+}
+
+const struct finding *torch_given_up(struct job *job, uint32_t rank)
+{
+    struct member *member = members_at(&job->members, rank);
+    if (member == NULL)
+        return NULL;
+    see_those_open(member);
+    const uint64_t gave_up_ms = member->gave_up_ms;
+    if (gave_up_ms == 0 || last_try(member) >= gave_up_ms || job->hub->now_ms - gave_up_ms > FRESH_MS)
+        return NULL;
+    return &job->given_up;
+}

@@ -1,0 +1,326 @@
+/* vouch.c -- whose process is behind a plain c10d connection?
+ *
+ * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
+ * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
+ * rank's in every diagnosis; its rights stay what they were.
+ *
+ *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
+ *
+ * Where several jobs are served its job is not known either. Then its bytes are held, up to HELD_MAX, until an agent
+ * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do.
+ *
+ * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
+ * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
+ * without a second one. Two claims close the connection. */
+#include "hub/job_rdzv.h"
+
+#include "hub/control_calls.h"
+#include "hub/json.h"
+
+#include <stdio.h>
+
+enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX, OWNER_MAX = 256 };
+
+/* --- who is at an address --------------------------------------------------------------------------------- */
+
+static bool users_are_known(const struct session *agent, const struct session *s)
+{
+    return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
+}
+
+/* By address, since the kernel's answer to "whose socket is that?" is only true on the machine that has it. Behind a
+ * NAT several machines share one; all of them are asked, and one knows. Root's agent may have workers of any user. */
+static bool is_at_its_address(const struct session *agent, const struct session *s)
+{
+    return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
+           slice_equal(session_address(agent), session_address(s));
+}
+
+/* An agent of the session's job, or of any as long as that is not known. */
+static bool may_know(const struct session *agent, const struct session *s)
+{
+    return (s->job == NULL || s->job == agent->job) && is_at_its_address(agent, s);
+}
+
+/* The next agent that may know it; NULL = no more. Looked up and not searched: a world of thousands of nodes has ten times
+ * as many such connections. */
+static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
+{
+    const struct slice address = session_address(s);
+    struct table_node *node = after != NULL ? table_find_same(&after->as_node->by_address)
+                                            : table_find(&hub->agents, address, table_hash(address));
+    for (; node != NULL; node = table_find_same(node)) {
+        struct session *agent = TABLE_ENTRY(node, struct session_node, by_address)->session;
+        if (may_know(agent, s))
+            return agent;
+    }
+    return NULL;
+}
+
+/* --- who? ------------------------------------------------------------------------------------------------- */
+
+/* Once for a connection: its owner does not change, and an agent that did not know will not know later.
+ * `store` goes along because a socket is named by both of its ends. */
+static void ask(struct hub *hub, struct session *s, bool for_owner)
+{
+    char here[ADDRESS_MAX] = "";
+    s->was_asked_for = true;
+    if (hub->sink.here != NULL)
+        hub->sink.here(hub->sink.user, s->id, here);
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "who");
+    cJSON_AddNumberToObject(o, "conn", (double)s->id);
+    cJSON_AddStringToObject(o, "peer", s->peer);
+    cJSON_AddStringToObject(o, "store", here);
+    if (for_owner)
+        cJSON_AddTrueToObject(o, "owner");
+    for (struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
+        hub_push(hub, agent, o);
+    cJSON_Delete(o);
+}
+
+/* Every request of a plain client comes by here, so that what it seldom needs is kept apart. */
+void vouch_ask(struct hub *hub, struct session *s)
+{
+    if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
+        ask(hub, s, false);
+}
+
+bool vouch_ask_owner(struct hub *hub, struct session *s)
+{
+    if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
+        return false;
+    s->torch->asked = true;
+    ask(hub, s, true);
+    return true;
+}
+
+/* --- held ------------------------------------------------------------------------------------------------- */
+
+/* It leaves the line of unfinished requests, whose time-out would close it, for one that has a time of its
+ * own. */
+bool vouch_hold(struct hub *hub, struct session *s)
+{
+    s->is_held = true;
+    s->midway_since_ms = hub->now_ms;
+    list_remove(&s->midway);
+    list_insert(&hub->held, &s->midway);
+    vouch_ask(hub, s);
+    return true;
+}
+
+/* A client that is not known yet must not fill the memory of jobs that are. */
+bool vouch_holds(struct hub *hub, const struct session *s)
+{
+    if (s->in.len <= HELD_MAX)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes, and which of %u jobs they are for is not known", s->in.len,
+             hub->jobs.count);
+    return false;
+}
+
+static uint64_t held_deadline(const struct hub *hub)
+{
+    if (list_is_empty(&hub->held))
+        return UINT64_MAX;
+    return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
+}
+
+static uint64_t claimed_deadline(const struct hub *hub)
+{
+    if (list_is_empty(&hub->claimed))
+        return UINT64_MAX;
+    return LIST_ENTRY(hub->claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
+}
+
+uint64_t vouch_deadline(const struct hub *hub)
+{
+    const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
+    if (!list_is_empty(&hub->released))
+        return 0;
+    return held < claimed ? held : claimed;
+}
+
+/* Its bytes are worked off by hub.c when nobody else's are. */
+static void release(struct session *s, struct job *job)
+{
+    struct hub *hub = job->hub;
+    session_enter(s, job);
+    if (!s->is_held)
+        return;
+    s->is_held = false;
+    list_remove(&s->midway);
+    list_insert(&hub->released, &s->midway);
+}
+
+/* It is the job's unless another one claims it within CLAIM_MS. */
+static void claim(struct session *s, struct job *job)
+{
+    struct hub *hub = job->hub;
+    if (s->job == job)
+        return;
+    session_enter(s, job);
+    s->midway_since_ms = hub->now_ms;
+    list_remove(&s->midway);
+    list_insert(&hub->claimed, &s->midway);
+}
+
+/* The only job with an agent where it comes from; NULL when there is none, or several. */
+static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
+{
+    struct job *job = NULL;
+    for (const struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;) {
+        if (job != NULL && agent->job != job)
+            return NULL;
+        job = agent->job;
+    }
+    return job;
+}
+
+/* A guess only where there is nothing to choose: bytes in the wrong job would be worse than a client that
+ * is turned away and says why. */
+static void give_up_waiting(struct hub *hub, struct session *s)
+{
+    char why[128];
+    struct job *job = job_at_its_address(hub, s);
+    if (job != NULL) {
+        release(s, job);
+        return;
+    }
+    snprintf(why, sizeof(why),
+             "which of %u jobs it belongs to is not known: no agent vouches for it within %d s",
+             hub->jobs.count, HOLD_MS / 1000);
+    session_reject(hub, s, why);
+}
+
+/* Each line is in the order of coming and all in it have the same time, so its first is the next to be late. */
+void vouch_tick(struct hub *hub)
+{
+    while (claimed_deadline(hub) <= hub->now_ms) {
+        struct session *s = LIST_ENTRY(hub->claimed.next, struct session, midway);
+        release(s, s->job);
+    }
+    while (held_deadline(hub) <= hub->now_ms)
+        give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
+}
+
+/* --- vouch ------------------------------------------------------------------------------------------------ */
+
+/* The agent goes on after this: the connection may have introduced itself while the claim was on its way. */
+static bool refuse_claim(cJSON *answer)
+{
+    cJSON_AddStringToObject(answer, "code", "VOUCH_REFUSED");
+    return false;
+}
+
+/* Has an agent of another job claimed it, and is there no kernel to decide? */
+static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
+{
+    return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
+           !users_are_known(agent, s) && is_at_its_address(agent, s);
+}
+
+static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
+{
+    char why[256];
+    struct rdzv_node_facts node = { .host = "" };
+    (void)rdzv_node_facts(agent->job->rdzv, agent->id, &node);
+    snprintf(why, sizeof(why), "job '%.32s' and job '%.32s' (agent on %.32s) both claim it", s->job->name,
+             agent->job->name, node.host);
+    session_reject(hub, s, why);
+}
+
+/* The job is certain if it is settled, if a kernel decides, or if no other job has an agent there. */
+static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
+{
+    if (s->job != NULL)
+        return !s->is_held;
+    return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
+}
+
+/* Only for whom it was asked, or could have been, and only for ranks of its own node. Whoever is gone meanwhile needs
+ * nobody any more: that is no error. */
+static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
+{
+    if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu is not yours to vouch for",
+                 (unsigned long long)s->id);
+    else if (rank >= 0 && rdzv_check_rank(agent->job->rdzv, agent->id, rank) != RDZV_OK)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node", (long long)rank);
+    else
+        return true;
+    return false;
+}
+
+/* The era tells a connection of an attempt before from one of this: its rank would be another process's. It
+ * enters the job before it gets its rank, so that what it has sent is worked off for the job that it belongs
+ * to. */
+bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+{
+    int64_t conn, rank = -1, pid = 0;
+    if (!agent->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        return refuse_claim(answer);
+    }
+    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
+        !json_integer_or(request, "rank", -1, WIRE_MAX_RANKS, &rank, &hub->err) ||
+        !json_integer_or(request, "pid", 0, INT32_MAX, &pid, &hub->err))
+        return false;
+    struct session *s = session_find(hub, (conn_id)conn);
+    if (s == NULL || pid == 0)
+        return true;
+    if (is_claimed_elsewhere(agent, s)) {
+        reject_claimed_twice(hub, agent, s);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %lld is claimed by another job, too", (long long)conn);
+        return refuse_claim(answer);
+    }
+    if (!may_vouch(hub, agent, s, rank))
+        return refuse_claim(answer);
+    if (is_certain(hub, agent, s))
+        release(s, agent->job);
+    else
+        claim(s, agent->job);
+    session_detach(s);
+    session_is_process(s, (int)pid, true);
+    if (rank >= 0 && rank < (int64_t)agent->job->members.world_size && s->era >= agent->job->era)
+        session_attach(s, (uint32_t)rank);
+    return true;
+}
+
+/* --- owner ------------------------------------------------------------------------------------------------ */
+
+/* Several agents of one machine may see the same process: the first word counts, and a worker's agent has the last. */
+static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
+{
+    struct rdzv_node_facts node;
+    struct buf text = { 0 };
+    if (s->torch == NULL || s->torch->owner != NULL || !list_is_empty(&s->by_rank) ||
+        !rdzv_node_facts(agent->job->rdzv, agent->id, &node))
+        return;
+    session_is_process(s, pid, true);
+    if (buf_printf(&text, "%s on %.100s", words, node.host) && buf_append(&text, "", 1))
+        s->torch->owner = (char *)text.data;
+    else
+        buf_free(&text);
+}
+
+/* The words are shown to users, who are told elsewhere that names come from other machines: screen.c takes what a
+ * terminal would obey out of them. */
+bool control_owner(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+{
+    (void)answer;
+    int64_t conn, pid;
+    const char *words;
+    if (!agent->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        return false;
+    }
+    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
+        !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
+        !json_text(request, "words", OWNER_MAX, &words, &hub->err))
+        return false;
+    struct session *s = session_find(hub, (conn_id)conn);
+    if (s != NULL && s->role == ROLE_PLAIN && s->job == agent->job && may_know(agent, s))
+        note_owner(agent, s, (int)pid, words);
+    return true;
+}

@@ -1,0 +1,120 @@
+/* members.c -- see members.h.
+ *
+ * One array for the world, made when an attempt is declared: a rank is an index, and knowing nothing of
+ * it is a row of zeros. Host names are copied for each rank; a world of 100,000 ranks with names of 20
+ * bytes is 2 MB, which is less than the code that would share them is worth. */
+#include "job/members.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t cost(uint32_t world_size)
+{
+    return (uint64_t)world_size * sizeof(struct member);
+}
+
+void members_free(struct members *m)
+{
+    for (uint32_t rank = 0; rank < m->world_size; rank++)
+        free(m->member[rank].host);
+    free(m->member);
+    quota_give(m->quota, cost(m->world_size));
+    m->member = NULL;
+    m->world_size = 0;
+    m->known = false;
+}
+
+/* The new array is there before the old one goes, so that a failure leaves everything as it was. */
+bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
+{
+    if (!quota_take(m->quota, cost(name->world_size)))
+        return false;
+    struct member *member = calloc(name->world_size, sizeof(*member));
+    if (member == NULL) {
+        quota_give(m->quota, cost(name->world_size));
+        return false;
+    }
+    for (uint32_t rank = 0; rank < name->world_size; rank++)
+        list_init(&member[rank].sessions);
+    members_free(m);
+    m->attempt = name->attempt;
+    m->world_size = name->world_size;
+    m->member = member;
+    m->by_agent = by_agent;
+    m->known = true;
+    return true;
+}
+
+/* Also the bounds check for ranks that come from a peer. */
+struct member *members_at(const struct members *m, uint32_t rank)
+{
+    return rank < m->world_size ? &m->member[rank] : NULL;
+}
+
+/* Whoever speaks last is right: a worker knows its own pid better than the agent that started a wrapper
+ * around it. */
+bool member_place(struct member *member, const char *host, int pid)
+{
+    if (pid != 0)
+        member->pid = pid;
+    if (host == NULL || (member->host != NULL && strcmp(member->host, host) == 0))
+        return true;
+    char *copy = strdup(host);
+    if (copy == NULL)
+        return false;
+    free(member->host);
+    member->host = copy;
+    return true;
+}
+
+void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
+{
+    if (member->proc_state != proc_state)
+        member->state_since_ms = now_ms;
+    member->proc_state = proc_state;
+    member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);
+    snprintf(member->wchan, sizeof(member->wchan), "%s", wchan != NULL ? wchan : "");
+    member->looked_ms = now_ms;
+}
+
+/* The name comes from a worker, by way of its agent: what is no letter is not shown. */
+void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
+{
+    member->has_steps = true;
+    member->step = step;
+    member->call_seq = call_seq;
+    member->stepped_ms = now_ms;
+    snprintf(member->call, sizeof(member->call), "%s", call != NULL ? call : "");
+    for (char *c = member->call; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~')
+            *c = '?';
+}
+
+bool member_has_left(const struct member *member)
+{
+    return member->exited && !member->told && member->exit_code == 0 && member->signal == 0;
+}
+
+/* What the table alone knows; facts.c adds what the open connections show. */
+struct rank_facts member_facts(const struct members *m, uint32_t rank)
+{
+    const struct member *member = &m->member[rank];
+    return (struct rank_facts){
+        .rank = rank,
+        .host = member->host,
+        .pid = member->pid,
+        .started = member->process_pid != 0,
+        .met = member->met,
+        .exited = member->exited,
+        .exit_code = member->exit_code,
+        .signal = member->signal,
+        .proc_state = member->proc_state,
+        .cpu_percent = member->cpu_percent,
+        .wchan = member->wchan[0] ? member->wchan : NULL,
+        .has_steps = member->has_steps,
+        .step = member->step,
+        .call_seq = member->call_seq,
+        .call = member->call,
+    };
+}

@@ -1,0 +1,84 @@
+/* members.h -- the job that the store serves, and what is known of each of its ranks.
+ *
+ * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the
+ * agent's word ends a rank: a closed connection is evidence, not proof, since a worker may close its
+ * store and go on computing, or open a second connection before it closes the first. */
+#ifndef RENDEZVOUS_MEMBERS_H
+#define RENDEZVOUS_MEMBERS_H
+
+#include "base/list.h"
+#include "diagnosis/diagnose.h"
+#include "store/quota.h"
+
+#include <stdint.h>
+
+enum {
+    MEMBER_TEXT_MAX = 256, /* bytes of a job id or a host name, with the NUL */
+    MEMBER_CALL_MAX = 16,  /* of the name of a collective; likewise */
+    MEMBER_WCHAN_MAX = 24, /* of the name of a kernel function; the end of a long one is cut */
+};
+
+struct member {
+    struct list sessions; /* its open connections (session.by_rank) */
+    char *host;           /* owned; NULL = unknown */
+    int pid;              /* as it said itself, else as its agent said */
+    int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
+    bool met, exited;
+    int exit_code, signal;
+    bool told;           /* ... after its agent had told it to stop */
+    uint64_t gave_up_ms; /* when it gave up the setup of a group of PyTorch's; 0 = never */
+    uint64_t tried_ms;   /* when connections that are closed by now were at one last (torch_client) */
+    char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
+    int16_t cpu_percent; /* -1 = not known */
+    char wchan[MEMBER_WCHAN_MAX];
+    uint64_t looked_ms;         /* when that was told */
+    uint64_t state_since_ms;    /* since when it is in that state */
+    bool has_steps;             /* it tells how far it is: */
+    int64_t step;               /* -1 = none is done */
+    uint64_t call_seq;          /* of its last collective */
+    char call[MEMBER_CALL_MAX]; /* which it is in now; "" = none */
+    uint64_t stepped_ms;        /* when it moved last */
+    uint64_t heard_ms;          /* last byte of connections that are closed by now */
+};
+
+struct members {
+    struct quota *quota; /* borrowed */
+    bool known;          /* a job has been declared: */
+    bool by_agent;       /* by an agent; else by the first worker that introduced itself */
+    int64_t attempt;
+    uint32_t world_size;
+    uint32_t connected;    /* open connections of all ranks together */
+    struct member *member; /* world_size of them, owned */
+};
+
+struct job_name {
+    const char *job; /* borrowed, no longer than MEMBER_TEXT_MAX - 1 */
+    int64_t attempt;
+    uint32_t world_size;
+};
+
+/* A new attempt (or the first): no rank is known. No session may be attached. False when memory or budget
+ * is short; the old one is kept then. */
+bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
+void members_free(struct members *m);
+
+/* NULL when the rank is outside the world. */
+struct member *members_at(const struct members *m, uint32_t rank);
+
+/* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is
+ * short. */
+bool member_place(struct member *member, const char *host, int pid);
+
+/* It has ended with 0 by itself: who was told to stop may well end with 0. */
+bool member_has_left(const struct member *member);
+
+/* What its agent has just seen of its process; `wchan` NULL = nothing. */
+void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
+
+/* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */
+void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
+
+/* Facts without those that only its connections know (connected, silent_ms, waits_for). */
+struct rank_facts member_facts(const struct members *m, uint32_t rank);
+
+#endif

@@ -1,0 +1,376 @@
+/* barrier.c -- see barrier.h.
+ *
+ * The machine is the table below; a cell does its work and returns the next state, step() stores it.
+ * Cells reach the outside only through barrier_env, so a test drives the machine without a connection.
+ *
+ * Memory: an open barrier has two bitmaps (who belongs, who is here), and there are never more open
+ * barriers than connections that wait, since one that is empty is dropped. A name that is used up keeps
+ * its struct, and after a failure the report and the bitmaps, for those who come late. */
+#include "store/barrier.h"
+
+#include "diagnosis/barrier_report.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define TEN_YEARS_MS \
+    (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
+
+struct event {
+    enum barrier_event type;
+    struct barrier_seat *seat;       /* ARRIVES, LEAVES */
+    const struct barrier_call *call; /* ARRIVES */
+    uint32_t rank;                   /* MEMBER_ENDS */
+    const char *who;                 /* CANCEL */
+    uint64_t now_ms;
+};
+
+typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
+
+/* A member may have died before anybody came; then there is nothing to wait for. */
+static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* A name that could be passed twice would let a rank that is one step behind through with the others'
+ * next step. */
+static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
+/* The last one takes the deadline with it. */
+static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
+static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event);
+
+/* clang-format off */
+static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
+/*                    ARRIVES       LEAVES  MEMBER_ENDS   CANCEL        TIME_UP   */
+[BARRIER_NEW]    = {  comes_first,  stays,  stays,        stays,        stays     },
+[BARRIER_OPEN]   = {  comes,        leaves, loses_member, is_cancelled, times_out },
+[BARRIER_PASSED] = {  name_is_used, stays,  stays,        stays,        stays     },
+[BARRIER_FAILED] = {  comes_late,   stays,  stays,        stays,        stays     },
+};
+/* clang-format on */
+
+/* --- by name -------------------------------------------------------------------------------------------- */
+
+/* Also names that are used up are found: a rank that comes late must hear so, and not open it anew. */
+static struct barrier *find(const struct barriers *b, struct slice name)
+{
+    struct table_node *node = table_find(&b->by_name, name, table_hash(name));
+    return node ? TABLE_ENTRY(node, struct barrier, node) : NULL;
+}
+
+static struct barrier *make(struct barriers *b, const struct barrier_call *call)
+{
+    struct barrier *barrier = barrier_new(b->quota, call);
+    if (barrier != NULL)
+        table_put(&b->by_name, &barrier->node);
+    return barrier;
+}
+
+/* Out of the table before it is freed; the one place for both. */
+static void drop(struct barriers *b, struct barrier *barrier)
+{
+    table_remove(&b->by_name, &barrier->node);
+    barrier_free(b->quota, barrier);
+}
+
+/* --- how it ends ---------------------------------------------------------------------------------------- */
+
+/* It stays known by name, and is only no longer waited in. */
+static void close_barrier(struct barriers *b, struct barrier *barrier)
+{
+    list_remove(&barrier->open);
+    b->open_count--;
+}
+
+/* Closed first, so that nothing the answers lead to finds it among the open ones. */
+static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
+{
+    close_barrier(b, barrier);
+    while (!list_is_empty(&barrier->seats)) {
+        struct barrier_seat *seat = LIST_ENTRY(barrier->seats.next, struct barrier_seat, node);
+        barrier_stand_up(seat);
+        b->env.answer(b->env.user, seat, outcome, buf_slice(&barrier->report));
+    }
+}
+
+/* The first line of the report's message is what operators read in the log. */
+static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
+{
+    struct buf line = { 0 };
+    if (buf_printf(&line, "barrier '") && text_put(&line, barrier_name(barrier), 200) &&
+        buf_printf(&line, "' %s", what))
+        b->env.log(b->env.user, (const char *)line.data);
+    buf_free(&line);
+}
+
+/* When memory for the report is short the members still get their answer, without words. */
+static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome,
+                               const char *because)
+{
+    barrier->outcome = outcome;
+    barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
+    quota_charge(b->quota, barrier->report.cap);
+    log_end(b, barrier, because);
+    if (b->env.ended != NULL)
+        b->env.ended(b->env.user, barrier, outcome, because);
+    answer_all(b, barrier, outcome);
+    return BARRIER_FAILED;
+}
+
+/* From here on only the name counts. */
+static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
+{
+    if (b->env.ended != NULL)
+        b->env.ended(b->env.user, barrier, BARRIER_RELEASED, "");
+    answer_all(b, barrier, BARRIER_RELEASED);
+    barrier_forget_roll(b->quota, barrier);
+    return BARRIER_PASSED;
+}
+
+static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct slice name, const char *why)
+{
+    struct buf report = { 0 };
+    barrier_report(NULL, name, &b->env, BARRIER_MISUSE, why, &report);
+    b->env.answer(b->env.user, seat, BARRIER_MISUSE, buf_slice(&report));
+    buf_free(&report);
+}
+
+/* --- the cells ------------------------------------------------------------------------------------------ */
+
+static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    (void)b, (void)event;
+    return barrier->state;
+}
+
+/* Deadlines mostly grow, so the place is near the end. */
+static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
+{
+    int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
+    barrier->began_ms = call->now_ms;
+    barrier->deadline_ms = call->now_ms + (uint64_t)timeout_ms;
+    struct list *at = &b->open;
+    while (at->prev != &b->open &&
+           LIST_ENTRY(at->prev, struct barrier, open)->deadline_ms > barrier->deadline_ms)
+        at = at->prev;
+    list_insert(at, &barrier->open);
+    b->open_count++;
+}
+
+/* The dead one does not count as arrived, even if its request came before it died: it will not go on from
+ * here. Its sentence becomes the first line, since it is the cause. */
+static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
+{
+    char because[FINDING_TEXT_MAX + FINDING_SUBJECT_MAX];
+    struct finding finding;
+    struct rank_facts facts;
+    b->env.facts(b->env.user, rank, &facts);
+    diagnose_rank(&facts, &finding);
+    snprintf(because, sizeof(because), "cannot complete: %s %s", finding.subject,
+             finding_predicate(&finding));
+    barrier_strike_out(barrier, rank);
+    if (b->env.lost != NULL)
+        b->env.lost(b->env.user, barrier, rank);
+    return fail(b, barrier, BARRIER_LOST, because);
+}
+
+static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    barrier_take_members(barrier, event->call);
+    open_barrier(b, barrier, event->call);
+    barrier_sit_down(barrier, event->seat, event->call);
+    if (b->env.opened != NULL)
+        b->env.opened(b->env.user, barrier);
+    for (uint32_t rank = 0; rank < barrier->world_size; rank++)
+        if (barrier_needs(barrier, rank) && b->env.has_ended(b->env.user, rank))
+            return lose(b, barrier, rank);
+    return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
+}
+
+static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    const struct barrier_call *call = event->call;
+    const char *why = NULL;
+    if (!barrier_has_same_members(barrier, call))
+        why = "is misused: other ranks have joined it with other members";
+    else if (barrier_has(barrier, call->rank))
+        why = "is misused: this rank is in it already, on another connection";
+    if (why != NULL) {
+        answer_misuse(b, event->seat, call->name, why);
+        return BARRIER_OPEN;
+    }
+    barrier_sit_down(barrier, event->seat, call);
+    return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
+}
+
+static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    answer_misuse(b, event->seat, event->call->name,
+                  "is misused: it has been passed before, and a name is good for one use");
+    return barrier->state;
+}
+
+/* Once only: who has had the answer and asks again uses the name twice. */
+static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
+        answer_misuse(b, event->seat, event->call->name,
+                      "is misused: it has failed before, and a name is good for one use");
+    } else {
+        barrier_tick_off(barrier, event->call->rank);
+        b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
+    }
+    return barrier->state;
+}
+
+static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    barrier_strike_out(barrier, event->seat->rank);
+    barrier_stand_up(event->seat);
+    if (!list_is_empty(&barrier->seats))
+        return BARRIER_OPEN;
+    close_barrier(b, barrier);
+    return BARRIER_NEW;
+}
+
+static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    return barrier_needs(barrier, event->rank) ? lose(b, barrier, event->rank) : BARRIER_OPEN;
+}
+
+static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    char because[256];
+    snprintf(because, sizeof(because), "was cancelled by %s", event->who);
+    return fail(b, barrier, BARRIER_CANCELLED, because);
+}
+
+static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    struct buf because = { 0 };
+    bool ok = buf_printf(&because, "timed out after ") &&
+              text_put_ms(&because, event->now_ms - barrier->began_ms) && buf_append(&because, "", 1);
+    enum barrier_state next =
+        fail(b, barrier, BARRIER_TIMED_OUT, ok ? (const char *)because.data : "timed out");
+    buf_free(&because);
+    return next;
+}
+
+/* --- events --------------------------------------------------------------------------------------------- */
+
+static void step(struct barriers *b, struct barrier *barrier, const struct event *event)
+{
+    barrier->state = machine[barrier->state][event->type](b, barrier, event);
+    if (barrier->state == BARRIER_NEW)
+        drop(b, barrier);
+}
+
+/* What is wrong with a call whatever the barrier's state, NULL when nothing is. */
+static const char *find_misuse(const struct barrier_call *call)
+{
+    bool is_member = call->members.len == 0;
+    if (call->timeout_ms < 0)
+        return "is misused: the time-out is negative";
+    if (call->members.len % 4 != 0)
+        return "is misused: the list of members is cut off";
+    if (call->rank >= call->world_size)
+        return "is misused: a rank is outside the world";
+    for (size_t i = 0; i < call->members.len / 4; i++) {
+        if (barrier_member_at(call, i) >= call->world_size)
+            return "is misused: a member is outside the world";
+        is_member = is_member || barrier_member_at(call, i) == call->rank;
+    }
+    return is_member ? NULL : "is misused: this rank is not a member";
+}
+
+/* A barrier that is made here is NEW, so its first step is comes_first. */
+bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
+{
+    const char *why = find_misuse(call);
+    if (why != NULL) {
+        answer_misuse(b, seat, call->name, why);
+        return true;
+    }
+    struct barrier *barrier = find(b, call->name);
+    if (barrier == NULL && (barrier = make(b, call)) == NULL)
+        return false;
+    step(b, barrier,
+         &(struct event){ .type = BARRIER_ARRIVES, .seat = seat, .call = call, .now_ms = call->now_ms });
+    return true;
+}
+
+void barriers_leave(struct barriers *b, struct barrier_seat *seat)
+{
+    if (seat->barrier != NULL)
+        step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
+}
+
+/* Failing one barrier changes the list of open ones only by that one. */
+void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
+{
+    struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
+    for (struct list *at = b->open.next, *next; at != &b->open; at = next) {
+        next = at->next;
+        step(b, LIST_ENTRY(at, struct barrier, open), &event);
+    }
+}
+
+/* Only what is open can be cancelled: a name that nobody has used yet stays free. */
+bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
+{
+    struct barrier *barrier = find(b, name);
+    if (barrier == NULL || barrier->state != BARRIER_OPEN)
+        return false;
+    step(b, barrier, &(struct event){ .type = BARRIER_CANCEL, .who = who, .now_ms = now_ms });
+    return true;
+}
+
+uint64_t barriers_deadline(const struct barriers *b)
+{
+    return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
+}
+
+/* The list is in order of deadlines, and each step takes its first off. */
+void barriers_tick(struct barriers *b, uint64_t now_ms)
+{
+    while (barriers_deadline(b) <= now_ms)
+        step(b, LIST_ENTRY(b->open.next, struct barrier, open),
+             &(struct event){ .type = BARRIER_TIME_UP, .now_ms = now_ms });
+}
+
+/* --- all of them ---------------------------------------------------------------------------------------- */
+
+bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env)
+{
+    *b = (struct barriers){ .env = *env, .quota = quota };
+    list_init(&b->open);
+    return table_init(&b->by_name);
+}
+
+/* Nobody is answered: those who sat here are workers of the old attempt, and are closed by the caller. */
+void barriers_clear(struct barriers *b)
+{
+    struct table_node *node = table_next(&b->by_name, NULL);
+    for (struct table_node *next; node != NULL; node = next) {
+        next = table_next(&b->by_name, node);
+        struct barrier *barrier = TABLE_ENTRY(node, struct barrier, node);
+        while (!list_is_empty(&barrier->seats))
+            barrier_stand_up(LIST_ENTRY(barrier->seats.next, struct barrier_seat, node));
+        list_remove(&barrier->open);
+        drop(b, barrier);
+    }
+    b->open_count = 0;
+}
+
+void barriers_free(struct barriers *b)
+{
+    if (b->by_name.chain != NULL)
+        barriers_clear(b);
+    table_free(&b->by_name);
+}

@@ -1,0 +1,98 @@
+/* store.h -- the keys of one attempt, and who waits for them. Rules of the c10d store, without its holes.
+ *
+ * A connection takes part through a `struct store_waiter` that it owns: at most one wait at a time, which
+ * may cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake`
+ * callback), the connection does something else or goes away (store_leave, silent), or the key space is
+ * wiped (store_clear, silent). Leaving costs as much as the wait is long, never as much as the store is
+ * big. */
+#ifndef RENDEZVOUS_STORE_H
+#define RENDEZVOUS_STORE_H
+
+#include "store/quota.h"
+#include "base/slice.h"
+
+#include <stdint.h>
+
+struct shared;
+struct store;
+struct slot;
+struct wait;
+
+/* Embedded in a connection, zeroed before first use. */
+struct store_waiter {
+    struct wait *wait;  /* the pending one, NULL = none; owned by the store */
+    struct slot *offer; /* a queue this connection was woken for and has not acted on; borrowed */
+};
+
+enum store_status {
+    STORE_OK,
+    STORE_WAITS,        /* `wake` will be called, unless store_leave comes first */
+    STORE_FULL,         /* budget or memory is used up, nothing has changed */
+    STORE_NOT_A_NUMBER, /* the value is not one, nothing has changed */
+};
+
+/* `wake` is told that the waiter's wait is complete and over; it must not call the store. `quota` is
+ * borrowed. NULL when memory is short. */
+typedef void (*store_wake)(void *user, struct store_waiter *waiter);
+struct store *store_new(struct quota *quota, store_wake wake, void *user);
+/* No waiter may be pending. */
+void store_free(struct store *s);
+
+/* Forget all keys, queues and waits; waiters are left as after store_leave, and no one is woken. */
+void store_clear(struct store *s);
+
+/* Keys with these hashes (table_hash) will be asked for soon. Changes nothing but how long that takes. */
+void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
+
+/* Bytes are copied. Returned slices are views into the store, valid until its next change. */
+enum store_status store_set(struct store *s, struct slice key, struct slice value);
+struct slice store_get(const struct store *s, struct slice key); /* empty when missing */
+/* What holds `value`, as store_get has returned it, so that it can be kept (base/shared.h); NULL when it is shorter than SHARED_MIN
+ * or is not the key's value. */
+struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
+enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
+                                    struct slice desired, struct slice *current);
+enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum);
+enum store_status store_append(struct store *s, struct slice key, struct slice value);
+bool store_delete(struct store *s, struct slice key);
+uint64_t store_count(const struct store *s);
+
+/* `pairs` is a list as wire_next reads it: all of it is set, or nothing when it might not fit. */
+enum store_status store_multi_set(struct store *s, struct slice pairs);
+
+/* True when every key of the list has a value or a queue that is not empty. */
+bool store_check(const struct store *s, struct slice keys);
+
+/* Wait for all keys of the list: STORE_OK when they are there already. Ends the waiter's earlier wait. */
+enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
+
+/* c10d's BARRIER: count the caller at `key`; STORE_OK when it is number `world_size` or later. */
+enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
+                                int64_t world_size);
+
+/* The connection does something else, or is gone: its wait ends silently. */
+void store_leave(struct store *s, struct store_waiter *w);
+
+/* The connection has acted (popped, or not) after it was woken for a queue, or is gone. What it left in the
+ * queue is offered to the next one in line. */
+void store_acted(struct store *s, struct store_waiter *w);
+
+/* How many keys it still waits for, and the n-th of them (n < count). */
+uint32_t store_awaited_count(const struct store_waiter *w);
+struct slice store_awaited(const struct store_waiter *w, uint32_t n);
+
+struct queue_item;
+enum store_status store_push(struct store *s, struct slice queue, struct slice value);
+/* The oldest item; NULL when the queue is empty. store_front leaves it there. What store_pop returns is yours until store_item_free, and
+ * *len_before counts it. */
+const struct queue_item *store_front(const struct store *s, struct slice queue);
+struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
+struct slice store_item_value(const struct queue_item *item);
+void store_item_free(struct store *s, struct queue_item *item);
+uint32_t store_queue_len(const struct store *s, struct slice queue);
+
+/* Walk the keys that have a value: start with NULL; false at the end. The store must not change
+ * meanwhile. */
+bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value);
+
+#endif

@@ -1,0 +1,200 @@
+/* table.c -- see table.h.
+ *
+ * Chained, because a chain costs one pointer in an object that exists anyway, and because a node then
+ * never moves: slots are pointed at by waits, sessions by their members. The hash is kept in the node, so
+ * that growing and most failing comparisons never touch a key. */
+#include "store/table.h"
+
+#include <stdlib.h>
+
+enum { TABLE_MIN = 64 };
+
+bool table_init(struct table *t)
+{
+    t->chain = calloc(TABLE_MIN, sizeof(*t->chain));
+    t->mask = TABLE_MIN - 1;
+    t->count = 0;
+    t->is_busy = false;
+    return t->chain != NULL;
+}
+
+void table_free(struct table *t)
+{
+    free(t->chain);
+    *t = (struct table){ 0 };
+}
+
+/* Process-wide, because the same key names entries, barriers and jobs in many tables. */
+static uint64_t hash_key[2];
+
+void table_set_hash_key(const uint64_t key[2])
+{
+    hash_key[0] = key[0];
+    hash_key[1] = key[1];
+}
+
+static inline uint64_t rotate(uint64_t word, int bits)
+{
+    return word << bits | word >> (64 - bits);
+}
+
+static inline void sip_round(uint64_t v[4])
+{
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = rotate(v[1], 13) ^ v[0];
+    v[3] = rotate(v[3], 16) ^ v[2];
+    v[0] = rotate(v[0], 32) + v[3];
+    v[2] += v[1];
+    v[3] = rotate(v[3], 21) ^ v[0];
+    v[1] = rotate(v[1], 17) ^ v[2];
+    v[2] = rotate(v[2], 32);
+}
+
+static inline void sip_compress(uint64_t v[4], uint64_t word)
+{
+    v[3] ^= word;
+    sip_round(v);
+    v[0] ^= word;
+}
+
+/* Return the last 0 to 7 bytes of a key as a word. An overlapping load replaces a call of memcpy with a variable length. */
+static inline uint64_t sip_tail(const uint8_t *key, size_t len)
+{
+    const size_t rest = len % sizeof(uint64_t);
+    uint64_t word = 0;
+    if (rest == 0)
+        return 0;
+    if (len >= sizeof(word)) {
+        memcpy(&word, key + len - sizeof(word), sizeof(word));
+        return word >> 8 * (sizeof(word) - rest);
+    }
+    for (size_t i = 0; i < rest; i++)
+        word |= (uint64_t)key[i] << 8 * i;
+    return word;
+}
+
+/* SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf) with words in the order of a
+ * little-endian machine. Clients choose the keys; a hash without a secret lets them put all keys into one chain. */
+uint64_t table_siphash(struct slice key)
+{
+    const uint8_t *p = key.data;
+    uint64_t v[4] = { hash_key[0] ^ 0x736f6d6570736575u, hash_key[1] ^ 0x646f72616e646f6du,
+                      hash_key[0] ^ 0x6c7967656e657261u, hash_key[1] ^ 0x7465646279746573u };
+    for (size_t at = 0; key.len - at >= sizeof(uint64_t); at += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, p + at, sizeof(word));
+        sip_compress(v, word);
+    }
+    sip_compress(v, (uint64_t)key.len << 56 | sip_tail(p, key.len));
+    v[2] ^= 0xff;
+    for (int i = 0; i < 3; i++)
+        sip_round(v);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+uint32_t table_hash(struct slice key)
+{
+    return (uint32_t)table_siphash(key);
+}
+
+struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash)
+{
+    struct table_node *node = t->chain[hash & t->mask];
+    while (node != NULL && !(node->hash == hash && slice_equal(slice_of(node->key, node->key_len), key)))
+        node = node->next;
+    return node;
+}
+
+const struct table_node *table_first(const struct table *t, uint32_t hash)
+{
+    const struct table_node *node = t->chain[hash & t->mask];
+    while (node != NULL && node->hash != hash)
+        node = node->next;
+    return node;
+}
+
+/* Each round waits once for what the round before has asked for: the chains, then the first node of each with the key that mostly
+ * lies behind it. */
+void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
+{
+    enum { LINE = 64 };
+    for (uint32_t i = 0; i < n; i++)
+        __builtin_prefetch(&t->chain[hashes[i] & t->mask]);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *node = (const char *)t->chain[hashes[i] & t->mask];
+        if (node == NULL)
+            continue;
+        __builtin_prefetch(node);
+        __builtin_prefetch(node + LINE);
+    }
+}
+
+/* Equal keys are in one chain, and whoever found the first of them has all others behind it. */
+struct table_node *table_find_same(const struct table_node *node)
+{
+    struct table_node *next = node->next;
+    while (next != NULL && !(next->hash == node->hash && slice_equal(slice_of(next->key, next->key_len),
+                                                                     slice_of(node->key, node->key_len))))
+        next = next->next;
+    return next;
+}
+
+/* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
+ * patience and much less code than growing step by step. */
+static void grow(struct table *t)
+{
+    uint32_t mask = t->mask * 2 + 1;
+    struct table_node **chain = calloc((size_t)mask + 1, sizeof(*chain));
+    if (chain == NULL)
+        return;
+    for (uint32_t i = 0; i <= t->mask; i++) {
+        for (struct table_node *node = t->chain[i], *next; node != NULL; node = next) {
+            next = node->next;
+            node->next = chain[node->hash & mask];
+            chain[node->hash & mask] = node;
+        }
+    }
+    free(t->chain);
+    t->chain = chain;
+    t->mask = mask;
+}
+
+/* With as many nodes as chains every second look waits for the memory of a node that is not meant. Idle connections, which are
+ * only to be cheap, may live like that. */
+void table_put(struct table *t, struct table_node *node)
+{
+    const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
+    if (t->count > t->mask - spare && t->mask < UINT32_MAX / 2)
+        grow(t);
+    node->next = t->chain[node->hash & t->mask];
+    t->chain[node->hash & t->mask] = node;
+    t->count++;
+}
+
+/* The node must be in the table: the walk has no other end. */
+void table_remove(struct table *t, struct table_node *node)
+{
+    struct table_node **at = &t->chain[node->hash & t->mask];
+    while (*at != node)
+        at = &(*at)->next;
+    *at = node->next;
+    t->count--;
+}
+
+/* No cursor is kept: the node's own hash says where the walk stands, so it survives that the array has
+ * grown. */
+struct table_node *table_next(const struct table *t, const struct table_node *after)
+{
+    uint32_t i = 0;
+    if (t->chain == NULL)
+        return NULL;
+    if (after != NULL) {
+        if (after->next != NULL)
+            return after->next;
+        i = (after->hash & t->mask) + 1;
+    }
+    while (i <= t->mask && t->chain[i] == NULL)
+        i++;
+    return i <= t->mask ? t->chain[i] : NULL;
+}

@@ -1,0 +1,292 @@
+/* wire.c -- see wire.h.
+ *
+ * A request is an opcode and up to three fields; op_table says which, field_table what a field looks like.
+ * One scan step reads one unit: the opcode, an integer, a count, or one blob with its length. A step that
+ * misses bytes sets `need` and changes nothing else, which is all that resuming takes.
+ *
+ * The scan can read everything. Requests that lie there whole are read without it, at half the price. */
+#include "store/wire.h"
+
+#include "store/encode.h"
+
+#include <inttypes.h>
+
+void wire_init(struct wire *w, bool dialect_b)
+{
+    *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
+}
+
+/* Offsets are kept instead of pointers, since the caller's buffer moves when it grows. */
+static const uint8_t *byte_at(struct slice in, size_t at)
+{
+    return (const uint8_t *)in.data + at;
+}
+
+/* The one way to say MORE. `need` is never less than what is there, or the caller would be asked for
+ * nothing. */
+static enum wire_status wait_for(struct wire *w, size_t need)
+{
+    w->need = need;
+    return WIRE_MORE;
+}
+
+/* "GET: a key or name of 9000 bytes, no more than 8192 allowed" */
+static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
+                            const char *unit, uint64_t limit)
+{
+    ddp_fail(err, DDP_ERR_LIMIT, "%s: %s of %" PRIu64 " %s, no more than %" PRIu64 " allowed", w->op->name,
+             what, got, unit, limit);
+    return WIRE_BAD;
+}
+
+/* The first byte decides, except that 0 is both VALIDATE (then the magic follows) and an old SET (then the
+ * low half of a key length follows, which is never the magic: that would be a key of over 1 GB). */
+static enum wire_status greet(struct wire *w, struct slice in)
+{
+    if (*byte_at(in, 0) == 0) {
+        if (in.len < 5)
+            return wait_for(w, 5);
+        if (get_u32(byte_at(in, 1)) == WIRE_MAGIC)
+            w->dialect = DIALECT_C;
+    }
+    w->greeted = true;
+    return WIRE_OK;
+}
+
+/* A and B differ from opcode 7 on: A's callback connection begins with 7 and sends nothing else, B deletes
+ * keys with it; 9 to 11 exist in B alone. 8 proves nothing and stays what the connection was taken for. */
+static void tell_a_from_b(struct wire *w, uint8_t code)
+{
+    if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
+        w->dialect = DIALECT_B;
+    if (code != 7)
+        w->settled = true;
+}
+
+/* The first byte of every request. On a new connection it decides the dialect too. An old-dialect
+ * connection that begins with an unknown byte is the usual look of a stranger: an HTTP probe, a port
+ * scanner, a TLS hello. */
+static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
+{
+    bool first = !w->greeted;
+    if (first && greet(w, in) == WIRE_MORE)
+        return WIRE_MORE;
+    uint8_t code = *byte_at(in, 0);
+    tell_a_from_b(w, code);
+    w->op = op_by_code(w->dialect, code);
+    if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
+        ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "VALIDATE comes a second time" : "unknown request 0x%02x%s",
+                 code, first ? " as first byte: not a store client" : "");
+        return WIRE_BAD;
+    }
+    w->at = 1;
+    return WIRE_OK;
+}
+
+/* One blob: *length is what its length says, `at` moves behind it once it is all there. */
+static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
+                                  size_t *length, struct ddp_err *err)
+{
+    if (in.len - w->at < 8)
+        return wait_for(w, w->at + 8);
+    uint64_t n = get_u64(byte_at(in, w->at));
+    if (n > limit)
+        return bad(err, w, limit == WIRE_MAX_KEY ? "a key or name" : "a value", n, "bytes", limit);
+    if (w->at + 8 + n > max_bytes)
+        return bad(err, w, "the store is full; a request", w->at + 8 + n, "bytes", max_bytes);
+    if (in.len - w->at - 8 < n)
+        return wait_for(w, w->at + 8 + (size_t)n);
+    w->at += 8 + (size_t)n;
+    *length = (size_t)n;
+    return WIRE_OK;
+}
+
+/* A list begins with its count. Each item takes at least the 8 bytes of its length, which is enough to
+ * refuse a count that cannot fit before the first item has come. */
+static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                   struct ddp_err *err)
+{
+    if (in.len - w->at < 8)
+        return wait_for(w, w->at + 8);
+    uint64_t n = get_u64(byte_at(in, w->at));
+    if (n > f->limit)
+        return bad(err, w, "a list", n, "items", f->limit);
+    uint32_t blobs = (uint32_t)n * (f->shape == SHAPE_PAIRS ? 2 : 1);
+    if (w->at + 8 + blobs * 8ull > max_bytes)
+        return bad(err, w, "the store is full; a request", w->at + 8 + blobs * 8ull, "bytes", max_bytes);
+    w->at += 8;
+    w->count = (uint32_t)n;
+    w->left = blobs;
+    w->in_list = true;
+    w->start[w->field] = w->at;
+    return WIRE_OK;
+}
+
+/* Items one after the other; `left` remembers how many are missing, so a cut resumes at the item it fell
+ * into. In pairs, keys and values take turns. */
+static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                  struct ddp_err *err)
+{
+    enum wire_status status = w->in_list ? WIRE_OK : scan_count(w, in, f, max_bytes, err);
+    for (; status == WIRE_OK && w->left > 0; w->left -= status == WIRE_OK) {
+        bool is_value = f->shape == SHAPE_PAIRS && w->left % 2 == 1;
+        size_t length;
+        status = scan_blob(w, in, is_value ? WIRE_MAX_VALUE : WIRE_MAX_KEY, max_bytes, &length, err);
+    }
+    w->length[w->field] = w->at - w->start[w->field];
+    return status;
+}
+
+static enum wire_status scan_integer(struct wire *w, struct slice in, size_t bytes)
+{
+    if (in.len - w->at < bytes)
+        return wait_for(w, w->at + bytes);
+    w->start[w->field] = w->at;
+    w->length[w->field] = bytes;
+    w->at += bytes;
+    return WIRE_OK;
+}
+
+static enum wire_status scan_field(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
+                                   struct ddp_err *err)
+{
+    switch (f->shape) {
+    case SHAPE_U32:
+        return scan_integer(w, in, 4);
+    case SHAPE_I64:
+        return scan_integer(w, in, 8);
+    case SHAPE_BLOB:
+        w->start[w->field] = w->at + 8;
+        return scan_blob(w, in, f->limit, max_bytes, &w->length[w->field], err);
+    case SHAPE_LIST:
+    case SHAPE_PAIRS:
+        return scan_list(w, in, f, max_bytes, err);
+    case SHAPE_NOTHING:
+        break;
+    }
+    return WIRE_OK;
+}
+
+/* The whole request is there: its fields become views. Lists are handed over as they lie on the wire and
+ * walked with wire_next, so that 131,072 keys need no array. */
+static void fill_request(const struct wire *w, struct slice in, struct request *req)
+{
+    *req = (struct request){ .op = w->op, .count = w->count };
+    for (int i = 0; i < OP_FIELDS; i++) {
+        enum field_shape shape = field_table[w->op->field[i]].shape;
+        if (shape == SHAPE_U32)
+            req->number = get_u32(byte_at(in, w->start[i]));
+        else if (shape == SHAPE_I64)
+            req->number = (int64_t)get_u64(byte_at(in, w->start[i]));
+        else if (shape != SHAPE_NOTHING)
+            req->blob[i] = slice_of(byte_at(in, w->start[i]), w->length[i]);
+    }
+}
+
+/* Back to the start of the next request; what is known of the dialect stays. */
+static void rewind_scan(struct wire *w)
+{
+    w->op = NULL;
+    w->at = 0;
+    w->need = 1;
+    w->count = 0;
+    w->field = 0;
+    w->in_list = false;
+}
+
+/* --- in one go ------------------------------------------------------------------------------------------ */
+
+struct cursor {
+    const uint8_t *at;
+    size_t left;
+};
+
+static void advance(struct cursor *in, size_t bytes)
+{
+    in->at += bytes;
+    in->left -= bytes;
+}
+
+/* The 8 bytes of its length are there. */
+static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
+{
+    const uint64_t n = get_u64(in->at);
+    advance(in, 8);
+    if (n > f->limit || n > in->left)
+        return false;
+    *blob = slice_of(in->at, (size_t)n);
+    advance(in, (size_t)n);
+    return true;
+}
+
+/* False: it is cut, too long, or a list. */
+static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
+{
+    const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
+    if (in->left < fixed)
+        return false;
+    if (f->shape == SHAPE_BLOB)
+        return take_blob(f, in, blob);
+    if (f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
+        return false;
+    *number = f->shape == SHAPE_U32 ? get_u32(in->at) : (int64_t)get_u64(in->at);
+    advance(in, fixed);
+    return true;
+}
+
+/* Most requests are all there at once, and then nothing has to be remembered. Whatever is unusual (cut, too long, a list, the
+ * first of its connection, an old dialect, nonsense) is left to the scan, which knows what to say: 0. Else the bytes used. */
+static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
+{
+    const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
+    if (len == 0 || w->op != NULL || !w->greeted || w->dialect != DIALECT_C)
+        return 0;
+    const struct op *op = op_by_code(DIALECT_C, *byte_at(in, 0));
+    if (op == NULL || op->id == OP_VALIDATE)
+        return 0;
+    struct cursor rest = { byte_at(in, 1), len - 1 };
+    *req = (struct request){ .op = op };
+    for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++)
+        if (!take_field(&field_table[op->field[i]], &rest, &req->blob[i], &req->number))
+            return 0;
+    return len - rest.left;
+}
+
+/* --- either way ----------------------------------------------------------------------------------------- */
+
+enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
+                             size_t *used, struct ddp_err *err)
+{
+    if (in.len < w->need)
+        return WIRE_MORE;
+    const size_t whole = take_request(w, in, max_bytes, req);
+    if (whole > 0) {
+        *used = whole;
+        return WIRE_OK;
+    }
+    enum wire_status status = w->op ? WIRE_OK : scan_opcode(w, in, err);
+    for (; status == WIRE_OK && w->field < OP_FIELDS; w->field += status == WIRE_OK)
+        status = scan_field(w, in, &field_table[w->op->field[w->field]], max_bytes, err);
+    if (status != WIRE_OK)
+        return status;
+    fill_request(w, in, req);
+    *used = w->at;
+    rewind_scan(w);
+    return WIRE_OK;
+}
+
+void wire_rewind(struct wire *w)
+{
+    rewind_scan(w);
+}
+
+/* Lengths in a decoded list have been checked by the scan. */
+bool wire_next(struct slice *list, struct slice *item)
+{
+    if (list->len == 0)
+        return false;
+    size_t n = (size_t)get_u64(list->data);
+    *item = slice_of(byte_at(*list, 8), n);
+    *list = slice_of(byte_at(*list, 8 + n), list->len - 8 - n);
+    return true;
+}

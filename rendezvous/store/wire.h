@@ -1,0 +1,65 @@
+/* wire.h -- bytes become requests. Fed, resumable, with three answers.
+ *
+ *     SET "/a" "hi", dialect C
+ *     01 | 02 00 00 00 00 00 00 00 | 2f 61 | 02 00 00 00 00 00 00 00 | 68 69
+ *     opcode   length of the key      key     length of the value      value
+ *      ^at 0   ^at 1, need 9          ^at 1, need 11 ...
+ *
+ * A `struct wire` remembers how far the current request is scanned, so every byte is looked at once however
+ * the stream is cut, and it remembers how many bytes must be there before looking again makes sense. The
+ * caller keeps the bytes of the unfinished request and offers them from its first byte on; the scan itself
+ * owns no memory.
+ *
+ * A length is compared with its limit before it is added to anything. Nothing is ever reserved for it:
+ * memory grows with the bytes that have come. */
+#ifndef RENDEZVOUS_WIRE_H
+#define RENDEZVOUS_WIRE_H
+
+#include "ddp/error.h"
+#include "store/ops.h"
+
+enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
+
+struct wire {
+    const struct op *op;      /* NULL while the opcode is missing */
+    size_t at;                /* bytes of the request that are scanned */
+    size_t need;              /* with fewer bytes than this the answer is WIRE_MORE */
+    size_t start[OP_FIELDS];  /* where each field's content begins ... */
+    size_t length[OP_FIELDS]; /* ... and how long it is */
+    uint32_t left;            /* blobs of a list that are still to come */
+    uint32_t count;           /* items of the list */
+    uint8_t dialect;          /* enum dialect, once `greeted` */
+    uint8_t field;            /* which one the scan stands in */
+    bool greeted;             /* the dialect is known */
+    bool in_list;             /* the list's count is read */
+    bool settled; /* a command has come that is not WATCH_KEY: opcode 7 means DELETE_KEY from now on */
+};
+
+struct request {
+    const struct op *op;
+    struct slice
+        blob[OP_FIELDS]; /* content of the n-th field: a blob's bytes, or a list's items for wire_next */
+    int64_t number;      /* the field that is an integer, if any */
+    uint32_t count;      /* items of the list, if any */
+};
+
+/* The scan of a new connection. `dialect_b`: old dialects are taken for torch 2.1. */
+void wire_init(struct wire *w, bool dialect_b);
+
+/* Decode the request at the front of `in`, which is all that has come of it, and perhaps more.
+ *
+ * WIRE_OK:   *req is filled with views into `in`, *used bytes belong to it, the scan stands before the next.
+ * WIRE_MORE: *req means nothing; come again with the same bytes and more.
+ * WIRE_BAD:  err says why; the stream has lost its meaning and the connection must be closed.
+ *
+ * A request longer than `max_bytes` (what is left of the quota) is bad. */
+enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
+                             size_t *used, struct ddp_err *err);
+
+/* Forget the part of a request that was scanned; the same bytes come again. */
+void wire_rewind(struct wire *w);
+
+/* Take the next blob from the front of a decoded list; false at its end. */
+bool wire_next(struct slice *list, struct slice *item);
+
+#endif

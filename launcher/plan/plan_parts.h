@@ -2,18 +2,18 @@
  *
  * They are the rungs of a ladder: each calls only those below it.
  *
- *     plan_make.c      decides, in order
- *     plan_notes.c     what does nothing here, and what follows from what was not said
- *     plan_meeting.c   where, when and how the nodes meet
- *     plan_output.c    what a round brings, and where output goes
- *     plan_env.c       the environment of a worker
+ *     plan.c      decides, in order
+ *     plan.c     what does nothing here, and what follows from what was not said
+ *     plan.c   where, when and how the nodes meet
+ *     worker.c    what a round brings, and where output goes
+ *     worker.c       the environment of a worker
  *     plan.c           the plan itself */
 #ifndef LAUNCHER_PLAN_PARTS_H
 #define LAUNCHER_PLAN_PARTS_H
 
 #include "plan/plan.h"
 
-/* --- plan_notes.c --- */
+/* --- plan.c --- */
 
 /* Sentences about options that do nothing here. */
 void plan_note_idle(struct plan *plan);
@@ -22,12 +22,12 @@ enum { PLAN_RANKS_WORDS = 160 };
 /* "--tee names local rank 5, but there are 2 workers on this node (0 to 1)"; false, and no words: all of them are there. */
 bool plan_lacks_rank(const struct plan *plan, const char *option, int highest, char words[PLAN_RANKS_WORDS]);
 
-/* --- plan_meeting.c --- */
+/* --- plan.c --- */
 
 /* Where the nodes meet, what the job is called, and a guess at the first round. False when memory is short. */
 bool plan_meet(struct plan *plan);
 
-/* --- plan_output.c --- */
+/* --- worker.c --- */
 
 /* Does any worker need a file? */
 bool plan_any_file(const struct plan *plan);
@@ -38,7 +38,7 @@ bool plan_log_root(struct plan *plan);
 /* DDP_ERR_ARG when log files would need a temporary directory and none is safe. */
 ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
 
-/* --- plan_env.c --- */
+/* --- worker.c --- */
 
 /* What the environments of all workers have in common. */
 ddp_status plan_environment(struct plan *plan);

@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 #include "base/limits.h"
-#include "plan/plan_parts.h"
+#include "plan/plan.h"
 #include "plan/worker.h"
 
 #include <stdarg.h>
@@ -138,7 +138,7 @@ static void choose_worker_store(struct plan *plan)
 /* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
  * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
  * told apart. */
-bool plan_meet(struct plan *plan)
+static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     struct plan_meeting *m = &plan->meeting;
@@ -184,7 +184,8 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
 }
 
-bool plan_lacks_rank(const struct plan *plan, const char *option, int highest, char words[PLAN_RANKS_WORDS])
+static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
+                            char words[PLAN_RANKS_WORDS])
 {
     if (highest < plan->nproc)
         return false;
@@ -275,7 +276,7 @@ static void note_task_gpu(struct plan *plan)
 }
 
 /* Said and not refused: a script that always passes an option need not know whether it does anything today. */
-void plan_note_idle(struct plan *plan)
+static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
     note_ranks(plan);
@@ -287,39 +288,6 @@ void plan_note_idle(struct plan *plan)
 }
 
 /* --- plan ------------------------------------------------------------------------------------------------- */
-
-char *plan_text_of(const char *fmt, ...)
-{
-    char *text = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&text, fmt, ap);
-    va_end(ap);
-    return n < 0 ? NULL : text;
-}
-
-void plan_note(struct plan *plan, const char *fmt, ...)
-{
-    va_list ap;
-    int i = 0;
-    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
-        i++;
-    if (i == PLAN_NOTES_MAX)
-        return;
-    va_start(ap, fmt);
-    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
-        plan->notes[i] = NULL;
-    va_end(ap);
-}
-
-void plan_output_free(struct plan_worker *w)
-{
-    free(w->log_dir);
-    free(w->out.file);
-    free(w->err.file);
-    free(w->error_file);
-    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
-}
 
 void plan_free(struct plan *plan)
 {

@@ -1,6 +1,6 @@
 /* worker.c -- see worker.h.
  *
- * PROGRAM        what is executed
+ *     PROGRAM        what is executed
  *     ./train        ./train ARGS
  *     train.py       python3 -u train.py ARGS
  *     -m pkg.mod     python3 -u -m pkg.mod ARGS
@@ -10,13 +10,47 @@
  * virtual environment. torchrun takes the one that runs torchrun; a C program has none of its own. */
 #include "plan/worker.h"
 
-#include "plan/plan_parts.h"
+#include "plan/plan.h"
 #include "tables/log_pattern.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+char *plan_text_of(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
+}
+
+void plan_note(struct plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+    int i = 0;
+    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
+        i++;
+    if (i == PLAN_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
+        plan->notes[i] = NULL;
+    va_end(ap);
+}
+
+void plan_output_free(struct plan_worker *w)
+{
+    free(w->log_dir);
+    free(w->out.file);
+    free(w->err.file);
+    free(w->error_file);
+    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
+}
 
 static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
 

@@ -1,5 +1,5 @@
 /* DDPRUN_DEBUG=detail: ranks that differ are told before they enter the call. */
-#include "ctx.h"
+#include "core/context.h"
 #include "ddp/store.h"
 #include "ranks.h"
 

@@ -1,5 +1,5 @@
 /* The communication thread: jobs in order, and a drain that waits for all of them. */
-#include "lane.h"
+#include "core/comm_thread.h"
 
 #include <criterion/criterion.h>
 #include <unistd.h>

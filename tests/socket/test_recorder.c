@@ -2,7 +2,7 @@
 #include "job.h"
 #include "patience.h"
 #include "ranks.h"
-#include "usr1.h"
+#include "core/sigusr1.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* What ranks tell each other before a call, and how two that differ are told. */
-#include "detail_text.h"
+#include "core/collective_check_text.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Reading RANK, WORLD_SIZE ... from an environment that is a list of texts. */
-#include "env.h"
+#include "core/environment.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

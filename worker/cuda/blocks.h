@@ -2,7 +2,7 @@
 #ifndef CUDA_BLOCKS_H
 #define CUDA_BLOCKS_H
 
-#include "comm.h"
+#include "core/comm.h"
 #include "cuda/gpu.h"
 
 struct block;

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "cuda/nccl_words.h"
-#include "quiet_thread.h"
+#include "core/quiet_thread.h"
 
 #include <string.h>
 

@@ -1,16 +1,17 @@
-/* directory.c -- see directory.h: names, the way a checkpoint appears, and the way it goes. Reading is in
- * ckpt_read.c.
+/* directory.c -- see directory.h.
  *
  *     .tmp-step-00001200/   written and flushed, then renamed to
- *     step-00001200/        a checkpoint; to be removed, it is renamed to
- *     .old-step-00001200/   whose files go then
+ *     step-00001200/        a checkpoint; before it is removed, it is renamed to
+ *     .old-step-00001200/   whose files are removed then
  *
- * So under a name without a dot there is always a whole one, whenever the process ends. */
+ * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once through a
+ * small window, to check every block, and once into the blocks. Damage near the end is found while the caller's model is
+ * still what it was, without a second model in memory; the second pass mostly comes from the page cache. */
 #include "checkpoint/directory.h"
 
-#include "core/crc32c.h"
-#include "checkpoint/file_bytes.h"
+#include "checkpoint/file.h"
 #include "checkpoint/manifest.h"
+#include "core/crc32c.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +33,8 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-static ddp_status failed(const struct ckpt_dir *dir, const char *name, const char *what, struct ddp_err *err)
+static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
+                             struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what, strerror(errno));
 }
@@ -131,7 +133,7 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     snprintf(name, sizeof(name), "step-%08" PRIu64, step);
     snprintf(old, sizeof(old), ".old-%.40s", name);
     if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0 || remove_tree(fd, old) != 0) {
-        failed(dir, name, "cannot be removed", &err);
+        fail_errno(dir, name, "cannot be removed", &err);
         ckpt_dir_warn(dir, &err);
     }
 }
@@ -152,7 +154,7 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            failed(dir, entry->d_name, "left over, and cannot be removed", &err);
+            fail_errno(dir, entry->d_name, "left over, and cannot be removed", &err);
             ckpt_dir_warn(dir, &err);
         }
     }
@@ -199,15 +201,15 @@ static ddp_status write_file(const struct ckpt_dir *dir, int at, const char *nam
 {
     int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return failed(dir, name, "open", err);
+        return fail_errno(dir, name, "open", err);
     for (size_t i = 0; i < n; i++) {
         if (file_write(fd, pieces[i].data, pieces[i].bytes) != 0) {
-            failed(dir, name, "write", err);
+            fail_errno(dir, name, "write", err);
             close(fd);
             return DDP_ERR_IO;
         }
     }
-    return finish(fd) == 0 ? DDP_OK : failed(dir, name, "flush to the disk", err);
+    return finish(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
 }
 
 /* The manifest of these blocks; yours. */
@@ -239,7 +241,7 @@ static ddp_status fill(const struct ckpt_dir *dir, int at, const ddp_ckpt_point 
     if (status == DDP_OK)
         status = write_file(dir, at, "manifest.json", &manifest, 1, err);
     if (status == DDP_OK && fsync(at) != 0)
-        status = failed(dir, "", "flush to the disk", err);
+        status = fail_errno(dir, "", "flush to the disk", err);
     free(text);
     return status;
 }
@@ -278,14 +280,14 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     char temporary[NAME];
     snprintf(temporary, sizeof(temporary), ".tmp-step-%08" PRIu64, point->step);
     if (remove_tree(fd, temporary) != 0 || mkdirat(fd, temporary, 0777) != 0)
-        return failed(dir, temporary, "make the directory", err);
+        return fail_errno(dir, temporary, "make the directory", err);
     int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (at < 0)
-        return failed(dir, temporary, "open", err);
+        return fail_errno(dir, temporary, "open", err);
     ddp_status status = fill(dir, at, point, blocks, n, err);
     close(at);
     if (status == DDP_OK && (appear(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
-        status = failed(dir, temporary + 5, "rename", err);
+        status = fail_errno(dir, temporary + 5, "rename", err);
     if (status != DDP_OK)
         remove_tree(fd, temporary);
     return status;
@@ -308,8 +310,183 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
     int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
-    ddp_status status = made && flush_parent(fd) != 0 ? failed(dir, "..", "flush to the disk", err)
+    ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "flush to the disk", err)
                                                       : write_in(dir, fd, point, blocks, n, err);
     close(fd);
+    return status;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+enum { WINDOW = 1 << 20 };
+
+/* One file being read. */
+struct reader {
+    char name[PATH_MAX];
+    int fd;
+    uint64_t size;
+    struct ddp_err *err;
+};
+
+/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot be opened
+ * for another reason may be whole. */
+static ddp_status not_opened(const struct reader *r)
+{
+    const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
+    return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: open: %s", r->name, strerror(errno));
+}
+
+static ddp_status open_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step, const char *name,
+                            struct ddp_err *err)
+{
+    struct stat st;
+    r->err = err;
+    int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
+    if (len < 0 || len >= (int)sizeof(r->name))
+        return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
+    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (r->fd < 0)
+        return not_opened(r);
+    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(r->fd);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", r->name);
+    }
+    r->size = (uint64_t)st.st_size;
+    return DDP_OK;
+}
+
+/* An end of the file in here is damage: nobody asks for more than the size has promised. */
+static ddp_status read_at(struct reader *r, uint64_t at, void *to, size_t len)
+{
+    const ssize_t n = file_read(r->fd, at, to, len);
+    if (n < 0)
+        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->name, at,
+                        strerror(errno));
+    if ((size_t)n < len)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->name,
+                        at + (uint64_t)n, len - (size_t)n);
+    return DDP_OK;
+}
+
+/* Its size has a limit before it is memory, and it must be of the step it is found under. */
+static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
+                                struct ddp_err *err)
+{
+    struct reader r;
+    ddp_status status = open_file(&r, dir, step, "manifest.json", err);
+    if (status != DDP_OK)
+        return status;
+    char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
+    if (r.size > MANIFEST_BYTES)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes, expected %d at most", r.name, r.size,
+                          MANIFEST_BYTES);
+    else if (text == NULL)
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", r.name, r.size);
+    else
+        status = read_at(&r, 0, text, (size_t)r.size);
+    if (status == DDP_OK)
+        status = manifest_read(m, r.name, text, (size_t)r.size, err);
+    if (status == DDP_OK && m->point.step != step) {
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: is of step %" PRIu64 ", not of the directory's", r.name,
+                          m->point.step);
+        manifest_free(m);
+    }
+    free(text);
+    close(r.fd);
+    return status;
+}
+
+static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block)
+{
+    return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                    "%s: offset %" PRIu64 ": the %" PRIu64
+                    " bytes of block '%s' from here do not match their CRC-32C",
+                    r->name, block->at, block->bytes, block->name);
+}
+
+/* The first pass. */
+static ddp_status verify_block(struct reader *r, const struct manifest_block *block, char *window)
+{
+    uint32_t crc = 0;
+    for (uint64_t done = 0; done < block->bytes;) {
+        const uint64_t left = block->bytes - done;
+        const size_t len = left < WINDOW ? (size_t)left : WINDOW;
+        ddp_status status = read_at(r, block->at + done, window, len);
+        if (status != DDP_OK)
+            return status;
+        crc = crc32c(crc, window, len);
+        done += len;
+    }
+    return crc == block->crc ? DDP_OK : wrong_sum(r, block);
+}
+
+/* The size first: it is the cheapest to look at, and says most clearly what has happened. */
+static ddp_status verify(struct reader *r, const struct manifest *m)
+{
+    ddp_status status = DDP_OK;
+    if (r->size > m->bytes)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the checkpoint ends here, but the file goes on", r->name,
+                        m->bytes);
+    if (r->size < m->bytes)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %" PRIu64 " bytes too early", r->name,
+                        r->size, m->bytes - r->size);
+    char *window = malloc(WINDOW);
+    if (window == NULL)
+        return ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory to read it", r->name);
+    for (size_t i = 0; i < m->n && status == DDP_OK; i++)
+        status = verify_block(r, &m->blocks[i], window);
+    free(window);
+    return status;
+}
+
+/* The second pass. A sum that is wrong only now: somebody writes to the file. */
+static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
+                              const size_t *number, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct manifest_block *block = &m->blocks[number[i]];
+        ddp_status status = read_at(r, block->at, blocks[i].data, blocks[i].bytes);
+        if (status != DDP_OK)
+            return status;
+        if (crc32c(0, blocks[i].data, blocks[i].bytes) != block->crc)
+            return wrong_sum(r, block);
+    }
+    return DDP_OK;
+}
+
+/* What does not fit the request is told as such, even if the file is damaged, too: it will never fit. */
+static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
+                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    struct reader r;
+    ddp_status status = open_file(&r, dir, m->point.step, MANIFEST_FILE, err);
+    if (status != DDP_OK)
+        return status;
+    size_t *number = malloc(n * sizeof(*number));
+    status = number != NULL ? manifest_match(m, r.name, blocks, n, number, err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %zu blocks", r.name, n);
+    if (status == DDP_OK)
+        status = verify(&r, m);
+    if (status == DDP_OK)
+        status = read_blocks(&r, m, blocks, number, n);
+    free(number);
+    close(r.fd);
+    return status;
+}
+
+ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
+                         ddp_ckpt_point *point, struct ddp_err *err)
+{
+    struct manifest m;
+    ddp_status status = read_manifest(dir, step, &m, err);
+    if (status != DDP_OK)
+        return status;
+    status = read_tensors(dir, &m, blocks, n, err);
+    if (status == DDP_OK)
+        *point = m.point;
+    manifest_free(&m);
     return status;
 }

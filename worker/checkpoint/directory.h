@@ -4,9 +4,6 @@
 
 #include "ddp/ckpt.h"
 
-/* Number, names (1 to 63 bytes, no two alike): what can be saved and be asked for. */
-ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
-
 /* Where, and who hears of what is no error; all borrowed. */
 struct ckpt_dir {
     const char *path;

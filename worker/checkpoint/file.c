@@ -1,6 +1,11 @@
-/* file.c -- see ddp/ckpt.h.
+/* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
  *
- * Layout, little-endian:
+ * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename follows, then
+ * the fsync of the directory. A crash between any two steps leaves the old file. One writer per path: the PATH.tmp of a killed
+ * run is removed by the next one. A rename onto /dev/null would replace it by a plain file for all users of the machine, and one
+ * onto a link would leave the link's target old. So a link is followed first, and a device or a pipe is written to directly.
+ *
+ * Layout of a checkpoint, little-endian:
  *
  *     offset 0    "DDPCKPT1"
  *            8    u32 number of blocks, u32 CRC-32 of the table
@@ -8,26 +13,193 @@
  *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
  *                 the data of the blocks, one after the other, nothing behind
  *
- * Every byte is under exactly one check (zeros are compared), so no flipped bit goes unseen. On load nothing
- * that the file says is believed first: the number of blocks is compared with the caller's before the table
- * is read, the lengths with the caller's before data is, and the data goes through memory of our own, so that
- * a file that is damaged near its end cannot leave half a model behind. */
-#include "ddp/ckpt.h"
+ * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the number of
+ * blocks and their lengths with the caller's before it reads what follows, and reads into memory of its own: a file that is
+ * damaged near its end cannot leave half a model behind. */
+#include "checkpoint/file.h"
 
-#include "checkpoint/atomic_file.h"
 #include "base/not_null.h"
-#include "checkpoint/directory.h"
-#include "checkpoint/file_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
+
+int file_write(int fd, const void *data, size_t len)
+{
+    const char *from = data;
+    while (len > 0) {
+        ssize_t n = write(fd, from, len);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        from += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+ssize_t file_read(int fd, uint64_t at, void *to, size_t len)
+{
+    char *into = to;
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = pread(fd, into + done, len - done, (off_t)(at + done));
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)done;
+}
+
+/* --- a file that appears whole ------------------------------------------------------------------------------ */
+
+/* atomic_open -> atomic_write ... -> atomic_commit; the first that fails removes what was written. */
+struct atomic_file {
+    int fd;
+    char *path;      /* both owned until commit or a failure */
+    char *temporary; /* NULL: `path` is no plain file and is written to directly */
+};
+
+static const char *name_of(const struct atomic_file *file)
+{
+    return file->temporary != NULL ? file->temporary : file->path;
+}
+
+/* Every life of a struct atomic_file ends here. */
+static void atomic_forget(struct atomic_file *file)
+{
+    free(file->path);
+    free(file->temporary);
+    *file = (struct atomic_file){ .fd = -1 };
+}
+
+/* Remove what has been written. */
+static void atomic_discard(struct atomic_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary != NULL)
+        unlink(file->temporary);
+    atomic_forget(file);
+}
+
+/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
+static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
+{
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", name_of(file), what, strerror(errno));
+    atomic_discard(file);
+    return DDP_ERR_IO;
+}
+
+/* a and b in memory of their own; NULL when there is none. */
+static char *joined(const char *a, const char *b)
+{
+    size_t len_a = strlen(a), len_b = strlen(b);
+    char *text = malloc(len_a + len_b + 1);
+    if (text != NULL) {
+        memcpy(text, a, len_a);
+        memcpy(text + len_a, b, len_b + 1);
+    }
+    return text;
+}
+
+/* Is there something that a rename must not replace: a device, a pipe, a link into nowhere? */
+static bool is_special(const char *path)
+{
+    struct stat there;
+    return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
+}
+
+/* Where the bytes are to appear, in new memory: behind a link its target. */
+static char *target_of(const char *path)
+{
+    struct stat there;
+    bool is_link = lstat(path, &there) == 0 && S_ISLNK(there.st_mode);
+    return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
+}
+
+/* Mode 0666 less the umask, as for any file that a program writes. */
+static int open_for_writing(struct atomic_file *file)
+{
+    if (file->temporary == NULL)
+        return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
+    /* O_EXCL after unlink: never write through a link that somebody else has put there. */
+    unlink(file->temporary);
+    return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
+{
+    const bool special = is_special(path);
+    *file = (struct atomic_file){ .fd = -1, .path = target_of(path) };
+    if (file->path != NULL && !special)
+        file->temporary = joined(file->path, ".tmp");
+    if (file->path == NULL || (file->temporary == NULL && !special)) {
+        atomic_forget(file);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to write it", path);
+    }
+    file->fd = open_for_writing(file);
+    if (file->fd < 0) {
+        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", name_of(file), strerror(errno));
+        atomic_forget(file);
+        return DDP_ERR_IO;
+    }
+    return DDP_OK;
+}
+
+static ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
+{
+    return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "write", err);
+}
+
+/* A rename is on the disk only when its directory is. */
+static int sync_directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash == NULL ? joined(".", "") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    int fd = dir == NULL ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(dir);
+    if (fd < 0)
+        return -1;
+    int failed = fsync(fd);
+    close(fd);
+    return failed;
+}
+
+/* Bytes to the disk. A terminal, a pipe or a device that has no disk behind it says EINVAL; that is no failure. */
+static int sync_data(const struct atomic_file *file)
+{
+    int failed = fsync(file->fd);
+    return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
+}
+
+/* After the rename nothing can be taken back; an error then means: there, but perhaps not after a power
+ * cut. */
+static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
+{
+    if (sync_data(file) != 0)
+        return atomic_fail(file, "fsync", err);
+    int fd = file->fd;
+    file->fd = -1;
+    if (close(fd) != 0) /* where network file systems report a full disk */
+        return atomic_fail(file, "close", err);
+    if (file->temporary != NULL && rename(file->temporary, file->path) != 0)
+        return atomic_fail(file, "rename", err);
+    if (file->temporary != NULL && sync_directory_of(file->path) != 0)
+        return atomic_fail(file, "fsync of its directory", err);
+    atomic_forget(file);
+    return DDP_OK;
+}
+
+/* --- saving a checkpoint ------------------------------------------------------------------------------------- */
 
 enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
@@ -61,9 +233,6 @@ static uint64_t get_u64(const uint8_t *from)
     return get_u32(from) | (uint64_t)get_u32(from + 4) << 32;
 }
 
-/* --- saving ------------------------------------------------------------------------------------------ */
-
-/* The same rules for saving and loading: a name that cannot be saved cannot be asked for either. */
 ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
@@ -137,7 +306,7 @@ ddp_status ddp_file_replace(const char *path, const void *data, size_t len, stru
     return status == DDP_OK ? atomic_commit(&file, err) : status;
 }
 
-/* --- loading ----------------------------------------------------------------------------------------- */
+/* --- loading a checkpoint ------------------------------------------------------------------------------------ */
 
 struct reader {
     const char *path;
@@ -147,8 +316,7 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* All refusals of a damaged file look the same: path, offset, what is wrong there. */
-static ddp_status damaged(struct reader *r, uint64_t offset, const char *what)
+static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
@@ -176,9 +344,9 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (status != DDP_OK)
         return status;
     if (memcmp(head, magic, sizeof(magic)) != 0)
-        return damaged(r, 0, "not a checkpoint (it does not begin with DDPCKPT1)");
+        return damaged_at(r, 0, "not a checkpoint (it does not begin with DDPCKPT1)");
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
-        return damaged(r, 8, "the header does not match its CRC-32");
+        return damaged_at(r, 8, "the header does not match its CRC-32");
     if (get_u32(head + 8) != n)
         return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: holds %u blocks, %zu are expected", r->path,
                         get_u32(head + 8), n);
@@ -206,13 +374,13 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
     uint64_t end = HEAD + n * ENTRY;
     ddp_status status = read_exactly(r, table, n * ENTRY);
     if (status == DDP_OK && crc_of(table, n * ENTRY) != crc)
-        status = damaged(r, HEAD, "the table of blocks does not match its CRC-32");
+        status = damaged_at(r, HEAD, "the table of blocks does not match its CRC-32");
     for (size_t i = 0; i < n && status == DDP_OK; i++) {
         status = check_entry(r, table + i * ENTRY, &blocks[i]);
         end += blocks[i].bytes;
     }
     if (status == DDP_OK && r->size > end)
-        status = damaged(r, end, "the checkpoint ends here, but the file goes on");
+        status = damaged_at(r, end, "the checkpoint ends here, but the file goes on");
     return status;
 }
 
@@ -245,7 +413,7 @@ static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t 
     }
 }
 
-static size_t total_bytes(const ddp_ckpt_block *blocks, size_t n)
+size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
 {
     size_t total = 0;
     for (size_t i = 0; i < n; i++)
@@ -254,15 +422,15 @@ static size_t total_bytes(const ddp_ckpt_block *blocks, size_t n)
 }
 
 /* All sizes allocated here are the caller's own. */
-static ddp_status load(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
+static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t head[HEAD];
     uint8_t *table = malloc(n * ENTRY);
-    uint8_t *data = malloc(total_bytes(blocks, n) + 1); /* never malloc(0) */
+    uint8_t *data = malloc(ckpt_total_bytes(blocks, n) + 1); /* never malloc(0) */
     ddp_status status = DDP_OK;
     if (table == NULL || data == NULL)
-        status =
-            ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory for %zu bytes", r->path, total_bytes(blocks, n));
+        status = ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory for %zu bytes", r->path,
+                          ckpt_total_bytes(blocks, n));
     if (status == DDP_OK)
         status = read_head(r, head, n);
     if (status == DDP_OK)
@@ -294,7 +462,7 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
         status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", path);
     } else {
         r.size = (uint64_t)st.st_size;
-        status = load(&r, blocks, n);
+        status = load_file(&r, blocks, n);
     }
     close(r.fd);
     return status;

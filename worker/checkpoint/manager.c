@@ -1,5 +1,5 @@
 /* manager.c -- see ddp/ckpt.h: a directory of checkpoints with a thread that writes them. How one is
- * written, read and removed is in directory.c and ckpt_read.c.
+ * written, read and removed is in directory.c.
  *
  * There is one job at a time. `state` and `outcome` are under the lock; the copy of the blocks belongs to
  * the caller's thread while the state is IDLE and to the writer while it is BUSY, so neither copies under
@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/file.h"
 #include "core/context.h"
 #include "core/last_error.h"
 #include "checkpoint/manifest.h"
@@ -231,15 +232,6 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Of all blocks; more than 2^53 bytes are in no memory. */
-static size_t total_of(const ddp_ckpt_block *blocks, size_t n)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += blocks[i].bytes;
-    return total;
-}
-
 /* Memory for n blocks of `total` bytes: what there is, or new. */
 static bool make_room(struct copy *copy, size_t n, size_t total)
 {
@@ -287,7 +279,7 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
         status = wait_idle(c, err);
     if (status != DDP_OK)
         return status;
-    const size_t total = total_of(blocks, n);
+    const size_t total = ckpt_total_bytes(blocks, n);
     const bool allowed = c->options.max_bytes == 0 || total <= c->options.max_bytes;
     if (!allowed || !make_room(&c->copy, n, total) || start_writer(c, err) != DDP_OK)
         return write_and_tidy(c, point, blocks, n, err);

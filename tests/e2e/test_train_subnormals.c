@@ -1,6 +1,6 @@
 /* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. A debugger's view: each
  * thread is stopped and its control word read. */
-#include "core/cores.h"
+#include "core/thread_util.h"
 #include "core/flush_subnormals.h"
 #include "patience.h"
 #include "run.h"

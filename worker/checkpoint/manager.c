@@ -10,9 +10,9 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/file.h"
 #include "core/context.h"
-#include "core/last_error.h"
+#include "core/error.h"
 #include "checkpoint/manifest.h"
-#include "core/quiet_thread.h"
+#include "core/thread_util.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -86,7 +86,7 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c->has_thread)
         return DDP_OK;
-    int failed = quiet_thread(&c->thread, writer, c);
+    int failed = thread_start(&c->thread, writer, c);
     c->has_thread = failed == 0;
     return failed == 0 ? DDP_OK
                        : ddp_fail(err, DDP_ERR_NOMEM, "%s: no thread to write with: %s", c->dir.path,

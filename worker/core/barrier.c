@@ -6,7 +6,7 @@
  * that store would never tell. */
 #include "base/clock.h"
 #include "core/context.h"
-#include "core/last_error.h"
+#include "core/error.h"
 #include "ddp/store.h"
 
 #include <stdio.h>

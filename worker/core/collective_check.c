@@ -14,18 +14,99 @@
 
 enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
-ddp_status detail_open(struct detail *detail, const struct worker_env *env, struct ddp_err *err)
+/* --- the text of a call --------------------------------------------------------------------------------- */
+
+/* Names of parameters are the program's, and may be anything. */
+static void put_line(char *to, size_t room, const char *line)
 {
-    detail->on = strcmp(env->debug, "detail") == 0;
-    if (!detail->on && strcmp(env->debug, "off") != 0)
+    snprintf(to, room, "\n%s", line);
+    for (char *c = to + 1; *c != '\0'; c++)
+        if (*c == '\n')
+            *c = ' ';
+}
+
+size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said)
+{
+    const char *const lines[] = { said->call, said->what, said->before };
+    size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
+    for (size_t i = 0; i < 3; i++) {
+        put_line(text + len, CHECK_TEXT - len, lines[i]);
+        len += strlen(text + len);
+    }
+    return len;
+}
+
+/* Up to the next newline; what is too long is no line of ours. */
+static bool take_line(const char **at, char line[CHECK_LINE])
+{
+    if (**at != '\n')
+        return false;
+    const size_t len = strcspn(*at + 1, "\n");
+    if (len >= CHECK_LINE)
+        return false;
+    memcpy(line, *at + 1, len);
+    line[len] = '\0';
+    *at += len + 1;
+    return true;
+}
+
+bool collective_check_decode(const char *text, struct call_record *said)
+{
+    char *end;
+    const long rank = strtol(text, &end, 10);
+    const char *at = end;
+    if (end == text || rank < 0 || rank > (1 << 20))
+        return false;
+    said->rank = (int)rank;
+    return take_line(&at, said->call) && take_line(&at, said->what) && take_line(&at, said->before) &&
+           *at == '\0';
+}
+
+static const char *or_nothing(const char *line)
+{
+    return line[0] != '\0' ? line : "nothing of the kind";
+}
+
+ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
+                                    struct ddp_err *err)
+{
+    const struct call_record *low = a->rank < b->rank ? a : b, *high = low == a ? b : a;
+    if (strcmp(low->call, high->call) != 0)
+        return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s",
+                        low->rank, low->call, high->rank, high->call);
+    if (strcmp(low->what, high->what) != 0)
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "ranks disagree about what %s is for: on rank %d it is %s, on rank %d %s", low->call,
+                        low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
+    if (strcmp(low->before, high->before) != 0)
+        return ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "ranks do not have the same values after a call: on rank %d %s, on rank %d %s; something "
+            "wrote into the buffer while the call ran, or memory is damaged",
+            low->rank, or_nothing(low->before), high->rank, or_nothing(high->before));
+    return DDP_OK;
+}
+
+bool collective_check_leaves_same(enum call_kind kind)
+{
+    return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
+}
+
+/* --- one context ---------------------------------------------------------------------------------------- */
+
+ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
+                                 struct ddp_err *err)
+{
+    check->on = strcmp(env->debug, "detail") == 0;
+    if (!check->on && strcmp(env->debug, "off") != 0)
         return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: off or detail was expected", env->debug);
     return DDP_OK;
 }
 
-void detail_close(struct detail *detail)
+void collective_check_close(struct collective_check *check)
 {
-    ddp_store_close(detail->store);
-    detail->store = NULL;
+    ddp_store_close(check->store);
+    check->store = NULL;
 }
 
 static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const char *what)
@@ -42,7 +123,7 @@ static void clear(struct ddp_ctx *ctx, uint64_t seq)
     char key[KEY];
     for (size_t i = 0; i < sizeof(whats) / sizeof(*whats); i++) {
         key_of(key, ctx, seq, whats[i]);
-        ddp_store_delete(ctx->detail.store, key, NULL, NULL);
+        ddp_store_delete(ctx->check.store, key, NULL, NULL);
     }
 }
 
@@ -65,7 +146,7 @@ static ddp_status say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
     size_t len = call_encode_reason(reason, err);
     ddp_status status = err->code;
     key_of(key, ctx, seq, "go");
-    if (ddp_store_compare_set(ctx->detail.store, key, "", 0, reason, len, &go, &len, &ignored) == DDP_OK)
+    if (ddp_store_compare_set(ctx->check.store, key, "", 0, reason, len, &go, &len, &ignored) == DDP_OK)
         status = take_go(go, err);
     free(go);
     return status;
@@ -78,7 +159,7 @@ static ddp_status say_yes(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err
     void *go = NULL;
     size_t len;
     key_of(key, ctx, seq, "go");
-    ddp_status status = ddp_store_compare_set(ctx->detail.store, key, "", 0, "+", 1, &go, &len, err);
+    ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, "+", 1, &go, &len, err);
     if (status == DDP_OK)
         status = take_go(go, err);
     free(go);
@@ -93,7 +174,7 @@ static ddp_status too_late(struct ddp_ctx *ctx, const struct call *call, uint64_
     char key[KEY], text[CALL_TEXT];
     int64_t came = 0;
     key_of(key, ctx, seq, "count");
-    ddp_store_add(ctx->detail.store, key, 0, &came, NULL);
+    ddp_store_add(ctx->check.store, key, 0, &came, NULL);
     ddp_fail(err, DDP_ERR_TIMEOUT,
              "waited %u ms for all ranks to come to %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
              call_text(text, call, seq), (long long)came, ctx->env.world_size);
@@ -110,13 +191,13 @@ static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint
     void *go = NULL;
     size_t len;
     key_of(key, ctx, seq, "go");
-    ddp_status status = ddp_store_get(ctx->detail.store, key, SLICE_MS, &go, &len, err);
+    ddp_status status = ddp_store_get(ctx->check.store, key, SLICE_MS, &go, &len, err);
     while (status == DDP_ERR_TIMEOUT) {
         if (comm->ops->check(comm, err) != DDP_OK)
             return ddp_wrap(err, "before %s", call_text(text, call, seq));
         if (clock_ms() >= deadline_ms)
             return too_late(ctx, call, seq, timeout_ms, err);
-        status = ddp_store_get(ctx->detail.store, key, SLICE_MS, &go, &len, err);
+        status = ddp_store_get(ctx->check.store, key, SLICE_MS, &go, &len, err);
     }
     if (status == DDP_OK)
         status = take_go(go, err);
@@ -126,34 +207,34 @@ static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint
 
 /* --- a call --------------------------------------------------------------------------------------------- */
 
-static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct detail_said *said)
+static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct call_record *said)
 {
     char text[CALL_TEXT];
     said->rank = ctx->env.rank;
     snprintf(said->call, sizeof(said->call), "%s", call_text(text, call, seq));
-    snprintf(said->what, sizeof(said->what), "%s", ctx->detail.what);
-    snprintf(said->before, sizeof(said->before), "%s", ctx->detail.before);
+    snprintf(said->what, sizeof(said->what), "%s", ctx->check.what);
+    snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
 /* Ours is compared with that of the first, who may be ourselves. A difference is told here even if another rank has said no for
  * a reason of its own. */
 static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
-    char key[KEY], text[DETAIL_TEXT];
-    struct detail_said mine, theirs;
+    char key[KEY], text[CHECK_TEXT];
+    struct call_record mine, theirs;
     struct ddp_err told;
     void *first = NULL;
     size_t len;
     say(ctx, call, seq, &mine);
-    const size_t n = detail_put(text, &mine);
+    const size_t n = collective_check_encode(text, &mine);
     key_of(key, ctx, seq, "first");
-    ddp_status status = ddp_store_compare_set(ctx->detail.store, key, "", 0, text, n, &first, &len, err);
+    ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, text, n, &first, &len, err);
     if (status != DDP_OK)
         return status;
-    if (!detail_take(first, &theirs))
+    if (!collective_check_decode(first, &theirs))
         status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds no call", key);
     else
-        status = detail_compare(&mine, &theirs, err);
+        status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {
         told = *err;
         say_no(ctx, seq, &told);
@@ -170,35 +251,29 @@ static ddp_status meet(struct ddp_ctx *ctx, const struct call *call, uint64_t se
     if (status != DDP_OK)
         return status;
     key_of(key, ctx, seq, "count");
-    status = ddp_store_add(ctx->detail.store, key, 1, &came, err);
+    status = ddp_store_add(ctx->check.store, key, 1, &came, err);
     if (status == DDP_OK && came == ctx->env.world_size)
         return say_yes(ctx, seq, err);
     return status == DDP_OK ? wait_for_go(ctx, call, seq, err) : status;
 }
 
-ddp_status detail_meet(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                                  struct ddp_err *err)
 {
-    struct detail *detail = &ctx->detail;
-    ddp_status status = DDP_OK;
-    if (!detail->on || ctx->env.world_size == 1)
-        return DDP_OK;
-    if (detail->store == NULL)
-        status = ctx_reconnect(ctx, ctx->init_timeout_ms, &detail->store, err);
-    if (status == DDP_OK)
-        status = meet(ctx, call, seq, err);
-    detail->what[0] = detail->before[0] = '\0';
+    ddp_status status = meet(ctx, call, seq, err);
+    ctx->check.what[0] = ctx->check.before[0] = '\0';
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
 /* Of memory that this process may read: other backends than the cpu's have it on a device. Behind the last call of all nobody comes
  * who would clear up, and all have passed. */
-void detail_left(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
+void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
-    if (ctx->detail.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)
+    if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)
         clear(ctx, seq);
-    if (!ctx->detail.on || ctx->world.comm->ops != &cpu_comm_ops || !detail_leaves_same(call->kind))
+    if (!ctx->check.on || ctx->world.comm->ops != &cpu_comm_ops || !collective_check_leaves_same(call->kind))
         return;
     const size_t bytes = call_out_bytes(call, ctx->env.rank, ctx->env.world_size);
-    snprintf(ctx->detail.before, sizeof(ctx->detail.before), "%s #%" PRIu64 " gave %08x",
+    snprintf(ctx->check.before, sizeof(ctx->check.before), "%s #%" PRIu64 " gave %08x",
              call_rules[call->kind].word, seq, bytes > 0 ? crc32c(0, call->out, bytes) : 0);
 }

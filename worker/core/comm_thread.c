@@ -2,119 +2,119 @@
  * job runs. */
 #include "core/comm_thread.h"
 
-#include "core/quiet_thread.h"
+#include "core/thread_util.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct lane {
-    pthread_t thread;
+struct comm_thread {
+    pthread_t id;
     pthread_mutex_t mutex;
     pthread_cond_t posted, idle;
-    struct lane_job *first, **last; /* not begun yet */
+    struct comm_job *first, **last; /* not begun yet */
     bool running, closing;
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* The mutex is held, here and in run_one() on both sides of the job. */
-static struct lane_job *take(struct lane *lane)
+/* The mutex is held, here and in run_job() on both sides of the job. */
+static struct comm_job *next_job(struct comm_thread *thread)
 {
-    struct lane_job *job = lane->first;
-    lane->first = job->next;
-    if (lane->first == NULL)
-        lane->last = &lane->first;
+    struct comm_job *job = thread->first;
+    thread->first = job->next;
+    if (thread->first == NULL)
+        thread->last = &thread->first;
     return job;
 }
 
-static void run_one(struct lane *lane)
+static void run_job(struct comm_thread *thread)
 {
-    struct lane_job *job = take(lane);
-    lane->running = true;
-    pthread_mutex_unlock(&lane->mutex);
+    struct comm_job *job = next_job(thread);
+    thread->running = true;
+    pthread_mutex_unlock(&thread->mutex);
     job->run(job->user, job->what);
-    pthread_mutex_lock(&lane->mutex);
-    lane->running = false;
-    if (lane->first == NULL)
-        pthread_cond_broadcast(&lane->idle);
+    pthread_mutex_lock(&thread->mutex);
+    thread->running = false;
+    if (thread->first == NULL)
+        pthread_cond_broadcast(&thread->idle);
 }
 
-/* No look at a clock: who closes the lane wakes it. */
-static void *work(void *user)
+/* Waits without a time-out, because comm_thread_close wakes it. */
+static void *run_jobs(void *user)
 {
-    struct lane *lane = user;
-    pthread_mutex_lock(&lane->mutex);
-    while (!lane->closing) {
-        if (lane->first != NULL)
-            run_one(lane);
+    struct comm_thread *thread = user;
+    pthread_mutex_lock(&thread->mutex);
+    while (!thread->closing) {
+        if (thread->first != NULL)
+            run_job(thread);
         else
-            pthread_cond_wait(&lane->posted, &lane->mutex);
+            pthread_cond_wait(&thread->posted, &thread->mutex);
     }
-    pthread_mutex_unlock(&lane->mutex);
+    pthread_mutex_unlock(&thread->mutex);
     return NULL;
 }
 
 /* --- its owner ------------------------------------------------------------------------------------------- */
 
-/* The one place that frees a lane, with a thread or without. */
-static void release(struct lane *lane)
+/* The one place that frees a struct comm_thread, started or not. */
+static void comm_thread_free(struct comm_thread *thread)
 {
-    pthread_cond_destroy(&lane->posted);
-    pthread_cond_destroy(&lane->idle);
-    pthread_mutex_destroy(&lane->mutex);
-    free(lane);
+    pthread_cond_destroy(&thread->posted);
+    pthread_cond_destroy(&thread->idle);
+    pthread_mutex_destroy(&thread->mutex);
+    free(thread);
 }
 
-ddp_status lane_open(struct lane **out, struct ddp_err *err)
+ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
 {
-    struct lane *lane = calloc(1, sizeof(*lane));
-    if (lane == NULL)
+    struct comm_thread *thread = calloc(1, sizeof(*thread));
+    if (thread == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communication thread");
-    lane->last = &lane->first;
-    pthread_mutex_init(&lane->mutex, NULL);
-    pthread_cond_init(&lane->posted, NULL);
-    pthread_cond_init(&lane->idle, NULL);
-    int error = quiet_thread(&lane->thread, work, lane);
+    thread->last = &thread->first;
+    pthread_mutex_init(&thread->mutex, NULL);
+    pthread_cond_init(&thread->posted, NULL);
+    pthread_cond_init(&thread->idle, NULL);
+    int error = thread_start(&thread->id, run_jobs, thread);
     if (error != 0) {
-        release(lane);
+        comm_thread_free(thread);
         return ddp_fail(err, DDP_ERR_LIMIT, "no communication thread: %s; `ulimit -u` shows the limit",
                         strerror(error));
     }
-    *out = lane;
+    *out = thread;
     return DDP_OK;
 }
 
-void lane_post(struct lane *lane, struct lane_job *job)
+void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
 {
     job->next = NULL;
-    pthread_mutex_lock(&lane->mutex);
-    *lane->last = job;
-    lane->last = &job->next;
-    pthread_cond_signal(&lane->posted);
-    pthread_mutex_unlock(&lane->mutex);
+    pthread_mutex_lock(&thread->mutex);
+    *thread->last = job;
+    thread->last = &job->next;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->mutex);
 }
 
 /* A job that waited for all jobs would wait for itself. */
-void lane_drain(struct lane *lane)
+void comm_thread_drain(struct comm_thread *thread)
 {
-    if (lane == NULL || pthread_equal(lane->thread, pthread_self()))
+    if (thread == NULL || pthread_equal(thread->id, pthread_self()))
         return;
-    pthread_mutex_lock(&lane->mutex);
-    while (lane->first != NULL || lane->running)
-        pthread_cond_wait(&lane->idle, &lane->mutex);
-    pthread_mutex_unlock(&lane->mutex);
+    pthread_mutex_lock(&thread->mutex);
+    while (thread->first != NULL || thread->running)
+        pthread_cond_wait(&thread->idle, &thread->mutex);
+    pthread_mutex_unlock(&thread->mutex);
 }
 
-void lane_close(struct lane *lane)
+void comm_thread_close(struct comm_thread *thread)
 {
-    if (lane == NULL)
+    if (thread == NULL)
         return;
-    lane_drain(lane);
-    pthread_mutex_lock(&lane->mutex);
-    lane->closing = true;
-    pthread_cond_signal(&lane->posted);
-    pthread_mutex_unlock(&lane->mutex);
-    pthread_join(lane->thread, NULL);
-    release(lane);
+    comm_thread_drain(thread);
+    pthread_mutex_lock(&thread->mutex);
+    thread->closing = true;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->mutex);
+    pthread_join(thread->id, NULL);
+    comm_thread_free(thread);
 }

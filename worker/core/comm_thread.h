@@ -12,26 +12,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct lane;
+struct comm_thread;
 
-/* The poster's memory until the lane is drained. */
-struct lane_job {
+/* The poster's memory until the thread is drained. */
+struct comm_job {
     void (*run)(void *user, size_t what);
     void *user;
     size_t what;
     uint64_t posted_ns;    /* when, for who wants to know */
-    struct lane_job *next; /* the lane's */
+    struct comm_job *next; /* the thread's */
 };
 
 /* DDP_ERR_NOMEM, or DDP_ERR_LIMIT when there may be no more threads. */
-ddp_status lane_open(struct lane **out, struct ddp_err *err);
+ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
-void lane_post(struct lane *lane, struct lane_job *job);
+void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
 /* Wait until nothing is left to do. NULL is allowed; from a job itself it returns at once. */
-void lane_drain(struct lane *lane);
+void comm_thread_drain(struct comm_thread *thread);
 
 /* Drains first. NULL is allowed. Not from a job. */
-void lane_close(struct lane *lane);
+void comm_thread_close(struct comm_thread *thread);
 
 #endif

@@ -11,12 +11,15 @@
 #include "ddp/context.h"
 
 #include "base/clock.h"
+#include "base/grow_keys.h"
+#include "base/progress_key.h"
 #include "core/backend.h"
-#include "core/bootstrap.h"
 #include "core/context.h"
-#include "core/error_file.h"
-#include "core/last_error.h"
+#include "core/error.h"
+#include "core/flush_subnormals.h"
+#include "ddp/store.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +33,46 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 {
     ddp_wrap(err, "rank %d", ctx->env.rank);
     return last_error_keep(err);
+}
+
+/* --- connections to the store ----------------------------------------------------------------------------- */
+
+/* Only a store of ddprun is told the role, because a genuine TCPStore closes the connection at an unknown opcode. */
+static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = ctx->init_timeout_ms;
+    options.timeout_ms = ctx->init_timeout_ms;
+    if (ctx->env.ddprun_store)
+        options.role = "worker";
+    options.job = ctx->env.run_id;
+    options.rank = ctx->env.rank;
+    options.world_size = ctx->env.world_size;
+    options.attempt = env_attempt(&ctx->env);
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
+/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the rank. */
+static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
+{
+    const struct ddp_ctx *ctx = user;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = timeout_ms;
+    options.timeout_ms = timeout_ms;
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
+/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be reached is not
+ * tried again, because each step would wait for it: then *out is NULL. */
+static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (ctx->store == NULL && !ctx->late_tried) {
+        ctx->late_tried = true;
+        status = ctx_connect(ctx, &ctx->late_store, err);
+    }
+    *out = ctx->store != NULL ? ctx->store : ctx->late_store;
+    return status;
 }
 
 /* --- start ---------------------------------------------------------------------------------------------- */
@@ -53,11 +96,6 @@ static ddp_status read_options(const ddp_options *given, ddp_options *out, struc
                         given->size);
     memcpy(out, given, given->size);
     return DDP_OK;
-}
-
-static ddp_status reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
-{
-    return ctx_reconnect(user, timeout_ms, out, err);
 }
 
 /* Where ranks that start meet is a call like others, and the first one that can hang. */
@@ -94,7 +132,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
         .deadline_ms = clock_ms() + ctx->init_timeout_ms,
         .test_host = ctx->env.test_host,
         .store = NULL,
-        .reconnect = reconnect,
+        .reconnect = ctx_reconnect,
         .user = ctx,
     };
     struct bootstrap meeting = bootstrap;
@@ -122,15 +160,15 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
 
 /* What needs no other process. An option that is given wins over the environment, which wins over the
  * default. */
-static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
-                          struct ddp_err *err)
+static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
+                                  struct ddp_err *err)
 {
     ddp_options options;
     ddp_status status = read_options(given, &options, err);
     if (status == DDP_OK)
         status = worker_env_read(&ctx->env, lookup, NULL, err);
     if (status == DDP_OK)
-        status = detail_open(&ctx->detail, &ctx->env, err);
+        status = collective_check_open(&ctx->check, &ctx->env, err);
     if (status == DDP_OK)
         status = backend_find(options.backend, options.device, &ctx->env, backend, err);
     if (status != DDP_OK)
@@ -146,12 +184,12 @@ static ddp_status prepare(struct ddp_ctx *ctx, const ddp_options *given, struct 
 /* The one place that frees a context; one that a signal handler still writes from stays. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
-    lane_close(ctx->lane);
+    comm_thread_close(ctx->thread);
     if (ctx->world.comm != NULL)
         ctx->world.comm->ops->close(ctx->world.comm);
     ddp_store_close(ctx->store);
     ddp_store_close(ctx->late_store);
-    detail_close(&ctx->detail);
+    collective_check_close(&ctx->check);
     if (recorder_close(&ctx->recorder))
         free(ctx);
 }
@@ -166,7 +204,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
     *out = NULL;
     if (ctx == NULL)
         ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a context");
-    else if (prepare(ctx, options, &backend, &err) == DDP_OK && open_world(ctx, &backend, &err) != DDP_OK)
+    else if (prepare_context(ctx, options, &backend, &err) == DDP_OK &&
+             open_world(ctx, &backend, &err) != DDP_OK)
         ddp_wrap(&err, "rank %d of %d: init", ctx->env.rank, ctx->env.world_size);
     if (err.code == DDP_OK) {
         *out = ctx;
@@ -201,19 +240,19 @@ ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *er
 
 struct ddp_err ctx_enter(struct ddp_ctx *ctx)
 {
-    lane_drain(ctx->lane);
+    comm_thread_drain(ctx->thread);
     return ctx->broken;
 }
 
-ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err)
+ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
 {
-    if (ctx->lane != NULL || !ctx->world.comm->ops->blocks)
+    if (ctx->thread != NULL || !ctx->world.comm->ops->blocks)
         return DDP_OK;
-    return lane_open(&ctx->lane, err);
+    return comm_thread_open(&ctx->thread, err);
 }
 
 /* Allocations in shared memory are calls of a kind of their own to the backend. */
-static ddp_status give(struct comm *comm, const struct call *call, struct ddp_err *err)
+static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     if (call->kind == CALL_SHARED_ALLOC)
         return comm->ops->shared_alloc(comm, call->n, call->out, err);
@@ -222,17 +261,30 @@ static ddp_status give(struct comm *comm, const struct call *call, struct ddp_er
     return comm->ops->run(comm, call, err);
 }
 
+/* DDPRUN_DEBUG=detail has a connection of its own, because the context's may be in use on another thread. */
+static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
+{
+    struct collective_check *check = &ctx->check;
+    ddp_status status = DDP_OK;
+    if (!check->on || ctx->env.world_size == 1)
+        return DDP_OK;
+    if (check->store == NULL)
+        status = ctx_reconnect(ctx, ctx->init_timeout_ms, &check->store, err);
+    return status == DDP_OK ? collective_check_enter(ctx, call, ctx->calls, err)
+                            : ddp_wrap(err, "DDPRUN_DEBUG=detail");
+}
+
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
     const bool blocks = comm->ops->blocks;
     ctx->calls = comm->seq != 0 ? comm->seq + 1 : ctx->calls + 1;
     recorder_begin(&ctx->recorder, call, ctx->calls, ctx->step_timeout_ms, blocks);
-    ddp_status status = detail_meet(ctx, call, ctx->calls, err);
+    ddp_status status = check_before(ctx, call, err);
     if (status == DDP_OK)
-        status = give(comm, call, err);
+        status = run_call(comm, call, err);
     if (status == DDP_OK)
-        detail_left(ctx, call, ctx->calls);
+        collective_check_leave(ctx, call, ctx->calls);
     recorder_end(&ctx->recorder, status, blocks ? 0 : comm->ticket);
     return status;
 }
@@ -307,4 +359,100 @@ int ddp_restart_count(const ddp_ctx *ctx)
 struct ddp_store *ddp_context_store(ddp_ctx *ctx)
 {
     return ctx != NULL ? ctx->store : NULL;
+}
+
+void ddp_flush_subnormals(void)
+{
+    flush_subnormals_set(FLUSH_SUBNORMALS_BITS);
+}
+
+/* --- progress --------------------------------------------------------------------------------------------- */
+
+/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so it is set every 200 ms at
+ * most. A SET has no answer, so it blocks nobody. */
+
+enum { PROGRESS_EVERY_MS = 200 };
+
+static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
+{
+    char key[64], digits[32];
+    struct ddp_store *store;
+    ddp_status status = ctx_any_store(ctx, &store, err);
+    if (status != DDP_OK || store == NULL)
+        return status;
+    snprintf(key, sizeof(key), PROGRESS_KEY "%d", ctx->env.rank);
+    snprintf(digits, sizeof(digits), "%" PRIu64, step);
+    return ddp_store_set(store, key, digits, strlen(digits), err);
+}
+
+ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
+{
+    NOT_NULL_KEPT(ctx);
+    struct ddp_err err;
+    recorder_step(&ctx->recorder, step);
+    uint64_t now_ms = clock_ms();
+    bool too_early = ctx->progress_set_ms != 0 && now_ms - ctx->progress_set_ms < PROGRESS_EVERY_MS;
+    if (!ctx->env.ddprun_store || too_early)
+        return DDP_OK;
+    ctx->progress_set_ms = now_ms;
+    return set_progress(ctx, step, &err) == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}
+
+/* --- a job that grows ------------------------------------------------------------------------------------- */
+
+/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have agreed,
+ * because one that has not may be in the middle of something. */
+
+enum { NODES_MAX = 1 << 20 }; /* more is no number of nodes */
+
+/* Another launcher has no nodes that wait; a world of one may, and has no connection of its own yet. */
+static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
+{
+    if (!ctx->env.ddprun_store)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "this job cannot grow: ddprun has not started it");
+    ddp_status status = ctx_any_store(ctx, store, err);
+    return status == DDP_OK && *store == NULL ? ddp_fail(err, DDP_ERR_CLOSED, "the store cannot be reached")
+                                              : status;
+}
+
+static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
+{
+    static const char *const key[] = { GROW_WAITING_KEY };
+    void *text = NULL;
+    size_t len;
+    int there = 0;
+    ddp_status status = ddp_store_check(store, key, 1, &there, err);
+    if (status != DDP_OK || !there)
+        return status;
+    status = ddp_store_get(store, key[0], 0, &text, &len, err);
+    const unsigned long count = status == DDP_OK ? strtoul(text, NULL, 10) : 0;
+    *nodes = count <= NODES_MAX ? (uint32_t)count : 0;
+    free(text);
+    return status;
+}
+
+ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
+{
+    NOT_NULL_KEPT(ctx);
+    NOT_NULL_KEPT(nodes);
+    struct ddp_err err;
+    struct ddp_store *store;
+    *nodes = 0;
+    ddp_status status = find_grow_store(ctx, &store, &err);
+    if (status == DDP_OK)
+        status = read_waiting_nodes(store, nodes, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}
+
+ddp_status ddp_grow_agree(ddp_ctx *ctx)
+{
+    NOT_NULL_KEPT(ctx);
+    char key[64];
+    struct ddp_err err;
+    struct ddp_store *store;
+    ddp_status status = find_grow_store(ctx, &store, &err);
+    snprintf(key, sizeof(key), GROW_AGREED_KEY "%d", ctx->env.rank);
+    if (status == DDP_OK)
+        status = ddp_store_set(store, key, "1", 1, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
 }

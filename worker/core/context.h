@@ -3,7 +3,7 @@
 #ifndef WORKER_CORE_CONTEXT_H
 #define WORKER_CORE_CONTEXT_H
 
-#include "core/comm.h"
+#include "core/backend.h"
 #include "core/collective_check.h"
 #include "core/environment.h"
 #include "core/comm_thread.h"
@@ -23,11 +23,12 @@ struct ddp_ctx {
     struct ddp_store *store;                   /* owned; NULL in a world of one */
     struct ddp_store *late_store;              /* owned; for ctx_any_store in a world of one */
     bool late_tried;                           /* ... to connect it; once is enough */
-    uint64_t progress_told_ms;                 /* 0 = not yet */
+    uint64_t progress_set_ms;                  /* 0 = not yet */
     struct ddp_group world;
-    struct lane *lane; /* owned; NULL until ctx_want_lane, and with a backend that does not block */
+    struct comm_thread
+        *thread; /* owned; NULL until ctx_start_thread, and with a backend that does not block */
     struct recorder recorder;
-    struct detail detail; /* used by the thread that calls collectives */
+    struct collective_check check; /* used by the thread that calls collectives */
     uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
     struct ddp_err
@@ -35,23 +36,11 @@ struct ddp_ctx {
 };
 
 /* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */
-ddp_status ctx_want_lane(struct ddp_ctx *ctx, struct ddp_err *err);
+ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
 /* Before the communicator or `broken` is touched: what the lane has to do comes first, so that only one thread at a time
  * is in a collective, in the order of the program. Returns why no more collectives can be called. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
-
-/* ctx_store.c: connect to the store that the environment names; *out is the caller's. */
-ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
-
-/* The same without a name, for any thread and any time: to the store, the end of a connection with a name is the end of the
- * rank. */
-ddp_status ctx_reconnect(const struct ddp_ctx *ctx, uint32_t timeout_ms, struct ddp_store **out,
-                         struct ddp_err *err);
-
-/* The connection of this context. A world of one has none of its own: it is made when there is something to tell. A store
- * that cannot be reached is not asked again, since each step would wait for it: then *out is NULL. */
-ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err);
 
 /* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);

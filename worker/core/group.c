@@ -6,7 +6,7 @@
 #include "ddp/group.h"
 
 #include "core/context.h"
-#include "core/last_error.h"
+#include "core/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,8 @@
-/* recorder.c -- see recorder.h. */
+/* recorder.c -- see recorder.h.
+ *
+ * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an existing handler
+ * stays, and one that the program sets later replaces ours. The handler calls only functions of POSIX's list, and reads what is
+ * global, hence the table of listeners. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -7,11 +11,70 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
+
+enum { PLACES = 8, PATIENCE_MS = 2000 };
+
+static _Atomic(struct sigusr1 *) listening[PLACES];
+static _Atomic int inside; /* handlers that run now */
+
+static void on_sigusr1(int sig)
+{
+    (void)sig;
+    atomic_fetch_add(&inside, 1);
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *listener = atomic_load(&listening[i]);
+        if (listener != NULL)
+            listener->received(listener);
+    }
+    atomic_fetch_sub(&inside, 1);
+}
+
+static bool take_place(struct sigusr1 *listener)
+{
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *none = NULL;
+        if (atomic_compare_exchange_strong(&listening[i], &none, listener))
+            return true;
+    }
+    return false;
+}
+
+static bool is_unhandled(const struct sigaction *now)
+{
+    return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
+}
+
+/* SA_RESTART: the program's system calls shall not notice. */
+void sigusr1_listen(struct sigusr1 *listener)
+{
+    struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
+    sigemptyset(&ours.sa_mask);
+    if (take_place(listener) && sigaction(SIGUSR1, NULL, &now) == 0 && is_unhandled(&now))
+        sigaction(SIGUSR1, &ours, NULL);
+}
+
+/* The handler stays: without it a signal that comes too late would end the program. One that has just read our place, on another
+ * thread, may still be writing; it is waited for, but not for ever, should the disk hang. */
+bool sigusr1_leave(struct sigusr1 *listener)
+{
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *ours = listener;
+        atomic_compare_exchange_strong(&listening[i], &ours, NULL);
+    }
+    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&inside) != 0; ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return atomic_load(&inside) == 0;
+}
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
@@ -88,10 +151,10 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* It stands first in its recorder. */
-static void on_usr1(struct usr1 *usr1)
+/* The listener is the first member of its recorder. */
+static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
-    recorder_write((struct recorder *)usr1, "SIGUSR1");
+    recorder_write((struct recorder *)listener, "SIGUSR1");
 }
 
 void recorder_open(struct recorder *r, const struct recorder_setup *s)
@@ -112,8 +175,8 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     memcpy(r->temporary, r->path, sizeof(r->path));
     strcat(r->temporary, end);
     make_directory(r->path);
-    r->usr1.asked = on_usr1;
-    usr1_listen(&r->usr1);
+    r->sigusr1.received = recorder_on_sigusr1;
+    sigusr1_listen(&r->sigusr1);
 }
 
 /* The page stays what it is: the launcher reads it when we are gone. */
@@ -121,7 +184,7 @@ bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
         return true;
-    if (!usr1_leave(&r->usr1))
+    if (!sigusr1_leave(&r->sigusr1))
         return false;
     munmap(r->flight, FLIGHT_PAGE_BYTES);
     r->flight = NULL;

@@ -4,19 +4,31 @@
  * asked for (DDP_FLIGHT_RECORDER). Else `flight` is NULL, and every call below does nothing. A call costs two looks at the clock
  * and a dozen plain stores.
  *
- * The file is written when a collective has failed in a way that puts ranks out of step, by ddp_abort, and at SIGUSR1: see
- * sigusr1.h. Of a rank that cannot write it any more (stopped, killed) ddprun writes it, from the same memory. */
+ * The file is written when a collective has failed in a way that puts ranks out of step, by ddp_abort, and at SIGUSR1
+ * (`kill -USR1` of ddprun reaches all of its workers). Of a rank that cannot write it any more (stopped, killed) ddprun writes it, from the same memory. */
 #ifndef WORKER_CORE_RECORDER_H
 #define WORKER_CORE_RECORDER_H
 
 #include "base/flight.h"
 #include "core/call.h"
-#include "core/sigusr1.h"
+
+#include <stdbool.h>
 
 enum { RECORDER_PATH = 4096 };
 
+/* `received` is called in the signal handler, on any thread. */
+struct sigusr1 {
+    void (*received)(struct sigusr1 *listener);
+};
+
+/* Call listener->received at each SIGUSR1 from now on. Up to eight listeners; the next ones are ignored. */
+void sigusr1_listen(struct sigusr1 *listener);
+
+/* The end of that. False when a handler that has begun does not end: then what it may still use must stay. */
+bool sigusr1_leave(struct sigusr1 *listener);
+
 struct recorder {
-    struct usr1 usr1;                                   /* first: SIGUSR1 writes the file */
+    struct sigusr1 sigusr1;                             /* first: SIGUSR1 writes the file */
     struct flight *flight;                              /* owned; NULL = nothing is recorded */
     char path[RECORDER_PATH], temporary[RECORDER_PATH]; /* of the file; "" = none is written */
     _Atomic int busy;                                   /* it is being written */

@@ -15,8 +15,8 @@
  * batch. */
 #include "base/clock.h"
 #include "core/flush_subnormals.h"
-#include "core/last_error.h"
-#include "core/quiet_thread.h"
+#include "core/error.h"
+#include "core/thread_util.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
 
@@ -477,7 +477,7 @@ static void point_slots(ddp_loader *loader)
 static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
 {
     for (; loader->threads < loader->queue.options.threads; loader->threads++) {
-        int error = quiet_thread(&loader->thread[loader->threads], read_batches, loader);
+        int error = thread_start(&loader->thread[loader->threads], read_batches, loader);
         if (error != 0)
             return ddp_fail(
                 err, DDP_ERR_LIMIT,

@@ -2,8 +2,8 @@
  *
  * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks' arenas at
  * once. What may be called when, and which bucket is next, reducer_core.c decides; here its wishes are carried out. */
-#include "core/cores.h"
-#include "core/last_error.h"
+#include "core/thread_util.h"
+#include "core/error.h"
 #include "reducer/reducer_memory.h"
 #include "reducer/reducer_options.h"
 #include "reducer/reducer_verify.h"
@@ -74,8 +74,8 @@ static bool wants_thread(const ddp_reducer *reducer)
  * the same is done without. */
 static ddp_status get_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
-    ddp_status status = wants_thread(reducer) ? ctx_want_lane(reducer->group->ctx, err) : DDP_OK;
-    reducer->threaded = wants_thread(reducer) && reducer->group->ctx->lane != NULL;
+    ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
+    reducer->threaded = wants_thread(reducer) && reducer->group->ctx->thread != NULL;
     return reducer->options.overlap == DDP_OVERLAP_AUTO ? DDP_OK : status;
 }
 
@@ -192,7 +192,7 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
         return DDP_OK;
-    lane_drain(reducer->group->ctx->lane);
+    comm_thread_drain(reducer->group->ctx->thread);
     ddp_status status = free_shared(reducer);
     release(reducer);
     return status;

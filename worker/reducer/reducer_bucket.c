@@ -13,7 +13,7 @@
  * stream. */
 #include "core/crc32c.h"
 #include "core/flush_subnormals.h"
-#include "core/last_error.h"
+#include "core/error.h"
 #include "reducer/reducer_state.h"
 #include "reducer/values.h"
 
@@ -113,10 +113,10 @@ static ddp_status reduce(ddp_reducer *reducer, size_t index)
 /* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their names. */
 static void say_what(ddp_reducer *reducer, size_t index)
 {
-    struct detail *detail = &reducer->group->ctx->detail;
+    struct collective_check *check = &reducer->group->ctx->check;
     const char *first = NULL;
     uint32_t names = 0;
-    if (!detail->on)
+    if (!check->on)
         return;
     for (size_t i = 0; i < reducer->n; i++) {
         if (reducer->plan.bucket_of[i] != index)
@@ -124,7 +124,7 @@ static void say_what(ddp_reducer *reducer, size_t index)
         first = first != NULL ? first : reducer->params[i].name;
         names = crc32c(names, reducer->params[i].name, strlen(reducer->params[i].name));
     }
-    snprintf(detail->what, sizeof(detail->what), "bucket %zu of %zu: %.80s and %zu more (%08x)", index,
+    snprintf(check->what, sizeof(check->what), "bucket %zu of %zu: %.80s and %zu more (%08x)", index,
              reducer->plan.count, first != NULL ? first : "nothing", reducer->plan.buckets[index].params - 1,
              names);
 }
@@ -167,7 +167,7 @@ static void follow_last(ddp_reducer *reducer)
 /* The drain makes everything that the lane's thread has written visible here, `failed` and gradients alike. */
 ddp_status bucket_wait(ddp_reducer *reducer)
 {
-    lane_drain(reducer->group->ctx->lane);
+    comm_thread_drain(reducer->group->ctx->thread);
     if (reducer->last != NULL)
         follow_last(reducer);
     return so_far(reducer);
@@ -178,13 +178,13 @@ ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
     while (core_launch(&reducer->core, &b)) {
-        struct lane_job *job = &reducer->jobs[b];
-        *job = (struct lane_job){ .run = run_job,
+        struct comm_job *job = &reducer->jobs[b];
+        *job = (struct comm_job){ .run = run_job,
                                   .user = reducer,
                                   .what = b,
                                   .posted_ns = recorder_now(&reducer->group->ctx->recorder) };
         if (reducer->threaded)
-            lane_post(reducer->group->ctx->lane, job);
+            comm_thread_post(reducer->group->ctx->thread, job);
         else
             run_job(reducer, b);
     }

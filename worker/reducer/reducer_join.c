@@ -6,7 +6,7 @@
  *
  * All know the answers of all, so nothing else need be asked: whether the step has sync, who broadcasts buffers (the first
  * rank that still computes), what to divide by, and whose parameters count in the end. */
-#include "core/last_error.h"
+#include "core/error.h"
 #include "reducer/reducer_memory.h"
 
 #include <string.h>

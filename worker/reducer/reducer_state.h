@@ -36,7 +36,7 @@ struct ddp_reducer {
     char *packed;          /* shared block: all buffers one after the other; NULL without buffers */
     uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
     size_t wire_elements;  /* room in it */
-    struct lane_job *jobs; /* for each bucket */
+    struct comm_job *jobs; /* for each bucket */
     bool threaded;         /* buckets go to the context's lane */
     ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
     struct ddp_err

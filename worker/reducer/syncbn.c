@@ -8,7 +8,7 @@
 #include "reducer/batchnorm.h"
 #include "core/context.h"
 #include "core/flush_subnormals.h"
-#include "core/last_error.h"
+#include "core/error.h"
 
 #include <math.h>
 #include <stdlib.h>

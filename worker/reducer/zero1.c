@@ -12,7 +12,7 @@
 
 #include "core/context.h"
 #include "core/flush_subnormals.h"
-#include "core/last_error.h"
+#include "core/error.h"
 #include "reducer/norm.h"
 #include "reducer/reducer_verify.h"
 #include "reducer/zero1_plan.h"

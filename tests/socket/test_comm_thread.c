@@ -7,7 +7,7 @@
 enum { JOBS = 1000 };
 
 static size_t done[JOBS], count;
-static struct lane *lane;
+static struct comm_thread *thread;
 
 static void note(void *user, size_t what)
 {
@@ -15,29 +15,29 @@ static void note(void *user, size_t what)
     if (what % 100 == 0)
         usleep(100); /* so that the poster is sometimes ahead and sometimes not */
     done[count++] = what;
-    lane_drain(lane); /* from a job: does not wait for itself */
+    comm_thread_drain(thread); /* from a job: does not wait for itself */
 }
 
-Test(lane, runs_jobs_in_order_and_is_drained, .timeout = 30)
+Test(comm_thread, runs_jobs_in_order_and_is_drained, .timeout = 30)
 {
-    static struct lane_job jobs[JOBS];
+    static struct comm_job jobs[JOBS];
     struct ddp_err err;
-    cr_assert_eq(lane_open(&lane, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(comm_thread_open(&thread, &err), DDP_OK, "%s", err.msg);
     for (size_t i = 0; i < JOBS; i++) {
-        jobs[i] = (struct lane_job){ .run = note, .what = i };
-        lane_post(lane, &jobs[i]);
+        jobs[i] = (struct comm_job){ .run = note, .what = i };
+        comm_thread_post(thread, &jobs[i]);
         if (i % 250 == 0)
-            lane_drain(lane);
+            comm_thread_drain(thread);
     }
-    lane_drain(lane);
+    comm_thread_drain(thread);
     cr_assert_eq(count, JOBS);
     for (size_t i = 0; i < JOBS; i++)
         cr_assert_eq(done[i], i);
-    lane_close(lane);
+    comm_thread_close(thread);
 }
 
-Test(lane, none_at_all_is_drained_and_closed_at_once)
+Test(comm_thread, none_at_all_is_drained_and_closed_at_once)
 {
-    lane_drain(NULL);
-    lane_close(NULL);
+    comm_thread_drain(NULL);
+    comm_thread_close(NULL);
 }

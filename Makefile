@@ -54,14 +54,14 @@ BASE       := $(wildcard rendezvous/base/*.c)
 RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
 RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
-WORKER     := $(wildcard worker/*.c worker/cpu/*.c)
+WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer checkpoint data cpu)))
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_options.c worker/bench/bench_run.c worker/bench/bench_print.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c,$(BASE))
 # libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
-LIBDDP_CUDA := $(WORKER_CUDA) worker/call.c rendezvous/base/error.c rendezvous/base/clock.c
+LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
 # What both load from NVIDIA.
 TRAIN_CUDA := worker/cuda/gpu.c worker/cuda/lib_open.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
@@ -131,8 +131,8 @@ OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 CONV_FLAGS := -ffp-contract=fast
 # Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
-$(BUILD)/obj/worker/reduce.o $(BUILD)/obj/worker/values.o: private ALL_CFLAGS += $(REDUCE_FLAGS)
-$(call obj,$(addprefix worker/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
+$(call obj,$(addprefix worker/reducer/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
 # GCC 12 lays out ASan's frames by 32 bytes (GCC bug 110027), and AVX-512 stores to 64 crash there.
 $(call obj,worker/train/layers/conv_tile.c tests/unit/test_resnet_layers.c): private ALL_CFLAGS += \

@@ -13,6 +13,10 @@
 #
 #     tables  cli  plan  agent  contain  output  report  node
 #
+# and inside worker/:
+#
+#     core <- reducer, checkpoint, data      core, reducer <- cpu, cuda
+#
 # The worker library may also use rendezvous/base, and links the store client by its public header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,11 +61,13 @@ set_layer() {
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
     launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
-    worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker worker/bench' ;;
+    worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base worker/core cjson/cJSON.h' ;;
+    worker/reducer/* | worker/checkpoint/* | worker/data/*) layer=${1%/*}
+        allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;
+    worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker/core worker/bench' ;;
     worker/train/cuda/*) layer=worker/train/cuda allowed='include/ddp worker/cuda worker/train worker/train/cuda' ;;
     worker/train/*) layer=worker/train allowed='include/ddp worker/train worker/train/cuda zlib.h cjson/cJSON.h cblas.h' ;;
-    worker/cuda/*) layer=worker/cuda allowed='include/ddp rendezvous/base worker worker/cuda' ;;
-    worker/*) layer=worker allowed='include/ddp rendezvous/base worker zlib.h cjson/cJSON.h' ;;
+    worker/cpu/* | worker/cuda/*) layer=${1%/*} allowed="include/ddp rendezvous/base worker/core worker/reducer $layer cjson/cJSON.h" ;;
     *) layer=tests allowed= ;;
     esac
 }

@@ -41,7 +41,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
  *
- *     DIR/step-00001200/manifest.json     what is in it, with CRC-32C of every block and of itself (worker/manifest.h)
+ *     DIR/step-00001200/manifest.json     what is in it, with CRC-32C of every block and of itself (worker/checkpoint/manifest.h)
  *     DIR/step-00001200/tensors.bin       the blocks, one behind the other
  *
  *     one rank writes:   ddp_ckpts_open(&options, &ckpts, &err)

@@ -1,4 +1,4 @@
-/* node_flights.c -- see node_core.h. A rank that has seen the error has written its record itself (worker/recorder.h). One that was
+/* node_flights.c -- see node_core.h. A rank that has seen the error has written its record itself (worker/core/recorder.h). One that was
  * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
  * with it, and is written here.
  *

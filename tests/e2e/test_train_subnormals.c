@@ -1,7 +1,7 @@
 /* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. A debugger's view: each
  * thread is stopped and its control word read. */
-#include "cores.h"
-#include "flush_subnormals.h"
+#include "core/thread_util.h"
+#include "core/flush_subnormals.h"
 #include "patience.h"
 #include "run.h"
 #include "training.h"

@@ -2,7 +2,7 @@
 #include "fake_gpu.h"
 
 #include "cuda/cublaslt_abi.h"
-#include "half.h"
+#include "core/half.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #ifndef SHIM_H
 #define SHIM_H
 
-#include "half.h"
+#include "core/half.h"
 
 #include <math.h>
 #include <stdbool.h>

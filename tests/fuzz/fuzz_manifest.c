@@ -1,7 +1,7 @@
 /* Any text as the manifest of a checkpoint: understood, or refused with words. Its checksum is made right
  * first, or nothing would come further than that. */
-#include "crc32c.h"
-#include "manifest.h"
+#include "core/crc32c.h"
+#include "checkpoint/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

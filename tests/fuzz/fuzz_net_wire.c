@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     hear_hello(bytes);
     hear_call(bytes);
     must(net_answer_words(net_take_answer(bytes)) != NULL);
-    net_take_reason((const char *)bytes, &err);
+    call_decode_reason((const char *)bytes, &err);
     must(err.code != DDP_OK);
     if (net_ports_parse((const char *)bytes, &ports, &err) == DDP_OK)
         must(ports.low >= 0 && ports.low <= ports.high && ports.high <= 65535);

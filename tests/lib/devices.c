@@ -1,7 +1,7 @@
 /* devices.c -- see devices.h. */
 #include "devices.h"
 
-#include "half.h"
+#include "core/half.h"
 #include "pretend_gpu.h"
 #include "train/cuda/cuda.h"
 #include "train/cuda/device.h"

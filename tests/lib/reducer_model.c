@@ -1,7 +1,7 @@
 /* reducer_model.c -- see reducer_model.h. */
 #include "reducer_model.h"
 
-#include "half.h"
+#include "core/half.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* subnormals.h -- numbers around the smallest normal one, and the mode of this thread (worker/flush_subnormals.h), for tests. */
+/* subnormals.h -- numbers around the smallest normal one, and the mode of this thread (worker/core/flush_subnormals.h), for tests. */
 #ifndef TESTS_LIB_SUBNORMALS_H
 #define TESTS_LIB_SUBNORMALS_H
 
-#include "flush_subnormals.h"
+#include "core/flush_subnormals.h"
 
 #include "ddp/group.h"
 

@@ -1,7 +1,7 @@
 /* trials.c -- see trials.h. */
 #include "trials.h"
 
-#include "one_value.h"
+#include "core/one_value.h"
 
 #include <stdlib.h>
 #include <string.h>

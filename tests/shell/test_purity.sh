@@ -17,13 +17,13 @@ complains_about_no_object_but() {
 
 # A small tree of its own around a copy of the script.
 includes_against_the_arrows() {
-    mkdir -p "$tmp"/tree/{scripts,worker,rendezvous/hub}
+    mkdir -p "$tmp"/tree/{scripts,worker/core,rendezvous/hub}
     cp scripts/layers.sh "$tmp/tree/scripts"
     touch "$tmp/tree/rendezvous/hub/hub.h"
-    printf '#include "hub/hub.h"\n#include <uv.h>\n' >"$tmp/tree/worker/wrong.c"
-    ! "$tmp/tree/scripts/layers.sh" worker/wrong.c >"$tmp/layers" &&
-        grep -q 'worker must not include rendezvous/hub/hub.h' "$tmp/layers" &&
-        grep -q 'worker must not include <uv.h>' "$tmp/layers"
+    printf '#include "hub/hub.h"\n#include <uv.h>\n' >"$tmp/tree/worker/core/wrong.c"
+    ! "$tmp/tree/scripts/layers.sh" worker/core/wrong.c >"$tmp/layers" &&
+        grep -q 'worker/core must not include rendezvous/hub/hub.h' "$tmp/layers" &&
+        grep -q 'worker/core must not include <uv.h>' "$tmp/layers"
 }
 
 echo '#include <time.h>

@@ -2,7 +2,7 @@
 #include "job.h"
 #include "patience.h"
 #include "ranks.h"
-#include "usr1.h"
+#include "core/recorder.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -186,13 +186,13 @@ Test(recorder, the_programs_own_handler_stays)
 
 /* A handler that waits for its disk: it says that it has begun, and ends when it is told to. */
 struct slow_disk {
-    struct usr1 usr1;
+    struct sigusr1 sigusr1;
     sem_t begun, go_on;
 };
 
-static void wait_for_disk(struct usr1 *usr1)
+static void wait_for_disk(struct sigusr1 *sigusr1)
 {
-    struct slow_disk *disk = (struct slow_disk *)usr1;
+    struct slow_disk *disk = (struct slow_disk *)sigusr1;
     sem_post(&disk->begun);
     while (sem_wait(&disk->go_on) != 0)
         continue;
@@ -206,19 +206,19 @@ static void *hear_it(void *unused)
 
 Test(recorder, what_a_handler_still_uses_is_not_given_back)
 {
-    struct slow_disk disk = { .usr1.asked = wait_for_disk };
+    struct slow_disk disk = { .sigusr1.received = wait_for_disk };
     pthread_t thread;
     sem_init(&disk.begun, 0, 0);
     sem_init(&disk.go_on, 0, 0);
     signal(SIGUSR1, SIG_DFL); /* else it is the program's */
-    usr1_listen(&disk.usr1);
+    sigusr1_listen(&disk.sigusr1);
     cr_assert_eq(pthread_create(&thread, NULL, hear_it, NULL), 0);
     while (sem_wait(&disk.begun) != 0)
         continue;
-    cr_expect_not(usr1_leave(&disk.usr1));
+    cr_expect_not(sigusr1_leave(&disk.sigusr1));
     sem_post(&disk.go_on);
     pthread_join(thread, NULL);
-    cr_expect(usr1_leave(&disk.usr1));
+    cr_expect(sigusr1_leave(&disk.sigusr1));
 }
 
 /* Without the variable the library leaves signals alone. */

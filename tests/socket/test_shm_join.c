@@ -2,7 +2,7 @@
 #include "cpu/shm_join.h"
 
 #include "base/clock.h"
-#include "comm.h"
+#include "core/backend.h"
 #include "cpu/net_layout.h"
 #include "served.h"
 

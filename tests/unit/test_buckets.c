@@ -1,5 +1,5 @@
 /* The bucket plan against lists worked out by hand from PyTorch's rule, and against those that PyTorch makes. */
-#include "buckets.h"
+#include "reducer/buckets.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

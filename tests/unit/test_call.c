@@ -1,5 +1,5 @@
 /* One collective call: how big its buffers are, what is refused, how it reads in an error. */
-#include "call.h"
+#include "core/call.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "ddp/optim.h"
 #include "ddp/syncbn.h"
 
-#include "half.h"
-#include "reduce.h"
+#include "core/half.h"
+#include "reducer/reduce.h"
 #include "subnormals.h"
 
 #include <criterion/criterion.h>

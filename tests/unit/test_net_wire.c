@@ -159,15 +159,15 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
 Test(net_wire, a_reason_keeps_its_code_and_words)
 {
     struct ddp_err said, heard;
-    char text[NET_REASON];
+    char text[CALL_REASON];
     ddp_fail(&said, DDP_ERR_PEER_LOST, "rank 3 has ended");
-    net_put_reason(text, &said);
-    net_take_reason(text, &heard);
+    call_encode_reason(text, &said);
+    call_decode_reason(text, &heard);
     cr_assert_eq(heard.code, DDP_ERR_PEER_LOST);
     cr_assert_str_eq(heard.msg, said.msg);
-    net_take_reason("what somebody else has put there", &heard);
+    call_decode_reason("what somebody else has put there", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);
-    net_take_reason("-0 well", &heard);
+    call_decode_reason("-0 well", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);
 }
 

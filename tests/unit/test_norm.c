@@ -1,6 +1,6 @@
 /* The global norm has the same bits however the leaves are dealt out; clipping keeps or shrinks, never
  * grows. */
-#include "norm.h"
+#include "reducer/norm.h"
 
 #include "ddp/optim.h"
 

@@ -1,6 +1,6 @@
 /* The reduction kernels: exact values, the order of the tree, conversions against every bit pattern. */
-#include "half.h"
-#include "reduce.h"
+#include "core/half.h"
+#include "reducer/reduce.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* A step of the reducer, told as a story: what the program says, and which buckets are launched for it. */
-#include "reducer_core.h"
+#include "reducer/reducer_core.h"
 
 #include <criterion/criterion.h>
 #include <stdarg.h>

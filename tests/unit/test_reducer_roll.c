@@ -1,5 +1,5 @@
 /* The roll call of ranks with different numbers of batches. */
-#include "reducer_roll.h"
+#include "reducer/reducer_roll.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -23,7 +23,7 @@
 #define batch_normalise normalise_in_double
 #define batch_sums      sums_in_double
 #define batch_gradient  gradient_in_double
-#include "batchnorm.c"
+#include "reducer/batchnorm.c"
 #undef float
 
 enum { ROWS = 3, ROOM = 2048 };

@@ -1,5 +1,5 @@
 /* Gradients before and after they are summed: factors, 16 bits on the way. */
-#include "values.h"
+#include "reducer/values.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

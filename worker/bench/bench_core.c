@@ -1,7 +1,7 @@
 /* bench_core.c -- see bench_core.h. */
 #include "bench/bench_core.h"
 
-#include "one_value.h"
+#include "core/one_value.h"
 
 #include <math.h>
 

@@ -9,7 +9,7 @@
 #ifndef WORKER_CPU_H
 #define WORKER_CPU_H
 
-#include "comm.h"
+#include "core/backend.h"
 #include "cpu/shm_barrier.h"
 #include "cpu/shm_join.h"
 #include "cpu/shm_regions.h"

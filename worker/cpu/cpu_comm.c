@@ -6,7 +6,7 @@
  * look only at what they have compared. */
 #include "cpu/cpu.h"
 
-#include "bootstrap.h"
+#include "core/bootstrap.h"
 #include "cpu/net.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "cpu/cpu.h"
 
 #include "cpu/part.h"
-#include "reduce.h"
+#include "reducer/reduce.h"
 
 #include <string.h>
 

@@ -23,7 +23,7 @@
 #include "cpu/cpu.h"
 
 #include "cpu/part.h"
-#include "reduce.h"
+#include "reducer/reduce.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #ifndef WORKER_NET_H
 #define WORKER_NET_H
 
-#include "comm.h"
+#include "core/backend.h"
 #include "cpu/cpu.h"
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"

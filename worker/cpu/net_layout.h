@@ -12,7 +12,7 @@
 #ifndef WORKER_NET_LAYOUT_H
 #define WORKER_NET_LAYOUT_H
 
-#include "reduce.h"
+#include "reducer/reduce.h"
 
 #include <stdbool.h>
 

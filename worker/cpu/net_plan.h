@@ -22,7 +22,7 @@
 #ifndef WORKER_NET_PLAN_H
 #define WORKER_NET_PLAN_H
 
-#include "call.h"
+#include "core/call.h"
 #include "cpu/net_layout.h"
 
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };

@@ -30,14 +30,14 @@ void net_tell(const struct net_tell *tell, struct ddp_err *err)
 {
     struct ddp_store *store;
     struct ddp_err ignored;
-    char reason[NET_REASON];
+    char reason[CALL_REASON];
     void *first = NULL;
-    size_t len = net_put_reason(reason, err), found;
+    size_t len = call_encode_reason(reason, err), found;
 
     if (tell->reconnect(tell->user, STORE_MS, &store, &ignored) != DDP_OK)
         return;
     if (ddp_store_compare_set(store, tell->key, "", 0, reason, len, &first, &found, &ignored) == DDP_OK)
-        net_take_reason(first, err);
+        call_decode_reason(first, err);
     free(first);
     ddp_store_close(store);
 }
@@ -53,7 +53,7 @@ ddp_status net_told(const struct net_tell *tell, struct ddp_store *store, struct
         return DDP_OK;
     ddp_status status = ddp_store_get(store, tell->key, STORE_MS, &reason, &len, err);
     if (status == DDP_OK)
-        net_take_reason(reason, err);
+        call_decode_reason(reason, err);
     free(reason);
     return err->code;
 }

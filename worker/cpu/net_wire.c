@@ -5,8 +5,6 @@
  * finds out when they are not: its bytes are in another order there. */
 #include "cpu/net_wire.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const uint8_t hello_magic[8] = { 'd', 'd', 'p', 'n', 'e', 't', '1', '\n' };
@@ -172,20 +170,4 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
     return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s", rank[low],
                     call_text(first, &calls[low], seq[low]), rank[high],
                     call_text(other, &calls[high], seq[high]));
-}
-
-/* --- reasons -------------------------------------------------------------------------------------------- */
-
-/* As text: it lies in the store, where people look with ddpctl. */
-size_t net_put_reason(char text[NET_REASON], const struct ddp_err *reason)
-{
-    return (size_t)snprintf(text, NET_REASON, "-%d %s", (int)reason->code, reason->msg);
-}
-
-void net_take_reason(const char *text, struct ddp_err *reason)
-{
-    char *words;
-    long code = strtol(text[0] == '-' ? text + 1 : "0", &words, 10);
-    ddp_fail(reason, code > DDP_IN_PROGRESS && code < 100 ? (ddp_status)code : DDP_ERR_CORRUPT, "%.1000s",
-             text[0] == '-' && *words == ' ' ? words + 1 : text);
 }

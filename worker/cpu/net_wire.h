@@ -10,7 +10,7 @@
 #ifndef WORKER_NET_WIRE_H
 #define WORKER_NET_WIRE_H
 
-#include "call.h"
+#include "core/call.h"
 
 enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
 
@@ -61,10 +61,5 @@ bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *s
 /* DDP_OK, or DDP_ERR_MISMATCH with both calls, the lower rank's first. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
-
-/* A reason to give up, as it stands in the store: "-<status> words". DDP_ERR_CORRUPT: it is none. */
-enum { NET_REASON = 1100 };
-size_t net_put_reason(char text[NET_REASON], const struct ddp_err *reason);
-void net_take_reason(const char *text, struct ddp_err *reason);
 
 #endif

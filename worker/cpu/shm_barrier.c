@@ -2,7 +2,7 @@
 #include "cpu/shm_barrier.h"
 
 #include "base/clock.h"
-#include "cores.h"
+#include "core/thread_util.h"
 #include "cpu/futex.h"
 #include "cpu/shm_words.h"
 

@@ -19,7 +19,7 @@
 #ifndef WORKER_SHM_CONTROL_H
 #define WORKER_SHM_CONTROL_H
 
-#include "call.h"
+#include "core/call.h"
 #include "cpu/part.h"
 #include "cpu/shm_segment.h"
 

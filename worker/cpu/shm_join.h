@@ -2,7 +2,7 @@
 #ifndef WORKER_SHM_JOIN_H
 #define WORKER_SHM_JOIN_H
 
-#include "bootstrap.h"
+#include "core/bootstrap.h"
 #include "cpu/shm_control.h"
 
 enum { SHM_NONCE = 16 };

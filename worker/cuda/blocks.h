@@ -2,7 +2,7 @@
 #ifndef CUDA_BLOCKS_H
 #define CUDA_BLOCKS_H
 
-#include "comm.h"
+#include "core/backend.h"
 #include "cuda/gpu.h"
 
 struct block;

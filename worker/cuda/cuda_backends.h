@@ -2,7 +2,7 @@
 #ifndef CUDA_BACKENDS_H
 #define CUDA_BACKENDS_H
 
-#include "comm.h"
+#include "core/backend.h"
 
 extern const struct comm_ops nccl_comm_ops, staged_comm_ops;
 

@@ -1,5 +1,5 @@
 /* cuda_entry.c -- what libddp_cuda shows to the world: one function. */
-#include "comm_host.h"
+#include "core/backend.h"
 #include "ddp/context.h"
 #include "cuda/cuda_backends.h"
 #include "cuda/gpu.h"

@@ -18,7 +18,7 @@
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 
-#include "comm_host.h"
+#include "core/backend.h"
 #include "cuda/blocks.h"
 #include "cuda/nccl_lib.h"
 #include "cuda/nccl_state.h"

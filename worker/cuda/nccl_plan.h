@@ -2,7 +2,7 @@
 #ifndef CUDA_NCCL_PLAN_H
 #define CUDA_NCCL_PLAN_H
 
-#include "call.h"
+#include "core/call.h"
 #include "cuda/nccl_abi.h"
 
 enum nccl_way {

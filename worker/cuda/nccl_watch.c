@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "cuda/nccl_words.h"
-#include "quiet_thread.h"
+#include "core/thread_util.h"
 
 #include <string.h>
 
@@ -178,7 +178,7 @@ static void *run(void *user)
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
-    int error = quiet_thread(&n->watch, run, n);
+    int error = thread_start(&n->watch, run, n);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_LIMIT, "no thread to look after NCCL: %s; `ulimit -u` shows the limit",
                         strerror(error));

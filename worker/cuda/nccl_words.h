@@ -2,7 +2,7 @@
 #ifndef CUDA_NCCL_WORDS_H
 #define CUDA_NCCL_WORDS_H
 
-#include "call.h"
+#include "core/call.h"
 #include "cuda/nccl_abi.h"
 
 /* "2.28.9" of 22809, "2.8.4" of 2804; returns `text`. */

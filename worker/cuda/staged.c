@@ -5,7 +5,7 @@
  * out. The slots lie in the cpu communicator's shared memory: nothing is copied once more there.
  *
  * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its time. */
-#include "comm_host.h"
+#include "core/backend.h"
 #include "cuda/blocks.h"
 #include "cuda/cuda_backends.h"
 #include "cuda/staged_plan.h"

@@ -2,7 +2,7 @@
 #ifndef CUDA_STAGED_PLAN_H
 #define CUDA_STAGED_PLAN_H
 
-#include "call.h"
+#include "core/call.h"
 
 /* Some elements of every rank's part. Buffers of one part have one row, those with a part for each rank have `world`. */
 struct staged_chunk {

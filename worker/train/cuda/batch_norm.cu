@@ -1,4 +1,4 @@
-/* batch_norm.cu -- worker/batchnorm.c for values of rows x channels x spatial. A block sums up a channel over a strip of rows, a second
+/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums up a channel over a strip of rows, a second
  * kernel joins the strips of each channel in their order: means first, then squares of distances from the mean of all, as two large
  * sums of squares less each other would be all rounding. Threads add floats, what is joined is double. */
 

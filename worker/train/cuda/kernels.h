@@ -328,7 +328,7 @@ struct join_squares_args {
     size_t parts;
     float most, unscale;
 };
-/* p is the float master, w its copy for kernels (NULL: none), *factor is for g. The numbers are worker/optim.c's. */
+/* p is the float master, w its copy for kernels (NULL: none), *factor is for g. The numbers are worker/reducer/optim.c's. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;

@@ -211,7 +211,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
     cuda_launch(c, KERNEL_update_sgd, cuda_blocks(u->n, THREADS), 1, &args);
 }
 
-/* In double, as worker/optim.c has it. */
+/* In double, as worker/reducer/optim.c has it. */
 static void update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);

@@ -1,4 +1,4 @@
-/* update.cu -- worker/optim.c, an element a thread, in its order of operations; the copy that kernels read is written on the way. */
+/* update.cu -- worker/reducer/optim.c, an element a thread, in its order of operations; the copy that kernels read is written on the way. */
 
 KERNEL(update_adam)
 {

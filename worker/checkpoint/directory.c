@@ -1,0 +1,492 @@
+/* directory.c -- see directory.h.
+ *
+ *     .tmp-step-00001200/   written and flushed, then renamed to
+ *     step-00001200/        a checkpoint; before it is removed, it is renamed to
+ *     .old-step-00001200/   whose files are removed then
+ *
+ * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once through a
+ * small window, to check every block, and once into the blocks. Damage near the end is found while the caller's model is
+ * still what it was, without a second model in memory; the second pass mostly comes from the page cache. */
+#include "checkpoint/directory.h"
+
+#include "checkpoint/file.h"
+#include "checkpoint/manifest.h"
+#include "core/crc32c.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAME = 48 };
+
+void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
+{
+    if (dir->warn != NULL)
+        dir->warn(dir->user, err->msg);
+}
+
+static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
+                             struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what, strerror(errno));
+}
+
+/* --- listing -------------------------------------------------------------------------------------------- */
+
+/* Only names that we would write ourselves, to the letter. */
+static bool step_of(const char *name, uint64_t *step)
+{
+    char ours[NAME];
+    if (sscanf(name, "step-%20" SCNu64, step) != 1)
+        return false;
+    snprintf(ours, sizeof(ours), "step-%08" PRIu64, *step);
+    return strcmp(ours, name) == 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Room for one more; grows by doubling. */
+static bool append(uint64_t **steps, size_t *n, uint64_t step)
+{
+    if ((*n & (*n - 1)) == 0) {
+        uint64_t *more = realloc(*steps, (*n > 0 ? 2 * *n : 1) * sizeof(**steps));
+        if (more == NULL)
+            return false;
+        *steps = more;
+    }
+    (*steps)[(*n)++] = step;
+    return true;
+}
+
+/* The next name; NULL and errno 0 at the end. A directory that cannot be read to its end must not look like one without
+ * checkpoints: a run would begin anew. */
+static const char *next_name(DIR *there)
+{
+    errno = 0;
+    const struct dirent *entry = readdir(there);
+    return entry != NULL ? entry->d_name : NULL;
+}
+
+/* Sorted, because a directory has no order. */
+ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err)
+{
+    uint64_t step;
+    const char *name;
+    ddp_status status = DDP_OK;
+    *steps = NULL;
+    *n = 0;
+    DIR *there = opendir(dir->path);
+    if (there == NULL)
+        return errno == ENOENT ? DDP_OK
+                               : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
+    while (status == DDP_OK && (name = next_name(there)) != NULL) {
+        if (step_of(name, &step) && !append(steps, n, step))
+            status =
+                ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a list of %zu checkpoints", dir->path, *n);
+    }
+    if (status == DDP_OK && errno != 0)
+        status = ddp_fail(err, DDP_ERR_IO, "%s: read: %s", dir->path, strerror(errno));
+    closedir(there);
+    if (*n > 1)
+        qsort(*steps, *n, sizeof(**steps), by_number);
+    return status;
+}
+
+/* --- removing ------------------------------------------------------------------------------------------- */
+
+/* A directory of files, as we make them. Something else in it is a reason to stop, and for rmdir to say
+ * so. */
+static int remove_tree(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *there = fd >= 0 ? fdopendir(fd) : NULL;
+    if (there == NULL) {
+        if (fd >= 0)
+            close(fd);
+        return errno == ENOENT ? 0 : -1;
+    }
+    for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(fd, entry->d_name, 0);
+    }
+    closedir(there);
+    return unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* First out of sight: half a checkpoint must not be seen as a damaged one. */
+static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
+{
+    char name[NAME], old[NAME];
+    struct ddp_err err;
+    snprintf(name, sizeof(name), "step-%08" PRIu64, step);
+    snprintf(old, sizeof(old), ".old-%.40s", name);
+    if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0 || remove_tree(fd, old) != 0) {
+        fail_errno(dir, name, "cannot be removed", &err);
+        ckpt_dir_warn(dir, &err);
+    }
+}
+
+/* Only what we make ourselves; other hidden files are somebody's. */
+static bool is_leftover(const char *name)
+{
+    uint64_t step;
+    return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
+}
+
+/* There is one writer, so whatever has such a name is nobody's work in progress. */
+static void remove_leftovers(const struct ckpt_dir *dir, int fd)
+{
+    DIR *there = opendir(dir->path);
+    if (there == NULL)
+        return;
+    for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
+        struct ddp_err err;
+        if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
+            fail_errno(dir, entry->d_name, "left over, and cannot be removed", &err);
+            ckpt_dir_warn(dir, &err);
+        }
+    }
+    closedir(there);
+}
+
+/* From the newest down, so that counting tells which are the last few. */
+void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
+{
+    uint64_t *steps;
+    size_t n, kept = 0;
+    struct ddp_err err;
+    int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    remove_leftovers(dir, fd);
+    if (ckpt_dir_list(dir, &steps, &n, &err) != DDP_OK)
+        ckpt_dir_warn(dir, &err);
+    for (size_t i = n; i-- > 0;) {
+        if (steps[i] > step || kept++ < last || (every != 0 && steps[i] % every == 0))
+            continue;
+        remove_step(dir, fd, steps[i]);
+    }
+    free(steps);
+    close(fd);
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+/* Flush and close; close is where network file systems report a full disk. */
+static int finish(int fd)
+{
+    int bad = fsync(fd);
+    int saved = errno;
+    if (close(fd) != 0 && bad == 0)
+        return -1;
+    errno = saved;
+    return bad;
+}
+
+/* One file of the checkpoint: pieces one behind the other. */
+static ddp_status write_file(const struct ckpt_dir *dir, int at, const char *name,
+                             const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
+{
+    int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_errno(dir, name, "open", err);
+    for (size_t i = 0; i < n; i++) {
+        if (file_write(fd, pieces[i].data, pieces[i].bytes) != 0) {
+            fail_errno(dir, name, "write", err);
+            close(fd);
+            return DDP_ERR_IO;
+        }
+    }
+    return finish(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
+}
+
+/* The manifest of these blocks; yours. */
+static char *describe(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
+{
+    struct manifest m = { .point = *point, .n = n, .blocks = calloc(n, sizeof(*m.blocks)) };
+    if (m.blocks == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(m.blocks[i].name, MANIFEST_NAME, "%s", blocks[i].name);
+        m.blocks[i].bytes = blocks[i].bytes;
+        m.blocks[i].crc = crc32c(0, blocks[i].data, blocks[i].bytes);
+        m.bytes += blocks[i].bytes;
+    }
+    char *text = manifest_write(&m);
+    manifest_free(&m);
+    return text;
+}
+
+/* Both files into the directory open as `at`, and the directory itself to the disk. */
+static ddp_status fill(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
+                       const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    char *text = describe(point, blocks, n);
+    if (text == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a manifest of %zu blocks", dir->path, n);
+    const ddp_ckpt_block manifest = { "manifest", text, strlen(text) };
+    ddp_status status = write_file(dir, at, MANIFEST_FILE, blocks, n, err);
+    if (status == DDP_OK)
+        status = write_file(dir, at, "manifest.json", &manifest, 1, err);
+    if (status == DDP_OK && fsync(at) != 0)
+        status = fail_errno(dir, "", "flush to the disk", err);
+    free(text);
+    return status;
+}
+
+/* Where there is a checkpoint of this step already, the two change places, so that there is one at any
+ * moment. File systems that cannot do that (NFS) have it moved away first, and back when the new one cannot follow. What
+ * cannot be removed afterwards is no failure: the new one is there, and ckpt_dir_tidy warns. */
+static int appear(int fd, const char *temporary, const char *name)
+{
+    char old[NAME];
+    if (renameat(fd, temporary, fd, name) == 0)
+        return 0;
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return -1;
+    if (renameat2(fd, temporary, fd, name, RENAME_EXCHANGE) == 0) {
+        remove_tree(fd, temporary);
+        return 0;
+    }
+    snprintf(old, sizeof(old), ".old-%.40s", name);
+    if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0)
+        return -1;
+    if (renameat(fd, temporary, fd, name) != 0) {
+        int why = errno;
+        renameat(fd, old, fd, name);
+        errno = why;
+        return -1;
+    }
+    remove_tree(fd, old);
+    return 0;
+}
+
+/* Whatever goes wrong, nothing is left under the temporary name, as far as the disk still lets us. */
+static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
+                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    char temporary[NAME];
+    snprintf(temporary, sizeof(temporary), ".tmp-step-%08" PRIu64, point->step);
+    if (remove_tree(fd, temporary) != 0 || mkdirat(fd, temporary, 0777) != 0)
+        return fail_errno(dir, temporary, "make the directory", err);
+    int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0)
+        return fail_errno(dir, temporary, "open", err);
+    ddp_status status = fill(dir, at, point, blocks, n, err);
+    close(at);
+    if (status == DDP_OK && (appear(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
+        status = fail_errno(dir, temporary + 5, "rename", err);
+    if (status != DDP_OK)
+        remove_tree(fd, temporary);
+    return status;
+}
+
+/* The directory that has just been made in it outlives a power cut only then. */
+static int flush_parent(int fd)
+{
+    int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return parent < 0 ? -1 : finish(parent);
+}
+
+/* Everything happens relative to the directory as it was opened: moving it meanwhile does no harm. */
+ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
+                          const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    const bool made = mkdir(dir->path, 0777) == 0;
+    if (!made && errno != EEXIST)
+        return ddp_fail(err, DDP_ERR_IO, "%s: make the directory: %s", dir->path, strerror(errno));
+    int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
+    ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "flush to the disk", err)
+                                                      : write_in(dir, fd, point, blocks, n, err);
+    close(fd);
+    return status;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+enum { WINDOW = 1 << 20 };
+
+/* One file being read. */
+struct reader {
+    char name[PATH_MAX];
+    int fd;
+    uint64_t size;
+    struct ddp_err *err;
+};
+
+/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot be opened
+ * for another reason may be whole. */
+static ddp_status not_opened(const struct reader *r)
+{
+    const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
+    return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: open: %s", r->name, strerror(errno));
+}
+
+static ddp_status open_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step, const char *name,
+                            struct ddp_err *err)
+{
+    struct stat st;
+    r->err = err;
+    int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
+    if (len < 0 || len >= (int)sizeof(r->name))
+        return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
+    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (r->fd < 0)
+        return not_opened(r);
+    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(r->fd);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", r->name);
+    }
+    r->size = (uint64_t)st.st_size;
+    return DDP_OK;
+}
+
+/* An end of the file in here is damage: nobody asks for more than the size has promised. */
+static ddp_status read_at(struct reader *r, uint64_t at, void *to, size_t len)
+{
+    const ssize_t n = file_read(r->fd, at, to, len);
+    if (n < 0)
+        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->name, at,
+                        strerror(errno));
+    if ((size_t)n < len)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->name,
+                        at + (uint64_t)n, len - (size_t)n);
+    return DDP_OK;
+}
+
+/* Its size has a limit before it is memory, and it must be of the step it is found under. */
+static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
+                                struct ddp_err *err)
+{
+    struct reader r;
+    ddp_status status = open_file(&r, dir, step, "manifest.json", err);
+    if (status != DDP_OK)
+        return status;
+    char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
+    if (r.size > MANIFEST_BYTES)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes, expected %d at most", r.name, r.size,
+                          MANIFEST_BYTES);
+    else if (text == NULL)
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", r.name, r.size);
+    else
+        status = read_at(&r, 0, text, (size_t)r.size);
+    if (status == DDP_OK)
+        status = manifest_read(m, r.name, text, (size_t)r.size, err);
+    if (status == DDP_OK && m->point.step != step) {
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: is of step %" PRIu64 ", not of the directory's", r.name,
+                          m->point.step);
+        manifest_free(m);
+    }
+    free(text);
+    close(r.fd);
+    return status;
+}
+
+static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block)
+{
+    return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                    "%s: offset %" PRIu64 ": the %" PRIu64
+                    " bytes of block '%s' from here do not match their CRC-32C",
+                    r->name, block->at, block->bytes, block->name);
+}
+
+/* The first pass. */
+static ddp_status verify_block(struct reader *r, const struct manifest_block *block, char *window)
+{
+    uint32_t crc = 0;
+    for (uint64_t done = 0; done < block->bytes;) {
+        const uint64_t left = block->bytes - done;
+        const size_t len = left < WINDOW ? (size_t)left : WINDOW;
+        ddp_status status = read_at(r, block->at + done, window, len);
+        if (status != DDP_OK)
+            return status;
+        crc = crc32c(crc, window, len);
+        done += len;
+    }
+    return crc == block->crc ? DDP_OK : wrong_sum(r, block);
+}
+
+/* The size first: it is the cheapest to look at, and says most clearly what has happened. */
+static ddp_status verify(struct reader *r, const struct manifest *m)
+{
+    ddp_status status = DDP_OK;
+    if (r->size > m->bytes)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the checkpoint ends here, but the file goes on", r->name,
+                        m->bytes);
+    if (r->size < m->bytes)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %" PRIu64 " bytes too early", r->name,
+                        r->size, m->bytes - r->size);
+    char *window = malloc(WINDOW);
+    if (window == NULL)
+        return ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory to read it", r->name);
+    for (size_t i = 0; i < m->n && status == DDP_OK; i++)
+        status = verify_block(r, &m->blocks[i], window);
+    free(window);
+    return status;
+}
+
+/* The second pass. A sum that is wrong only now: somebody writes to the file. */
+static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
+                              const size_t *number, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct manifest_block *block = &m->blocks[number[i]];
+        ddp_status status = read_at(r, block->at, blocks[i].data, blocks[i].bytes);
+        if (status != DDP_OK)
+            return status;
+        if (crc32c(0, blocks[i].data, blocks[i].bytes) != block->crc)
+            return wrong_sum(r, block);
+    }
+    return DDP_OK;
+}
+
+/* What does not fit the request is told as such, even if the file is damaged, too: it will never fit. */
+static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
+                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    struct reader r;
+    ddp_status status = open_file(&r, dir, m->point.step, MANIFEST_FILE, err);
+    if (status != DDP_OK)
+        return status;
+    size_t *number = malloc(n * sizeof(*number));
+    status = number != NULL ? manifest_match(m, r.name, blocks, n, number, err)
+                            : ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %zu blocks", r.name, n);
+    if (status == DDP_OK)
+        status = verify(&r, m);
+    if (status == DDP_OK)
+        status = read_blocks(&r, m, blocks, number, n);
+    free(number);
+    close(r.fd);
+    return status;
+}
+
+ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
+                         ddp_ckpt_point *point, struct ddp_err *err)
+{
+    struct manifest m;
+    ddp_status status = read_manifest(dir, step, &m, err);
+    if (status != DDP_OK)
+        return status;
+    status = read_tensors(dir, &m, blocks, n, err);
+    if (status == DDP_OK)
+        *point = m.point;
+    manifest_free(&m);
+    return status;
+}

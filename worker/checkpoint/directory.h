@@ -1,0 +1,34 @@
+/* directory.h -- one checkpoint as a directory: writing, reading, listing and removing, without a thread. */
+#ifndef WORKER_CHECKPOINT_DIRECTORY_H
+#define WORKER_CHECKPOINT_DIRECTORY_H
+
+#include "ddp/ckpt.h"
+
+/* Where, and who hears of what is no error; all borrowed. */
+struct ckpt_dir {
+    const char *path;
+    ddp_ckpt_warn *warn;
+    void *user;
+};
+
+void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err);
+
+/* The steps there are, ascending, in memory that is yours (also when there are none). A directory that is
+ * missing has none. */
+ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err);
+
+/* Write step point->step, whole or not at all. */
+ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
+                          const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
+
+/* Read step `step` into the blocks, which are checked: everything is verified before the first of them is
+ * touched. */
+ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
+                         ddp_ckpt_point *point, struct ddp_err *err);
+
+/* Remove what is left of interrupted work, and of the checkpoints up to `step` all but the newest `last`
+ * and the multiples of `every`. Later ones belong to a run that was given up, or are damaged: they are
+ * left alone. Failures are warnings. */
+void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
+
+#endif

@@ -1,0 +1,469 @@
+/* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
+ *
+ * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename follows, then
+ * the fsync of the directory. A crash between any two steps leaves the old file. One writer per path: the PATH.tmp of a killed
+ * run is removed by the next one. A rename onto /dev/null would replace it by a plain file for all users of the machine, and one
+ * onto a link would leave the link's target old. So a link is followed first, and a device or a pipe is written to directly.
+ *
+ * Layout of a checkpoint, little-endian:
+ *
+ *     offset 0    "DDPCKPT1"
+ *            8    u32 number of blocks, u32 CRC-32 of the table
+ *            16   u32 CRC-32 of the 16 bytes before, u32 zero
+ *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
+ *                 the data of the blocks, one after the other, nothing behind
+ *
+ * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the number of
+ * blocks and their lengths with the caller's before it reads what follows, and reads into memory of its own: a file that is
+ * damaged near its end cannot leave half a model behind. */
+#include "checkpoint/file.h"
+
+#include "base/not_null.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+int file_write(int fd, const void *data, size_t len)
+{
+    const char *from = data;
+    while (len > 0) {
+        ssize_t n = write(fd, from, len);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        from += n > 0 ? n : 0;
+        len -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+ssize_t file_read(int fd, uint64_t at, void *to, size_t len)
+{
+    char *into = to;
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = pread(fd, into + done, len - done, (off_t)(at + done));
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)done;
+}
+
+/* --- a file that appears whole ------------------------------------------------------------------------------ */
+
+/* atomic_open -> atomic_write ... -> atomic_commit; the first that fails removes what was written. */
+struct atomic_file {
+    int fd;
+    char *path;      /* both owned until commit or a failure */
+    char *temporary; /* NULL: `path` is no plain file and is written to directly */
+};
+
+static const char *name_of(const struct atomic_file *file)
+{
+    return file->temporary != NULL ? file->temporary : file->path;
+}
+
+/* Every life of a struct atomic_file ends here. */
+static void atomic_forget(struct atomic_file *file)
+{
+    free(file->path);
+    free(file->temporary);
+    *file = (struct atomic_file){ .fd = -1 };
+}
+
+/* Remove what has been written. */
+static void atomic_discard(struct atomic_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->temporary != NULL)
+        unlink(file->temporary);
+    atomic_forget(file);
+}
+
+/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
+static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
+{
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", name_of(file), what, strerror(errno));
+    atomic_discard(file);
+    return DDP_ERR_IO;
+}
+
+/* a and b in memory of their own; NULL when there is none. */
+static char *joined(const char *a, const char *b)
+{
+    size_t len_a = strlen(a), len_b = strlen(b);
+    char *text = malloc(len_a + len_b + 1);
+    if (text != NULL) {
+        memcpy(text, a, len_a);
+        memcpy(text + len_a, b, len_b + 1);
+    }
+    return text;
+}
+
+/* Is there something that a rename must not replace: a device, a pipe, a link into nowhere? */
+static bool is_special(const char *path)
+{
+    struct stat there;
+    return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
+}
+
+/* Where the bytes are to appear, in new memory: behind a link its target. */
+static char *target_of(const char *path)
+{
+    struct stat there;
+    bool is_link = lstat(path, &there) == 0 && S_ISLNK(there.st_mode);
+    return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
+}
+
+/* Mode 0666 less the umask, as for any file that a program writes. */
+static int open_for_writing(struct atomic_file *file)
+{
+    if (file->temporary == NULL)
+        return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
+    /* O_EXCL after unlink: never write through a link that somebody else has put there. */
+    unlink(file->temporary);
+    return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
+{
+    const bool special = is_special(path);
+    *file = (struct atomic_file){ .fd = -1, .path = target_of(path) };
+    if (file->path != NULL && !special)
+        file->temporary = joined(file->path, ".tmp");
+    if (file->path == NULL || (file->temporary == NULL && !special)) {
+        atomic_forget(file);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to write it", path);
+    }
+    file->fd = open_for_writing(file);
+    if (file->fd < 0) {
+        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", name_of(file), strerror(errno));
+        atomic_forget(file);
+        return DDP_ERR_IO;
+    }
+    return DDP_OK;
+}
+
+static ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
+{
+    return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "write", err);
+}
+
+/* A rename is on the disk only when its directory is. */
+static int sync_directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash == NULL ? joined(".", "") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    int fd = dir == NULL ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(dir);
+    if (fd < 0)
+        return -1;
+    int failed = fsync(fd);
+    close(fd);
+    return failed;
+}
+
+/* Bytes to the disk. A terminal, a pipe or a device that has no disk behind it says EINVAL; that is no failure. */
+static int sync_data(const struct atomic_file *file)
+{
+    int failed = fsync(file->fd);
+    return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
+}
+
+/* After the rename nothing can be taken back; an error then means: there, but perhaps not after a power
+ * cut. */
+static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
+{
+    if (sync_data(file) != 0)
+        return atomic_fail(file, "fsync", err);
+    int fd = file->fd;
+    file->fd = -1;
+    if (close(fd) != 0) /* where network file systems report a full disk */
+        return atomic_fail(file, "close", err);
+    if (file->temporary != NULL && rename(file->temporary, file->path) != 0)
+        return atomic_fail(file, "rename", err);
+    if (file->temporary != NULL && sync_directory_of(file->path) != 0)
+        return atomic_fail(file, "fsync of its directory", err);
+    atomic_forget(file);
+    return DDP_OK;
+}
+
+/* --- saving a checkpoint ------------------------------------------------------------------------------------- */
+
+enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
+
+static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
+
+/* zlib's crc32_z takes a size_t; its crc32 would cut a length at 4 GiB. */
+static uint32_t crc_of(const void *data, size_t len)
+{
+    return (uint32_t)crc32_z(0, data, len);
+}
+
+static void put_u32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> 8 * i);
+}
+
+static void put_u64(uint8_t *to, uint64_t value)
+{
+    put_u32(to, (uint32_t)value);
+    put_u32(to + 4, (uint32_t)(value >> 32));
+}
+
+static uint32_t get_u32(const uint8_t *from)
+{
+    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static uint64_t get_u64(const uint8_t *from)
+{
+    return get_u32(from) | (uint64_t)get_u32(from + 4) << 32;
+}
+
+ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    if (n < 1 || n > MAX_BLOCKS)
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks, expected 1 to %d", n, MAX_BLOCKS);
+    if (blocks == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: `blocks` is NULL");
+    for (size_t i = 0; i < n; i++) {
+        if (blocks[i].name == NULL || (blocks[i].data == NULL && blocks[i].bytes > 0))
+            return ddp_fail(err, DDP_ERR_ARG, "checkpoint: block %zu has no %s", i,
+                            blocks[i].name == NULL ? "name" : "data");
+        if (blocks[i].name[0] == '\0' || strlen(blocks[i].name) >= MAX_NAME)
+            return ddp_fail(err, DDP_ERR_ARG, "checkpoint: block name '%s' must have 1 to %d bytes",
+                            blocks[i].name, MAX_NAME - 1);
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(blocks[i].name, blocks[k].name) == 0)
+                return ddp_fail(err, DDP_ERR_ARG, "checkpoint: two blocks have the name '%s'",
+                                blocks[i].name);
+        }
+    }
+    return DDP_OK;
+}
+
+/* Header and table in one piece of memory, yours; NULL when memory is short. */
+static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
+{
+    uint8_t *head = calloc(1, HEAD + n * ENTRY);
+    if (head == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *entry = head + HEAD + i * ENTRY;
+        memcpy(entry, blocks[i].name, strlen(blocks[i].name));
+        put_u64(entry + MAX_NAME, blocks[i].bytes);
+        put_u32(entry + MAX_NAME + 8, crc_of(blocks[i].data, blocks[i].bytes));
+    }
+    memcpy(head, magic, sizeof(magic));
+    put_u32(head + 8, (uint32_t)n);
+    put_u32(head + 12, crc_of(head + HEAD, n * ENTRY));
+    put_u32(head + 16, crc_of(head, 16));
+    return head;
+}
+
+/* Header and table go first although they need every block's sum: the blocks are all in memory anyway. */
+ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    NOT_NULL(path, err);
+    struct atomic_file file;
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
+    if (status != DDP_OK)
+        return status;
+    uint8_t *head = make_header(blocks, n);
+    if (head == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a header of %zu blocks", path, n);
+    status = atomic_open(&file, path, err);
+    if (status == DDP_OK)
+        status = atomic_write(&file, head, HEAD + n * ENTRY, err);
+    for (size_t i = 0; i < n && status == DDP_OK; i++)
+        status = atomic_write(&file, blocks[i].data, blocks[i].bytes, err);
+    if (status == DDP_OK)
+        status = atomic_commit(&file, err);
+    free(head);
+    return status;
+}
+
+ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err)
+{
+    NOT_NULL(path, err);
+    struct atomic_file file;
+    ddp_status status = atomic_open(&file, path, err);
+    if (status == DDP_OK)
+        status = atomic_write(&file, data, len, err);
+    return status == DDP_OK ? atomic_commit(&file, err) : status;
+}
+
+/* --- loading a checkpoint ------------------------------------------------------------------------------------ */
+
+struct reader {
+    const char *path;
+    int fd;
+    uint64_t at;   /* bytes read so far */
+    uint64_t size; /* of the file */
+    struct ddp_err *err;
+};
+
+static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what)
+{
+    return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
+}
+
+/* An end of the file in here is damage: nobody asks for more than the header has promised. */
+static ddp_status read_exactly(struct reader *r, void *to, size_t len)
+{
+    const ssize_t n = file_read(r->fd, r->at, to, len);
+    if (n < 0)
+        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->path, r->at,
+                        strerror(errno));
+    r->at += (uint64_t)n;
+    if ((size_t)n < len)
+        return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->path, r->at,
+                        len - (size_t)n);
+    return DDP_OK;
+}
+
+/* The sum is checked before the count is looked at, so a count that differs is a difference and not
+ * damage. */
+static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
+{
+    ddp_status status = read_exactly(r, head, HEAD);
+    if (status != DDP_OK)
+        return status;
+    if (memcmp(head, magic, sizeof(magic)) != 0)
+        return damaged_at(r, 0, "not a checkpoint (it does not begin with DDPCKPT1)");
+    if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
+        return damaged_at(r, 8, "the header does not match its CRC-32");
+    if (get_u32(head + 8) != n)
+        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: holds %u blocks, %zu are expected", r->path,
+                        get_u32(head + 8), n);
+    return DDP_OK;
+}
+
+/* Names are compared in order: a program that saves and loads has one list of blocks. */
+static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
+{
+    char name[MAX_NAME];
+    memcpy(name, entry, MAX_NAME);
+    name[MAX_NAME - 1] = '\0';
+    uint64_t bytes = get_u64(entry + MAX_NAME);
+    if (strcmp(name, block->name) != 0 || bytes != block->bytes)
+        return ddp_fail(r->err, DDP_ERR_MISMATCH,
+                        "%s: holds block '%s' of %" PRIu64 " bytes, '%s' of %zu is expected", r->path, name,
+                        bytes, block->name, block->bytes);
+    return DDP_OK;
+}
+
+/* The table agrees with its sum, then with the caller, then with the size of the file. */
+static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, const ddp_ckpt_block *blocks,
+                             size_t n)
+{
+    uint64_t end = HEAD + n * ENTRY;
+    ddp_status status = read_exactly(r, table, n * ENTRY);
+    if (status == DDP_OK && crc_of(table, n * ENTRY) != crc)
+        status = damaged_at(r, HEAD, "the table of blocks does not match its CRC-32");
+    for (size_t i = 0; i < n && status == DDP_OK; i++) {
+        status = check_entry(r, table + i * ENTRY, &blocks[i]);
+        end += blocks[i].bytes;
+    }
+    if (status == DDP_OK && r->size > end)
+        status = damaged_at(r, end, "the checkpoint ends here, but the file goes on");
+    return status;
+}
+
+/* Into `to`, block after block, each checked as it arrives. */
+static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to, const ddp_ckpt_block *blocks,
+                            size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t start = r->at;
+        ddp_status status = read_exactly(r, to, blocks[i].bytes);
+        if (status != DDP_OK)
+            return status;
+        if (crc_of(to, blocks[i].bytes) != get_u32(table + i * ENTRY + MAX_NAME + 8))
+            return ddp_fail(r->err, DDP_ERR_CORRUPT,
+                            "%s: offset %" PRIu64
+                            ": the %zu bytes of block '%s' from here do not match their CRC-32",
+                            r->path, start, blocks[i].bytes, blocks[i].name);
+        to += blocks[i].bytes;
+    }
+    return DDP_OK;
+}
+
+/* Nothing can fail any more: the caller's blocks are written now, all of them. A block of nothing may be nowhere. */
+static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (blocks[i].bytes > 0)
+            memcpy(blocks[i].data, from, blocks[i].bytes);
+        from += blocks[i].bytes;
+    }
+}
+
+size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += blocks[i].bytes;
+    return total;
+}
+
+/* All sizes allocated here are the caller's own. */
+static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
+{
+    uint8_t head[HEAD];
+    uint8_t *table = malloc(n * ENTRY);
+    uint8_t *data = malloc(ckpt_total_bytes(blocks, n) + 1); /* never malloc(0) */
+    ddp_status status = DDP_OK;
+    if (table == NULL || data == NULL)
+        status = ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory for %zu bytes", r->path,
+                          ckpt_total_bytes(blocks, n));
+    if (status == DDP_OK)
+        status = read_head(r, head, n);
+    if (status == DDP_OK)
+        status = read_table(r, get_u32(head + 12), table, blocks, n);
+    if (status == DDP_OK)
+        status = read_data(r, table, data, blocks, n);
+    if (status == DDP_OK)
+        hand_over(data, blocks, n);
+    free(table);
+    free(data);
+    return status;
+}
+
+/* The size is that of the file as it was opened: renaming another over its name does not disturb us. */
+ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    NOT_NULL(path, err);
+    struct stat st;
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
+    if (status != DDP_OK)
+        return status;
+    struct reader r = { .path = path, .err = err };
+    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    if (r.fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+    if (fstat(r.fd, &st) != 0) {
+        status = ddp_fail(err, DDP_ERR_IO, "%s: stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", path);
+    } else {
+        r.size = (uint64_t)st.st_size;
+        status = load_file(&r, blocks, n);
+    }
+    close(r.fd);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* file.h -- what files and directories of checkpoints share: calls that transfer all bytes, and the rules for blocks. */
+#ifndef WORKER_CHECKPOINT_FILE_H
+#define WORKER_CHECKPOINT_FILE_H
+
+#include "ddp/ckpt.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Write all `len` bytes. Returns 0, or -1 and errno; on a full disk what fits is written first. */
+int file_write(int fd, const void *data, size_t len);
+
+/* Read from offset `at`. Returns the number of bytes, less than `len` where the file ends; or -1 and errno. */
+ssize_t file_read(int fd, uint64_t at, void *to, size_t len);
+
+/* The same rules for saving and loading: at least one block, names of 1 to 63 bytes, no two alike. */
+ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
+
+/* The bytes of all blocks. */
+size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n);
+
+#endif

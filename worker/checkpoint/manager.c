@@ -1,0 +1,383 @@
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints with a thread that writes them. How one is
+ * written, read and removed is in directory.c.
+ *
+ * There is one job at a time. `state` and `outcome` are under the lock; the copy of the blocks belongs to
+ * the caller's thread while the state is IDLE and to the writer while it is BUSY, so neither copies under
+ * the lock. The memory of the copy is kept for the next one: the bound is one copy, from the first save to
+ * the close. */
+#include "base/clock.h"
+#include "base/not_null.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/file.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "checkpoint/manifest.h"
+#include "core/thread_util.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
+
+enum state { IDLE, BUSY, STOP };
+
+/* The copy of what is to be written. */
+struct copy {
+    ddp_ckpt_point point;
+    ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
+    char (*names)[NAME];
+    char *data;
+    size_t n, room_blocks, room; /* used, and what there is memory for */
+};
+
+struct ddp_ckpts {
+    ddp_ckpts_options options; /* `dir` is owned */
+    struct ckpt_dir dir;
+    struct copy copy;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum state state;
+    struct ddp_err outcome; /* of the last job, until somebody has heard it */
+};
+
+/* --- the writer ----------------------------------------------------------------------------------------- */
+
+static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
+                                 const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+{
+    ddp_status status = ckpt_dir_write(&c->dir, point, blocks, n, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "checkpoint of step %" PRIu64 " not written, those before are untouched",
+                        point->step);
+    ckpt_dir_tidy(&c->dir, point->step, c->options.keep_last, c->options.keep_every);
+    return DDP_OK;
+}
+
+/* The lock is held but for the writing itself. */
+static void *writer(void *user)
+{
+    ddp_ckpts *c = user;
+    pthread_mutex_lock(&c->lock);
+    while (c->state != STOP) {
+        if (c->state == IDLE) {
+            pthread_cond_wait(&c->changed, &c->lock); /* for save or close; nobody waits for us meanwhile */
+            continue;
+        }
+        pthread_mutex_unlock(&c->lock);
+        struct ddp_err err = { 0 };
+        ddp_status status = write_and_tidy(c, &c->copy.point, c->copy.blocks, c->copy.n, &err);
+        pthread_mutex_lock(&c->lock);
+        c->outcome = status == DDP_OK ? (struct ddp_err){ 0 } : err;
+        c->state = IDLE;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
+{
+    if (c->has_thread)
+        return DDP_OK;
+    int failed = thread_start(&c->thread, writer, c);
+    c->has_thread = failed == 0;
+    return failed == 0 ? DDP_OK
+                       : ddp_fail(err, DDP_ERR_NOMEM, "%s: no thread to write with: %s", c->dir.path,
+                                  strerror(failed));
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+/* Until the writer has nothing to do. Hands out the outcome, once. */
+static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
+{
+    const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
+    ddp_status status;
+    int failed = 0;
+    pthread_mutex_lock(&c->lock);
+    while (c->state == BUSY && failed == 0)
+        failed = pthread_cond_timedwait(&c->changed, &c->lock, &until);
+    if (c->state == BUSY)
+        status =
+            ddp_fail(err, DDP_ERR_TIMEOUT, "%s: step %" PRIu64 " is still being written after %" PRIu32 " ms",
+                     c->dir.path, c->copy.point.step, c->options.timeout_ms);
+    else if (c->outcome.code != DDP_OK)
+        status = ddp_fail(err, c->outcome.code, "%s", c->outcome.msg);
+    else
+        status = DDP_OK;
+    if (c->state != BUSY)
+        c->outcome = (struct ddp_err){ 0 };
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+/* Whoever waits looks again. */
+static void set_state(ddp_ckpts *c, enum state state)
+{
+    pthread_mutex_lock(&c->lock);
+    c->state = state;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
+{
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
+    return wait_idle(c, err);
+}
+
+/* --- open and close ------------------------------------------------------------------------------------- */
+
+static ddp_status read_options(const ddp_ckpts_options *given, ddp_ckpts_options *out, struct ddp_err *err)
+{
+    *out = (ddp_ckpts_options)DDP_CKPTS_OPTIONS_INIT;
+    if (given == NULL || given->size < sizeof(given->size) || given->size > sizeof(*out))
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: begin with DDP_CKPTS_OPTIONS_INIT");
+    memcpy(out, given, given->size);
+    if (out->dir == NULL || out->dir[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: no directory");
+    if (out->timeout_ms > MOST_TIMEOUT_MS)
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ", expected up to %u",
+                        out->timeout_ms, MOST_TIMEOUT_MS);
+    out->keep_last = out->keep_last != 0 ? out->keep_last : KEEP_LAST;
+    out->timeout_ms = out->timeout_ms != 0 ? out->timeout_ms : TIMEOUT_MS;
+    return DDP_OK;
+}
+
+/* Time-outs by the clock that nobody sets. */
+static void init_lock(ddp_ckpts *c)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* No thread yet: a program that only resumes needs none. */
+ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
+{
+    NOT_NULL(out, err);
+    ddp_ckpts_options options;
+    *out = NULL;
+    ddp_status status = read_options(given, &options, err);
+    if (status != DDP_OK)
+        return status;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: checkpoints are little-endian, this machine is not",
+                        options.dir);
+    ddp_ckpts *c = calloc(1, sizeof(*c));
+    char *dir = strdup(options.dir);
+    if (c == NULL || dir == NULL) {
+        free(c);
+        free(dir);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory", options.dir);
+    }
+    c->options = options;
+    c->options.dir = dir;
+    c->dir = (struct ckpt_dir){ dir, options.warn, options.user };
+    init_lock(c);
+    *out = c;
+    return DDP_OK;
+}
+
+/* The end of the copy; make_room begins from here. */
+static void free_copy(struct copy *copy)
+{
+    free(copy->blocks);
+    free(copy->names);
+    free(copy->data);
+    *copy = (struct copy){ .blocks = NULL };
+}
+
+/* The one place that frees; the writer is idle. */
+ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
+{
+    if (c == NULL)
+        return DDP_OK;
+    ddp_status status = wait_idle(c, err);
+    if (status == DDP_ERR_TIMEOUT)
+        return status;
+    if (c->has_thread) {
+        set_state(c, STOP);
+        pthread_join(c->thread, NULL);
+    }
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->changed);
+    free_copy(&c->copy);
+    free((char *)c->options.dir);
+    free(c);
+    return status;
+}
+
+/* --- saving --------------------------------------------------------------------------------------------- */
+
+static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
+{
+#define X(name, words)                                                                                  \
+    if (point->name > MANIFEST_LARGEST)                                                                 \
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %s is %" PRIu64 ", expected up to 10^15", #name, \
+                        point->name);
+    DDP_CKPT_POINT_LIST(X)
+#undef X
+    return DDP_OK;
+}
+
+/* Memory for n blocks of `total` bytes: what there is, or new. */
+static bool make_room(struct copy *copy, size_t n, size_t total)
+{
+    if (n <= copy->room_blocks && total <= copy->room)
+        return true;
+    free_copy(copy);
+    copy->blocks = calloc(n, sizeof(*copy->blocks));
+    copy->names = calloc(n, sizeof(*copy->names));
+    copy->data = malloc(total + 1);
+    if (copy->blocks == NULL || copy->names == NULL || copy->data == NULL) {
+        free_copy(copy);
+        return false;
+    }
+    copy->room_blocks = n;
+    copy->room = total;
+    return true;
+}
+
+/* Names, too: the caller's may be gone when the thread comes to them. */
+static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
+{
+    char *to = copy->data;
+    copy->point = *point;
+    copy->n = n;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(copy->names[i], NAME, "%s", blocks[i].name);
+        copy->blocks[i] = (ddp_ckpt_block){ copy->names[i], to, blocks[i].bytes };
+        if (blocks[i].bytes > 0)
+            memcpy(to, blocks[i].data, blocks[i].bytes);
+        to += blocks[i].bytes;
+    }
+}
+
+/* Where no copy may or can be made, training waits for the disk: slower, but nothing is lost. */
+ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
+                          struct ddp_err *err)
+{
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
+    NOT_NULL(point, err);
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
+    if (status == DDP_OK)
+        status = check_point(point, err);
+    if (status == DDP_OK)
+        status = wait_idle(c, err);
+    if (status != DDP_OK)
+        return status;
+    const size_t total = ckpt_total_bytes(blocks, n);
+    const bool allowed = c->options.max_bytes == 0 || total <= c->options.max_bytes;
+    if (!allowed || !make_room(&c->copy, n, total) || start_writer(c, err) != DDP_OK)
+        return write_and_tidy(c, point, blocks, n, err);
+    fill_copy(&c->copy, point, blocks, n);
+    set_state(c, BUSY);
+    return DDP_OK;
+}
+
+/* --- loading -------------------------------------------------------------------------------------------- */
+
+/* From the newest down. Damage is passed over; what is wrong with the request or the machine is not: a good checkpoint that
+ * cannot be read just now would be lost to an older one. Nothing good among them is no reason to start anew unasked: that
+ * would look like success. */
+static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
+                              const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
+                              struct ddp_err *err)
+{
+    struct ddp_err newest = { 0 }, now = { 0 };
+    for (size_t i = n_steps; i-- > 0;) {
+        ddp_status status = ckpt_dir_read(&c->dir, steps[i], blocks, n, point, &now);
+        if (status != DDP_OK && status != DDP_ERR_CORRUPT)
+            ddp_fail(err, status, "%s", now.msg);
+        if (status != DDP_ERR_CORRUPT)
+            return status;
+        ddp_wrap(&now, "checkpoint of step %" PRIu64 " passed over", steps[i]);
+        ckpt_dir_warn(&c->dir, &now);
+        if (newest.code == DDP_OK)
+            newest = now;
+    }
+    return ddp_fail(err, DDP_ERR_CORRUPT,
+                    "%s: none of %zu checkpoints is whole; %s; remove them to start anew", c->dir.path,
+                    n_steps, newest.msg);
+}
+
+/* Not while one of our own is on its way: it would be the newest. If it failed, that is told first. */
+ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
+                          int *found, struct ddp_err *err)
+{
+    if (c == NULL)
+        return null_argument(err, __func__, "ckpts");
+    NOT_NULL(point, err);
+    NOT_NULL(found, err);
+    uint64_t *steps = NULL;
+    size_t n_steps = 0;
+    *found = 0;
+    ddp_status status = ckpt_check_blocks(blocks, n, err);
+    if (status == DDP_OK)
+        status = wait_idle(c, err);
+    if (status == DDP_OK)
+        status = ckpt_dir_list(&c->dir, &steps, &n_steps, err);
+    if (status == DDP_OK && n_steps > 0) {
+        status = load_newest(c, steps, n_steps, blocks, n, point, err);
+        *found = status == DDP_OK;
+    }
+    free(steps);
+    return status;
+}
+
+/* What rank 0 tells first, so that all take the same way. */
+struct news {
+    int64_t status, found;
+    ddp_ckpt_point point;
+    char words[1024];
+};
+
+/* Rank 0's part; whatever happens is told, or the others would wait for blocks. */
+static void look(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
+{
+    struct ddp_err err = { 0 };
+    int found = 0;
+    news->status = c != NULL ? (int64_t)ddp_ckpts_load(c, blocks, n, &news->point, &found, &err)
+                             : ddp_fail(&err, DDP_ERR_ARG, "ddp_ckpts_resume: rank 0 has no ddp_ckpts");
+    news->found = found;
+    memcpy(news->words, err.msg, sizeof(news->words));
+}
+
+/* Blocks travel one by one as they are: no rank needs memory for a second model. */
+ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
+                            ddp_ckpt_point *point, int *found)
+{
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(point);
+    NOT_NULL_KEPT(found);
+    struct news news = { 0 };
+    struct ddp_err err;
+    *found = 0;
+    if (ddp_rank(group->ctx) == 0)
+        look(c, blocks, n, &news);
+    ddp_status status = ddp_broadcast(group, &news, sizeof(news), DDP_U8, 0, NULL, NULL);
+    if (status == DDP_OK && news.status != DDP_OK) {
+        ddp_fail(&err, (ddp_status)news.status, "%.*s", (int)sizeof(news.words) - 1, news.words);
+        return ctx_fail(group->ctx, &err);
+    }
+    for (size_t i = 0; i < n && status == DDP_OK && news.found; i++)
+        status = ddp_broadcast(group, blocks[i].data, blocks[i].bytes, DDP_U8, 0, NULL, NULL);
+    if (status == DDP_OK && news.found) {
+        *point = news.point;
+        *found = 1;
+    }
+    return status;
+}

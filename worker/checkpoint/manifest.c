@@ -1,0 +1,240 @@
+/* manifest.c -- see manifest.h.
+ *
+ * On reading, the checksum comes first: what follows is then what was written, and its checks are against
+ * other programs' and later versions' files. Numbers go up to 10^15, because cJSON prints 15 digits, and a hex digit is
+ * a small letter: there is one way to write everything. */
+#include "checkpoint/manifest.h"
+
+#include "core/crc32c.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 1, DIGITS = 8 };
+
+static const char prefix[] = "{\"crc32c\":\"";
+static const char format[] = "ddprun checkpoint";
+
+/* The numbers of a point: key and where it is kept. */
+static const struct {
+    const char *key;
+    size_t offset;
+} point_rows[] = {
+#define X(name, words) { #name, offsetof(ddp_ckpt_point, name) },
+    DDP_CKPT_POINT_LIST(X)
+#undef X
+};
+
+enum { POINT_ROWS = sizeof(point_rows) / sizeof(point_rows[0]) };
+
+static void hex(char digits[DIGITS + 1], uint32_t crc)
+{
+    snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
+}
+
+/* Of the text with zeros in place of its own digits. */
+static uint32_t text_crc(const char *text, size_t len)
+{
+    const size_t at = sizeof(prefix) - 1;
+    uint32_t crc = crc32c(0, text, at);
+    crc = crc32c(crc, "00000000", DIGITS);
+    return crc32c(crc, text + at + DIGITS, len - at - DIGITS);
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+static bool add_blocks(cJSON *json, const struct manifest *m)
+{
+    char digits[DIGITS + 1];
+    cJSON *list = cJSON_AddArrayToObject(json, "blocks");
+    for (size_t i = 0; i < m->n && list != NULL; i++) {
+        cJSON *row = cJSON_CreateObject();
+        hex(digits, m->blocks[i].crc);
+        if (!cJSON_AddItemToArray(list, row) || !cJSON_AddStringToObject(row, "name", m->blocks[i].name) ||
+            !cJSON_AddNumberToObject(row, "bytes", (double)m->blocks[i].bytes) ||
+            !cJSON_AddStringToObject(row, "crc32c", digits))
+            return false;
+    }
+    return list != NULL;
+}
+
+/* The checksum must be the first member: its place in the text is then known. */
+static bool add_all(cJSON *json, const struct manifest *m)
+{
+    bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
+              cJSON_AddStringToObject(json, "format", format) != NULL &&
+              cJSON_AddNumberToObject(json, "version", VERSION) != NULL &&
+              cJSON_AddStringToObject(json, "byte_order", "little") != NULL;
+    for (int i = 0; i < POINT_ROWS && ok; i++) {
+        const uint64_t value = *(const uint64_t *)((const char *)&m->point + point_rows[i].offset);
+        ok = cJSON_AddNumberToObject(json, point_rows[i].key, (double)value) != NULL;
+    }
+    return ok && cJSON_AddStringToObject(json, "file", MANIFEST_FILE) != NULL &&
+           cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
+}
+
+/* Written with zeros in its place first, since the sum is over the whole text. */
+char *manifest_write(const struct manifest *m)
+{
+    cJSON *json = cJSON_CreateObject();
+    char *text = json != NULL && add_all(json, m) ? cJSON_PrintUnformatted(json) : NULL;
+    cJSON_Delete(json);
+    if (text == NULL)
+        return NULL;
+    char digits[DIGITS + 1];
+    hex(digits, text_crc(text, strlen(text)));
+    memcpy(text + sizeof(prefix) - 1, digits, DIGITS);
+    return text;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+static ddp_status damaged(struct ddp_err *err, const char *name, const char *what)
+{
+    return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
+}
+
+/* As text against text: "AB" and "ab" are the same number, and one flipped bit apart. */
+static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
+{
+    const size_t at = sizeof(prefix) - 1;
+    char digits[DIGITS + 1];
+    if (len < at + DIGITS || memcmp(text, prefix, at) != 0)
+        return damaged(err, name, "not a manifest (it does not begin with its CRC-32C)");
+    hex(digits, text_crc(text, len));
+    if (memcmp(text + at, digits, DIGITS) != 0)
+        return damaged(err, name, "the text does not match its CRC-32C");
+    return DDP_OK;
+}
+
+/* A whole number that a double holds exactly. */
+static bool get_number(const cJSON *json, const char *key, uint64_t *to)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble > (double)MANIFEST_LARGEST ||
+        floor(item->valuedouble) != item->valuedouble)
+        return false;
+    *to = (uint64_t)item->valuedouble;
+    return true;
+}
+
+/* Never NULL, so that it can be compared. */
+static const char *get_text(const cJSON *json, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
+    return text != NULL ? text : "";
+}
+
+/* Lengths before copies. */
+static bool read_block(const cJSON *row, struct manifest_block *block)
+{
+    const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
+    char *end;
+    if (name[0] == '\0' || strlen(name) >= MANIFEST_NAME || strlen(crc) != DIGITS ||
+        !get_number(row, "bytes", &block->bytes))
+        return false;
+    memcpy(block->name, name, strlen(name) + 1);
+    block->crc = (uint32_t)strtoul(crc, &end, 16);
+    return *end == '\0';
+}
+
+/* The list is walked, not indexed: cJSON's lists are chains. */
+static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
+{
+    uint64_t at = 0;
+    const int n = cJSON_GetArraySize(list);
+    if (n < 1 || n > MANIFEST_BLOCKS)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %d blocks, expected 1 to %d", name, n, MANIFEST_BLOCKS);
+    m->blocks = calloc((size_t)n, sizeof(*m->blocks));
+    if (m->blocks == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %d blocks", name, n);
+    for (const cJSON *row = list->child; row != NULL; row = row->next) {
+        struct manifest_block *block = &m->blocks[m->n++];
+        block->at = at;
+        if (!read_block(row, block) || block->bytes > MANIFEST_LARGEST - at)
+            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: block %zu has no usable name, size or checksum", name,
+                            m->n);
+        at += block->bytes;
+    }
+    return at == m->bytes ? DDP_OK : damaged(err, name, "the blocks' sizes do not add up to the file's");
+}
+
+/* Format and version before anything else: the rest may look different in another version. */
+static ddp_status read_json(struct manifest *m, const cJSON *json, const char *name, struct ddp_err *err)
+{
+    uint64_t version;
+    if (strcmp(get_text(json, "format"), format) != 0 || !get_number(json, "version", &version))
+        return damaged(err, name, "not the manifest of a checkpoint");
+    if (version != VERSION)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this library reads version %d",
+                        name, version, VERSION);
+    if (strcmp(get_text(json, "byte_order"), "little") != 0 ||
+        strcmp(get_text(json, "file"), MANIFEST_FILE) != 0)
+        return damaged(err, name, "byte order or file name is not one this library writes");
+    for (int i = 0; i < POINT_ROWS; i++) {
+        if (!get_number(json, point_rows[i].key, (uint64_t *)((char *)&m->point + point_rows[i].offset)))
+            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: no usable \"%s\"", name, point_rows[i].key);
+    }
+    if (!get_number(json, "bytes", &m->bytes))
+        return damaged(err, name, "no usable \"bytes\"");
+    return read_blocks(m, cJSON_GetObjectItemCaseSensitive(json, "blocks"), name, err);
+}
+
+ddp_status manifest_read(struct manifest *m, const char *name, const char *text, size_t len,
+                         struct ddp_err *err)
+{
+    *m = (struct manifest){ .blocks = NULL };
+    ddp_status status = check_text(name, text, len, err);
+    if (status != DDP_OK)
+        return status;
+    cJSON *json = cJSON_ParseWithLength(text, len);
+    status = json != NULL ? read_json(m, json, name, err) : damaged(err, name, "not JSON");
+    cJSON_Delete(json);
+    if (status != DDP_OK)
+        manifest_free(m);
+    return status;
+}
+
+void manifest_free(struct manifest *m)
+{
+    free(m->blocks);
+    *m = (struct manifest){ .blocks = NULL };
+}
+
+/* --- what a caller wants -------------------------------------------------------------------------------- */
+
+/* Programs mostly ask in the order in which they wrote, so the guess is mostly right. */
+static const struct manifest_block *find(const struct manifest *m, const char *block, size_t guess)
+{
+    if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)
+        return &m->blocks[guess];
+    for (size_t i = 0; i < m->n; i++) {
+        if (strcmp(m->blocks[i].name, block) == 0)
+            return &m->blocks[i];
+    }
+    return NULL;
+}
+
+/* Counts last: "there is no block x" says more than "5, 6 are expected". */
+ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
+                          size_t *number, struct ddp_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct manifest_block *block = find(m, want[i].name, i);
+        if (block == NULL)
+            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: holds no block '%s'", name, want[i].name);
+        if (block->bytes != want[i].bytes)
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "%s: holds block '%s' of %" PRIu64 " bytes, %zu are expected", name, want[i].name,
+                            block->bytes, want[i].bytes);
+        number[i] = (size_t)(block - m->blocks);
+    }
+    if (m->n != n)
+        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: holds %zu blocks, %zu are expected", name, m->n, n);
+    return DDP_OK;
+}

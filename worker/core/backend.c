@@ -1,0 +1,131 @@
+/* backend.c -- see backend.h. libddp_cuda is looked for beside the file that this code is in (libddp.so, or a program with
+ * libddp.a in it), where both are installed and built; then by the loader. It stays loaded: CUDA has threads in it. */
+#include "core/backend.h"
+
+#include "core/recorder.h"
+
+#include "ddp/context.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_ROOM = 4352 };
+
+const struct comm_host backend_host = { .cpu = &cpu_comm_ops,
+                                        .give = bootstrap_give,
+                                        .take = bootstrap_take,
+                                        .clear = bootstrap_clear,
+                                        .left_ms = bootstrap_left_ms,
+                                        .settle = recorder_settle,
+                                        .local_address = ddp_store_local_address };
+
+struct comm_paths backend_paths(const struct worker_env *env)
+{
+    return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
+}
+
+/* From the directory of our own file to the library's: in build/, of libexec/ddprun/ and bin/ to lib/. */
+static const char *const beside[] = { "", "../lib/", "../../lib/" };
+
+/* `path` gets our own directory, with a '/' at the end, "" when it is not known. */
+static void own_directory(char path[PATH_ROOM])
+{
+    Dl_info info;
+    path[0] = '\0';
+    if (dladdr((const void *)&backend_host, &info) == 0 || info.dli_fname == NULL)
+        return;
+    const char *end = strrchr(info.dli_fname, '/');
+    if (end != NULL && (size_t)(end - info.dli_fname) + 64 < PATH_ROOM)
+        snprintf(path, PATH_ROOM, "%.*s/", (int)(end - info.dli_fname), info.dli_fname);
+}
+
+static void *open_beside(void)
+{
+    char directory[PATH_ROOM], path[PATH_ROOM + 64];
+    void *handle = NULL;
+    own_directory(directory);
+    for (size_t i = 0; directory[0] != '\0' && handle == NULL && i < sizeof(beside) / sizeof(beside[0]);
+         i++) {
+        snprintf(path, sizeof(path), "%s%slibddp_cuda.so.%d", directory, beside[i], DDP_VERSION_MAJOR);
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return handle;
+}
+
+static ddp_status open_library(const char *given, void **handle, struct ddp_err *err)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "libddp_cuda.so.%d", DDP_VERSION_MAJOR);
+    *handle = given[0] != '\0' ? dlopen(given, RTLD_NOW | RTLD_LOCAL) : open_beside();
+    if (*handle == NULL && given[0] == '\0')
+        *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (*handle != NULL)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_UNSUPPORTED,
+        "%s, which is needed for a GPU, cannot be loaded (%.300s): it is installed beside libddp; "
+        "DDP_CUDA_LIBRARY=FILE names it when it is elsewhere",
+        name, dlerror());
+}
+
+static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entry **out, struct ddp_err *err)
+{
+    void *handle = NULL;
+    cuda_entry_function function = NULL;
+    ddp_status status = open_library(env->cuda_library, &handle, err);
+    if (status != DDP_OK)
+        return status;
+    void *symbol = dlsym(handle, CUDA_ENTRY);
+    memcpy(&function, &symbol,
+           sizeof(function)); /* no conversion in C from an object's address to a function's */
+    *out = function != NULL ? function() : NULL;
+    if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "the libddp_cuda that was found is of version %s, libddp of %s: install both from one build",
+            *out != NULL ? (*out)->version : "unknown", DDP_VERSION);
+    return DDP_OK;
+}
+
+static ddp_status check_name(const char *name, int device, struct ddp_err *err)
+{
+    if (name != NULL && strcmp(name, "cpu") != 0 && strcmp(name, "nccl") != 0)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "there is no backend \"%.40s\"; there are \"cpu\" and \"nccl\"", name);
+    if (device < DDP_DEVICE_LOCAL)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_options.device is %d: the number of a GPU, or one of ddp_device_choice", device);
+    return DDP_OK;
+}
+
+static ddp_status forget(struct ddp_err *err)
+{
+    *err = (struct ddp_err){ 0 };
+    return DDP_OK;
+}
+
+/* Device or not decides what is loaded; only "auto" goes on without what it has not found. */
+ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
+                        struct ddp_err *err)
+{
+    bool nccl = name != NULL && strcmp(name, "nccl") == 0;
+    const struct cuda_entry *cuda = NULL;
+    const struct comm_paths paths = backend_paths(env);
+    int count = 0;
+
+    *out = (struct backend){ &cpu_comm_ops, -1 };
+    ddp_status status = check_name(name, device, err);
+    if (status != DDP_OK || (device == DDP_DEVICE_NONE && !nccl))
+        return status;
+    status = load_cuda(env, &cuda, err);
+    if (status == DDP_OK)
+        status = cuda->devices(&paths, &count, err);
+    if (status != DDP_OK)
+        return device == DDP_DEVICE_AUTO && !nccl ? forget(err) : status;
+    out->ops = name == NULL || nccl ? cuda->nccl : cuda->staged;
+    out->device = device >= 0 ? device : env->local_rank;
+    if (env->share_gpu)
+        out->device %= count;
+    return DDP_OK;
+}

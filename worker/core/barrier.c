@@ -1,0 +1,102 @@
+/* barrier.c -- ddp_barrier_named of include/ddp/context.h: all ranks, through the store.
+ *
+ * ddprun's store has such barriers, and knows who is missing. Against a genuine TCPStore a counter is
+ * used: each rank adds one, and the last one sets a key. The others ask for that key again and again
+ * instead of waiting for it, because between two questions they can look whether a peer has died, which
+ * that store would never tell. */
+#include "base/clock.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "ddp/store.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { KEY = CTX_PREFIX + 320, FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 64 };
+
+static void pause_ms(uint32_t ms)
+{
+    const struct timespec time = { .tv_nsec = (long)ms * 1000000 };
+    nanosleep(&time, NULL);
+}
+
+/* Asked again, because some may have come since. */
+static ddp_status too_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
+                           struct ddp_err *err)
+{
+    int64_t came = 0;
+    ddp_status status = ddp_store_add(ctx->store, key, 0, &came, err);
+    if (status != DDP_OK)
+        return status;
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "barrier \"%.100s\": %lld of %d ranks came within %u ms (only a ddprun store can tell which are "
+        "missing)",
+        name, (long long)came, ctx->env.world_size, timeout_ms);
+}
+
+/* Pauses grow from 1 to 64 ms: short waits stay short, and a thousand ranks that wait long do not keep
+ * the store busy. */
+static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
+                                 uint32_t timeout_ms, struct ddp_err *err)
+{
+    const char *const keys[] = { go };
+    uint64_t deadline = clock_ms() + timeout_ms;
+    uint32_t pause = FIRST_PAUSE_MS;
+
+    for (;;) {
+        int open = 0;
+        ddp_status status = ddp_store_check(ctx->store, keys, 1, &open, err);
+        if (status != DDP_OK || open)
+            return status;
+        if (ctx->world.comm->ops->check(ctx->world.comm, err) != DDP_OK)
+            return ddp_wrap(err, "barrier \"%.100s\"", name);
+        if (clock_ms() >= deadline)
+            return too_late(ctx, key, name, timeout_ms, err);
+        pause_ms(pause);
+        pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
+    }
+}
+
+/* <prefix>/barrier/<name> counts, .../go is set by the last one. A count beyond the world means that the
+ * name is old. */
+static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
+                                  struct ddp_err *err)
+{
+    char key[KEY], go[KEY + 8];
+    int64_t came;
+
+    snprintf(key, sizeof(key), "%s/barrier/%s", ctx->prefix, name);
+    snprintf(go, sizeof(go), "%s/go", key);
+    ddp_status status = ddp_store_add(ctx->store, key, 1, &came, err);
+    if (status != DDP_OK)
+        return status;
+    if (came > ctx->env.world_size)
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "barrier \"%.100s\" has been used before; each name is good for one use", name);
+    if (came == ctx->env.world_size)
+        return ddp_store_set(ctx->store, go, "1", 1, err);
+    return ask_until_open(ctx, key, go, name, timeout_ms, err);
+}
+
+ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms)
+{
+    NOT_NULL_KEPT(ctx);
+    struct ddp_err err = ctx_enter(ctx);
+    ddp_status status;
+
+    if (timeout_ms == 0)
+        timeout_ms = ctx->step_timeout_ms;
+    if (err.code == DDP_OK && (name == NULL || name[0] == '\0' || strlen(name) > 255))
+        ddp_fail(&err, DDP_ERR_ARG, "the name of a barrier has 1 to 255 bytes");
+    if (err.code != DDP_OK)
+        return ctx_fail(ctx, &err);
+    if (ctx->store == NULL)
+        return DDP_OK;
+    if (ctx->env.ddprun_store)
+        status = ddp_store_barrier(ctx->store, name, NULL, 0, timeout_ms, &err);
+    else
+        status = counted_barrier(ctx, name, timeout_ms, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}

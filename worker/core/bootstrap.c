@@ -1,0 +1,304 @@
+/* bootstrap.c -- see bootstrap.h.
+ *
+ * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows who has come. What
+ * rank 0 gives begins with '+', a refusal with '-' and a status number. */
+#include "core/bootstrap.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The others wait a little longer than rank 0, which then still has the time to tell them what went
+ * wrong. */
+enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
+
+/* At least 1, because 0 would mean "as long as you like" to the store. */
+uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
+{
+    uint64_t now = clock_ms();
+    return now < bootstrap->deadline_ms ? (uint32_t)(bootstrap->deadline_ms - now) : 1;
+}
+
+static void rank_key(char key[KEY], const struct bootstrap *b, int rank)
+{
+    snprintf(key, KEY, "%s/rank/%d", b->prefix, rank);
+}
+
+static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
+{
+    snprintf(key, KEY, "%s/%s", b->prefix, what);
+}
+
+/* --- our card ------------------------------------------------------------------------------------------- */
+
+/* Chosen by the kernel at each boot. "unknown" where /proc is not there: then all ranks of such a host
+ * agree in that. */
+static void read_boot_id(char id[40])
+{
+    snprintf(id, 40, "unknown");
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = read(fd, id, 36);
+    id[n > 0 ? n : 0] = '\0';
+    close(fd);
+}
+
+/* Everything that others need to find our memory, or to say why they cannot. */
+static void make_card(char text[CARD], const char *test_host)
+{
+    char boot_id[40], host[64] = "";
+    struct stat st = { 0 };
+
+    read_boot_id(boot_id);
+    if (stat("/proc/self/ns/pid", &st) != 0)
+        st.st_ino = 0;
+    gethostname(host, sizeof(host) - 1);
+    if (test_host[0] != '\0') {
+        snprintf(boot_id, sizeof(boot_id), "test:%.31s", test_host);
+        snprintf(host, sizeof(host), "%.31s", test_host);
+    }
+    snprintf(text, CARD, "%d %" PRIu64 " %s %s", getpid(), (uint64_t)st.st_ino, boot_id,
+             host[0] ? host : "unknown");
+}
+
+/* Compare-and-set: what somebody else has put there stays, and *theirs (yours; free it) is not NULL. */
+static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
+                          char **theirs, struct ddp_err *err)
+{
+    void *found = NULL;
+    size_t found_len = 0;
+    ddp_status status = ddp_store_compare_set(b->store, key, "", 0, value, len, &found, &found_len, err);
+    if (status == DDP_OK && (found_len != len || memcmp(found, value, len) != 0)) {
+        *theirs = found;
+        return DDP_OK;
+    }
+    free(found);
+    return status;
+}
+
+/* The second of two processes with the same rank must not overwrite the first one's card, or the job would hang
+ * with half of it here and half of it there. */
+static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
+{
+    char key[KEY], card[CARD], *theirs = NULL;
+
+    rank_key(key, b, b->rank);
+    make_card(card, b->test_host);
+    ddp_status status = set_new(b, key, card, strlen(card), &theirs, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "joining as rank %d", b->rank);
+    if (theirs != NULL)
+        status = ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
+            "is \"%s\": is a rank started twice, or is this store still used by another run? "
+            "(TORCHELASTIC_RUN_ID tells runs apart)",
+            b->rank, b->prefix, CARD, theirs, card);
+    free(theirs);
+    return status;
+}
+
+/* --- the others' cards ---------------------------------------------------------------------------------- */
+
+/* Whose card is not there, as "1, 3"; returns how many. A store that does not answer any more counts
+ * nobody. */
+static int list_missing(const struct bootstrap *b, char *list, size_t room)
+{
+    int missing = 0;
+    size_t used = 0;
+
+    list[0] = '\0';
+    for (int r = 0; r < b->world_size; r++) {
+        char key[KEY];
+        const char *const keys[] = { key };
+        int there = 1;
+        rank_key(key, b, r);
+        if (ddp_store_check(b->store, keys, 1, &there, NULL) != DDP_OK)
+            break;
+        if (there)
+            continue;
+        missing++;
+        if (used + 16 < room)
+            used += (size_t)snprintf(list + used, room - used, "%s%d", used ? ", " : "", r);
+    }
+    return missing;
+}
+
+/* A store of our own lists missing ranks in its barrier's answer; this is for all others. */
+static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
+{
+    char list[512];
+    int missing = list_missing(b, list, sizeof(list));
+    if (missing == 0)
+        return ddp_fail(err, DDP_ERR_TIMEOUT,
+                        "all %d ranks have joined, but rank 0 has not brought them together within %u ms",
+                        b->world_size, b->timeout_ms);
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "%d of %d ranks have not joined within %u ms: rank %s (are they all started, with the same "
+        "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?)",
+        missing, b->world_size, b->timeout_ms, list);
+}
+
+/* The card is a peer's word: its length is compared, and every field has a limit. */
+ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
+                          struct ddp_err *err)
+{
+    char key[KEY];
+    void *text = NULL;
+    size_t len;
+
+    rank_key(key, bootstrap, rank);
+    ddp_status status = ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &text, &len, err);
+    if (status == DDP_ERR_TIMEOUT)
+        return name_missing(bootstrap, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "waiting for rank %d", rank);
+    if (len >= CARD ||
+        sscanf(text, "%" SCNd32 " %" SCNu64 " %39s %63s", &card->pid, &card->pid_namespace, card->boot_id,
+               card->host) != 4 ||
+        card->pid <= 0)
+        status =
+            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written",
+                     key, (const char *)text);
+    free(text);
+    return status;
+}
+
+/* A name is good for one barrier, and this may be the second program that this worker runs, or the second context of one: so rank 0
+ * counts the meetings, once all are in one. Nobody comes to the next before it has. */
+static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
+{
+    char counter[KEY], name[KEY + 24];
+    int64_t met = 0;
+    what_key(counter, b, "met");
+    ddp_status status = ddp_store_add(b->store, counter, 0, &met, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "joining as rank %d", b->rank);
+    if (met < 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "the store's key %s holds %" PRId64 ", which no rank has written", counter, met);
+    snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
+    status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_left_ms(b), err);
+    return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
+}
+
+/* In a ddprun store the named barrier comes first: it knows for each missing rank whether it was ever
+ * there, where, and how it ended. */
+ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
+                          struct ddp_err *err)
+{
+    ddp_status status = leave_card(bootstrap, err);
+    if (status == DDP_OK && bootstrap->ddprun_store)
+        status = meet_by_name(bootstrap, err);
+    for (int r = 0; r < bootstrap->world_size && status == DDP_OK && cards != NULL; r++)
+        status = bootstrap_card(bootstrap, r, &cards[r], err);
+    return status;
+}
+
+/* --- what rank 0 has for the others --------------------------------------------------------------------- */
+
+ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
+                          struct ddp_err *err)
+{
+    char key[KEY], *theirs = NULL, *message = malloc(len + 1);
+    if (message == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu bytes of %s", len, what);
+    message[0] = '+';
+    memcpy(message + 1, data, len);
+    what_key(key, bootstrap, what);
+    ddp_status status = set_new(bootstrap, key, message, len + 1, &theirs, err);
+    if (theirs != NULL)
+        status =
+            ddp_fail(err, DDP_ERR_MISMATCH,
+                     "somebody else has set the store's key %s before rank %d: is this store used by another "
+                     "run, too? (TORCHELASTIC_RUN_ID tells runs apart)",
+                     key, bootstrap->rank);
+    free(theirs);
+    free(message);
+    return status;
+}
+
+void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason)
+{
+    char key[KEY], message[sizeof(reason->msg) + 32];
+    int len = snprintf(message, sizeof(message), "-%d %s", (int)reason->code, reason->msg);
+    what_key(key, bootstrap, what);
+    ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
+}
+
+/* "-4 words": rank 0's status and reason, to be told as if it were ours. */
+static ddp_status read_refusal(const char *message, struct ddp_err *err)
+{
+    char *words;
+    const long code = strtol(message + 1, &words, 10);
+    const bool known = code > DDP_IN_PROGRESS && code <= DDP_ERR_LIMIT;
+    return ddp_fail(err, known ? (ddp_status)code : DDP_ERR_CORRUPT, "%.900s",
+                    *words == ' ' ? words + 1 : words);
+}
+
+/* Somebody's time may be as long as can be said. */
+static uint32_t left_with_slack_ms(const struct bootstrap *b)
+{
+    const uint32_t left_ms = bootstrap_left_ms(b);
+    return left_ms < UINT32_MAX - SLACK_MS ? left_ms + SLACK_MS : UINT32_MAX;
+}
+
+ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
+                          struct ddp_err *err)
+{
+    char key[KEY];
+    void *message = NULL;
+    size_t found;
+
+    what_key(key, bootstrap, what);
+    ddp_status status =
+        ddp_store_get(bootstrap->store, key, left_with_slack_ms(bootstrap), &message, &found, err);
+    if (status == DDP_ERR_TIMEOUT)
+        return name_missing(bootstrap, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "waiting for %s", key);
+    if (((char *)message)[0] == '-')
+        status = read_refusal(message, err);
+    else if (found != len + 1)
+        status = ddp_fail(err, DDP_ERR_CORRUPT,
+                          "the store's key %s holds %zu bytes, %zu were expected: do all ranks run "
+                          "the same version?",
+                          key, found, len + 1);
+    else
+        memcpy(data, (char *)message + 1, len);
+    free(message);
+    return status;
+}
+
+bool bootstrap_is_given(const struct bootstrap *bootstrap, const char *what)
+{
+    char key[KEY];
+    const char *const keys[] = { key };
+    int there = 0;
+    what_key(key, bootstrap, what);
+    return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
+}
+
+/* Somebody may run a second job by hand against the same store: it must find nothing of this one. */
+ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
+{
+    char key[KEY];
+    what_key(key, bootstrap, what);
+    return ddp_store_delete(bootstrap->store, key, NULL, err);
+}
+
+ddp_status bootstrap_clear_card(const struct bootstrap *bootstrap, struct ddp_err *err)
+{
+    char key[KEY];
+    rank_key(key, bootstrap, bootstrap->rank);
+    return ddp_store_delete(bootstrap->store, key, NULL, err);
+}

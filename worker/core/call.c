@@ -1,0 +1,171 @@
+/* call.c -- see call.h.
+ *
+ * What all kinds of calls have in common is done here once, from the rows of the table; a new collective
+ * is a new row, a public function in group.c, and a way to do it in each backend. */
+#include "core/call.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct call_rule call_rules[CALL_KINDS] = {
+#define X(kind, word, in, out, reduces, rooted) [CALL_##kind] = { word, in, out, reduces, rooted },
+    CALL_KIND_LIST(X)
+#undef X
+};
+
+struct dtype_row {
+    const char *name;
+    size_t bytes;
+};
+
+static const struct dtype_row dtypes[] = {
+#define X(name, word, bytes) [DDP_##name] = { word, bytes },
+    DDP_DTYPE_LIST(X)
+#undef X
+};
+
+static const char *const ops[] = {
+#define X(name, word) [DDP_##name] = word,
+    DDP_OP_LIST(X)
+#undef X
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Values outside of the enums come from users' casts and from peers' marks, so every lookup is limited. */
+size_t ddp_dtype_size(ddp_dtype dtype)
+{
+    return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
+}
+
+const char *ddp_dtype_name(ddp_dtype dtype)
+{
+    return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].name : "?";
+}
+
+const char *ddp_op_name(ddp_op op)
+{
+    return (size_t)op < COUNT(ops) ? ops[op] : "?";
+}
+
+/* The table's word about a buffer, as bytes at one rank. */
+static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
+{
+    size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
+    bool at_root = rank == call->root;
+
+    switch (side) {
+    case AT_NONE:
+        return 0;
+    case AT_ALL:
+        return bytes;
+    case AT_ROOT:
+        return at_root ? bytes : 0;
+    case AT_ALL_WORLD:
+        return bytes * (size_t)world;
+    case AT_ROOT_WORLD:
+        return at_root ? bytes * (size_t)world : 0;
+    }
+    return 0;
+}
+
+/* No overflow: check_values() has let nobody through with more than half of the address space. */
+size_t call_in_bytes(const struct call *call, int rank, int world)
+{
+    return side_bytes(call, call_rules[call->kind].in, rank, world);
+}
+
+size_t call_out_bytes(const struct call *call, int rank, int world)
+{
+    return side_bytes(call, call_rules[call->kind].out, rank, world);
+}
+
+/* Half of the address space is the limit for world * n elements: sums of two such sizes cannot overflow
+ * later. */
+static ddp_status check_values(const struct call *call, int world, struct ddp_err *err)
+{
+    const struct call_rule *rule = &call_rules[call->kind];
+    size_t size = ddp_dtype_size(call->dtype);
+
+    if (size == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype %d is not one of ddp_dtype", rule->word,
+                        (int)call->dtype);
+    if (rule->reduces && (size_t)call->op >= COUNT(ops))
+        return ddp_fail(err, DDP_ERR_ARG, "%s: op %d is not one of ddp_op", rule->word, (int)call->op);
+    if (rule->rooted && (call->root < 0 || call->root >= world))
+        return ddp_fail(err, DDP_ERR_ARG, "%s: root %d is not a rank, 0 to %d was expected", rule->word,
+                        call->root, world - 1);
+    if (call->n > SIZE_MAX / 2 / size / (size_t)world)
+        return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s are more than memory can hold",
+                        rule->word, call->n, ddp_dtype_name(call->dtype));
+    return DDP_OK;
+}
+
+/* Overlapping buffers are right only in place: the same block on both sides, or the smaller one being this
+ * rank's part of the larger one, as in all_gather(in = out + rank * n). */
+static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t out_bytes, int rank)
+{
+    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+
+    if (in_bytes == 0 || out_bytes == 0 || in + in_bytes <= out || out + out_bytes <= in)
+        return false;
+    if (in_bytes == out_bytes)
+        return in != out;
+    return in_bytes < out_bytes ? in != out + (uintptr_t)rank * in_bytes
+                                : out != in + (uintptr_t)rank * out_bytes;
+}
+
+/* Values before buffers: sizes follow from values, and only then is there something to compare addresses with. */
+ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
+{
+    const char *word = call_rules[call->kind].word;
+    ddp_status status = check_values(call, world, err);
+    if (status != DDP_OK)
+        return status;
+    size_t in_bytes = call_in_bytes(call, rank, world), out_bytes = call_out_bytes(call, rank, world);
+
+    if ((in_bytes > 0 && call->in == NULL) || (out_bytes > 0 && call->out == NULL))
+        return ddp_fail(err, DDP_ERR_ARG, "%s: `%s` is NULL", word, in_bytes > 0 && !call->in ? "in" : "out");
+    if (overlaps_wrongly(call, in_bytes, out_bytes, rank))
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s: `in` and `out` overlap; they must be apart, or the same place (the rank's own part)", word);
+    return DDP_OK;
+}
+
+/* CALL_TEXT has room for the longest kind with the longest numbers. */
+const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq)
+{
+    if ((size_t)call->kind >= CALL_KINDS)
+        return strcpy(text, "an unknown call");
+    const struct call_rule *rule = &call_rules[call->kind];
+    int used = snprintf(text, CALL_TEXT, "%s #%" PRIu64, rule->word, seq);
+
+    if (rule->in != AT_NONE)
+        used += snprintf(text + used, CALL_TEXT - (size_t)used, " (%s x %" PRIu64,
+                         ddp_dtype_name(call->dtype), call->n);
+    if (rule->reduces)
+        used += snprintf(text + used, CALL_TEXT - (size_t)used, ", %s", ddp_op_name(call->op));
+    if (rule->rooted)
+        used += snprintf(text + used, CALL_TEXT - (size_t)used, ", root %d", call->root);
+    if (rule->in != AT_NONE)
+        snprintf(text + used, CALL_TEXT - (size_t)used, ")");
+    if (call->kind == CALL_SHARED_ALLOC)
+        snprintf(text + used, CALL_TEXT - (size_t)used, " (%" PRIu64 " bytes)", call->n);
+    return text;
+}
+
+size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason)
+{
+    return (size_t)snprintf(text, CALL_REASON, "-%d %s", (int)reason->code, reason->msg);
+}
+
+void call_decode_reason(const char *text, struct ddp_err *reason)
+{
+    char *words;
+    long code = strtol(text[0] == '-' ? text + 1 : "0", &words, 10);
+    ddp_fail(reason, code > DDP_IN_PROGRESS && code < 100 ? (ddp_status)code : DDP_ERR_CORRUPT, "%.1000s",
+             text[0] == '-' && *words == ' ' ? words + 1 : text);
+}

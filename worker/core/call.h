@@ -1,0 +1,76 @@
+/* call.h -- one call of a collective, described once for everybody: checking of arguments, the comparison
+ * between ranks, the words of errors, and the backends. Pure. */
+#ifndef WORKER_CORE_CALL_H
+#define WORKER_CORE_CALL_H
+
+#include "ddp/group.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Who passes a buffer, and how big it is: AT_ALL_WORLD = every rank, n elements for each rank of the
+ * world. */
+enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
+
+/* kind, word, input, output, has a reduce operation, has a root */
+#define CALL_KIND_LIST(X)                                                  \
+    X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
+    X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \
+    X(BROADCAST, "broadcast", AT_ROOT, AT_ALL, false, true)                \
+    X(ALL_GATHER, "all_gather", AT_ALL, AT_ALL_WORLD, false, false)        \
+    X(GATHER, "gather", AT_ALL, AT_ROOT_WORLD, false, true)                \
+    X(SCATTER, "scatter", AT_ROOT_WORLD, AT_ALL, false, true)              \
+    X(REDUCE_SCATTER, "reduce_scatter", AT_ALL_WORLD, AT_ALL, true, false) \
+    X(BARRIER, "barrier", AT_NONE, AT_NONE, false, false)                  \
+    X(SHARED_ALLOC, "shared_alloc", AT_NONE, AT_NONE, false, false)        \
+    X(SHARED_FREE, "shared_free", AT_NONE, AT_NONE, false, false)          \
+    X(INIT, "init", AT_NONE, AT_NONE, false, false)                        \
+    X(FINALIZE, "finalize", AT_NONE, AT_NONE, false, false)
+
+enum call_kind {
+#define X(kind, word, in, out, reduces, rooted) CALL_##kind,
+    CALL_KIND_LIST(X)
+#undef X
+        CALL_KINDS
+};
+
+struct call_rule {
+    const char *word;
+    enum call_side in, out;
+    bool reduces, rooted;
+};
+
+extern const struct call_rule call_rules[CALL_KINDS];
+
+/* Pointers are borrowed for the duration of the call. Fields that a kind does not use are 0. */
+struct call {
+    enum call_kind kind;
+    const void *in;
+    void *out;
+    uint64_t n; /* elements as the caller counts them; bytes for shared_alloc, block number for shared_free */
+    ddp_dtype dtype;
+    ddp_op op;
+    int root;
+    void *stream;
+    uint32_t timeout_ms; /* 0 = the step's */
+};
+
+/* How many bytes this rank has to give or gets: 0 when it passes no buffer on that side. */
+size_t call_in_bytes(const struct call *call, int rank, int world);
+size_t call_out_bytes(const struct call *call, int rank, int world);
+
+/* Values, ranges, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG says which argument is wrong. */
+ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err);
+
+/* "all_reduce #17 (f32 x 1024, sum)" into `text`; returns `text`. Safe for any values, also a peer's. */
+enum { CALL_TEXT = 96 };
+const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
+
+/* An error as the text that lies in the store, where people read it with ddpctl: "-<status> words". Returns its length. */
+enum { CALL_REASON = 1100 };
+size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
+
+/* DDP_ERR_CORRUPT in `reason`: `text` is none. */
+void call_decode_reason(const char *text, struct ddp_err *reason);
+
+#endif

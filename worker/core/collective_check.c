@@ -1,0 +1,279 @@
+/* collective_check.c -- see collective_check.h. */
+#include "core/collective_check.h"
+
+#include "base/clock.h"
+#include "core/bootstrap.h"
+#include "core/crc32c.h"
+#include "core/context.h"
+#include "ddp/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
+
+/* --- the text of a call --------------------------------------------------------------------------------- */
+
+/* Names of parameters are the program's, and may be anything. */
+static void put_line(char *to, size_t room, const char *line)
+{
+    snprintf(to, room, "\n%s", line);
+    for (char *c = to + 1; *c != '\0'; c++)
+        if (*c == '\n')
+            *c = ' ';
+}
+
+size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said)
+{
+    const char *const lines[] = { said->call, said->what, said->before };
+    size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
+    for (size_t i = 0; i < 3; i++) {
+        put_line(text + len, CHECK_TEXT - len, lines[i]);
+        len += strlen(text + len);
+    }
+    return len;
+}
+
+/* Up to the next newline; what is too long is no line of ours. */
+static bool take_line(const char **at, char line[CHECK_LINE])
+{
+    if (**at != '\n')
+        return false;
+    const size_t len = strcspn(*at + 1, "\n");
+    if (len >= CHECK_LINE)
+        return false;
+    memcpy(line, *at + 1, len);
+    line[len] = '\0';
+    *at += len + 1;
+    return true;
+}
+
+bool collective_check_decode(const char *text, struct call_record *said)
+{
+    char *end;
+    const long rank = strtol(text, &end, 10);
+    const char *at = end;
+    if (end == text || rank < 0 || rank > (1 << 20))
+        return false;
+    said->rank = (int)rank;
+    return take_line(&at, said->call) && take_line(&at, said->what) && take_line(&at, said->before) &&
+           *at == '\0';
+}
+
+static const char *or_nothing(const char *line)
+{
+    return line[0] != '\0' ? line : "nothing of the kind";
+}
+
+ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
+                                    struct ddp_err *err)
+{
+    const struct call_record *low = a->rank < b->rank ? a : b, *high = low == a ? b : a;
+    if (strcmp(low->call, high->call) != 0)
+        return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s",
+                        low->rank, low->call, high->rank, high->call);
+    if (strcmp(low->what, high->what) != 0)
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "ranks disagree about what %s is for: on rank %d it is %s, on rank %d %s", low->call,
+                        low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
+    if (strcmp(low->before, high->before) != 0)
+        return ddp_fail(
+            err, DDP_ERR_MISMATCH,
+            "ranks do not have the same values after a call: on rank %d %s, on rank %d %s; something "
+            "wrote into the buffer while the call ran, or memory is damaged",
+            low->rank, or_nothing(low->before), high->rank, or_nothing(high->before));
+    return DDP_OK;
+}
+
+bool collective_check_leaves_same(enum call_kind kind)
+{
+    return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
+}
+
+/* --- one context ---------------------------------------------------------------------------------------- */
+
+ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
+                                 struct ddp_err *err)
+{
+    check->on = strcmp(env->debug, "detail") == 0;
+    if (!check->on && strcmp(env->debug, "off") != 0)
+        return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: off or detail was expected", env->debug);
+    return DDP_OK;
+}
+
+void collective_check_close(struct collective_check *check)
+{
+    ddp_store_close(check->store);
+    check->store = NULL;
+}
+
+static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const char *what)
+{
+    snprintf(key, KEY, "%s/detail/%" PRIu64 "/%s", ctx->prefix, seq, what);
+}
+
+/* --- the verdict ---------------------------------------------------------------------------------------- */
+
+/* All ranks have come to this call, so nobody asks for the one before any more. */
+static void clear(struct ddp_ctx *ctx, uint64_t seq)
+{
+    static const char *const whats[] = { "first", "count", "go" };
+    char key[KEY];
+    for (size_t i = 0; i < sizeof(whats) / sizeof(*whats); i++) {
+        key_of(key, ctx, seq, whats[i]);
+        ddp_store_delete(ctx->check.store, key, NULL, NULL);
+    }
+}
+
+/* What has been said about the call: "+", or why not. */
+static ddp_status take_go(const char *go, struct ddp_err *err)
+{
+    if (go[0] != '-')
+        return DDP_OK;
+    call_decode_reason(go, err);
+    return err->code;
+}
+
+/* The first that says anything is right: a rank that differs may come while another one gives up, and the last one while a
+ * rank's time runs out. DDP_OK when all are told to go on, else *err is what they are told; ours when the store is gone. */
+static ddp_status say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
+{
+    char key[KEY], reason[CALL_REASON];
+    struct ddp_err ignored;
+    void *go = NULL;
+    size_t len = call_encode_reason(reason, err);
+    ddp_status status = err->code;
+    key_of(key, ctx, seq, "go");
+    if (ddp_store_compare_set(ctx->check.store, key, "", 0, reason, len, &go, &len, &ignored) == DDP_OK)
+        status = take_go(go, err);
+    free(go);
+    return status;
+}
+
+/* The last to come; one that came in time may have given up just before. */
+static ddp_status say_yes(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
+{
+    char key[KEY];
+    void *go = NULL;
+    size_t len;
+    key_of(key, ctx, seq, "go");
+    ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, "+", 1, &go, &len, err);
+    if (status == DDP_OK)
+        status = take_go(go, err);
+    free(go);
+    if (status == DDP_OK && seq > 1)
+        clear(ctx, seq - 1);
+    return status;
+}
+
+static ddp_status too_late(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, uint32_t waited_ms,
+                           struct ddp_err *err)
+{
+    char key[KEY], text[CALL_TEXT];
+    int64_t came = 0;
+    key_of(key, ctx, seq, "count");
+    ddp_store_add(ctx->check.store, key, 0, &came, NULL);
+    ddp_fail(err, DDP_ERR_TIMEOUT,
+             "waited %u ms for all ranks to come to %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
+             call_text(text, call, seq), (long long)came, ctx->env.world_size);
+    return say_no(ctx, seq, err);
+}
+
+/* In slices, because the store of another launcher does not know of the ranks' ends, and the backend does. */
+static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+{
+    struct comm *comm = ctx->world.comm;
+    const uint32_t timeout_ms = call->timeout_ms ? call->timeout_ms : ctx->step_timeout_ms;
+    const uint64_t deadline_ms = clock_ms() + timeout_ms;
+    char key[KEY], text[CALL_TEXT];
+    void *go = NULL;
+    size_t len;
+    key_of(key, ctx, seq, "go");
+    ddp_status status = ddp_store_get(ctx->check.store, key, SLICE_MS, &go, &len, err);
+    while (status == DDP_ERR_TIMEOUT) {
+        if (comm->ops->check(comm, err) != DDP_OK)
+            return ddp_wrap(err, "before %s", call_text(text, call, seq));
+        if (clock_ms() >= deadline_ms)
+            return too_late(ctx, call, seq, timeout_ms, err);
+        status = ddp_store_get(ctx->check.store, key, SLICE_MS, &go, &len, err);
+    }
+    if (status == DDP_OK)
+        status = take_go(go, err);
+    free(go);
+    return status;
+}
+
+/* --- a call --------------------------------------------------------------------------------------------- */
+
+static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct call_record *said)
+{
+    char text[CALL_TEXT];
+    said->rank = ctx->env.rank;
+    snprintf(said->call, sizeof(said->call), "%s", call_text(text, call, seq));
+    snprintf(said->what, sizeof(said->what), "%s", ctx->check.what);
+    snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
+}
+
+/* Ours is compared with that of the first, who may be ourselves. A difference is told here even if another rank has said no for
+ * a reason of its own. */
+static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+{
+    char key[KEY], text[CHECK_TEXT];
+    struct call_record mine, theirs;
+    struct ddp_err told;
+    void *first = NULL;
+    size_t len;
+    say(ctx, call, seq, &mine);
+    const size_t n = collective_check_encode(text, &mine);
+    key_of(key, ctx, seq, "first");
+    ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, text, n, &first, &len, err);
+    if (status != DDP_OK)
+        return status;
+    if (!collective_check_decode(first, &theirs))
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds no call", key);
+    else
+        status = collective_check_compare(&mine, &theirs, err);
+    if (status == DDP_ERR_MISMATCH) {
+        told = *err;
+        say_no(ctx, seq, &told);
+    }
+    free(first);
+    return status;
+}
+
+static ddp_status meet(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+{
+    char key[KEY];
+    int64_t came;
+    ddp_status status = compare(ctx, call, seq, err);
+    if (status != DDP_OK)
+        return status;
+    key_of(key, ctx, seq, "count");
+    status = ddp_store_add(ctx->check.store, key, 1, &came, err);
+    if (status == DDP_OK && came == ctx->env.world_size)
+        return say_yes(ctx, seq, err);
+    return status == DDP_OK ? wait_for_go(ctx, call, seq, err) : status;
+}
+
+ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                                  struct ddp_err *err)
+{
+    ddp_status status = meet(ctx, call, seq, err);
+    ctx->check.what[0] = ctx->check.before[0] = '\0';
+    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
+}
+
+/* Of memory that this process may read: other backends than the cpu's have it on a device. Behind the last call of all nobody comes
+ * who would clear up, and all have passed. */
+void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
+{
+    if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)
+        clear(ctx, seq);
+    if (!ctx->check.on || ctx->world.comm->ops != &cpu_comm_ops || !collective_check_leaves_same(call->kind))
+        return;
+    const size_t bytes = call_out_bytes(call, ctx->env.rank, ctx->env.world_size);
+    snprintf(ctx->check.before, sizeof(ctx->check.before), "%s #%" PRIu64 " gave %08x",
+             call_rules[call->kind].word, seq, bytes > 0 ? crc32c(0, call->out, bytes) : 0);
+}

@@ -1,0 +1,68 @@
+/* collective_check.h -- DDPRUN_DEBUG=detail: before each call the ranks tell each other through the store what they are about to do, and go on
+ * when all have told the same.
+ *
+ *     <prefix>/detail/<number>/first     what the first rank said; each rank compares its own with it
+ *     <prefix>/detail/<number>/count     ranks that have told the same
+ *     <prefix>/detail/<number>/go        "+" when all have, or "-7 words" by the first that differs
+ *
+ * Whatever the backend, ranks that differ then do not enter a call that would hang, and each is told both calls. A call costs a few
+ * round trips to the store, and waits for all ranks: it is for looking for a mistake, not for training. The cpu backend compares
+ * kind, size, type, operation and root by itself in every run; here also what the call is for (bucket, parameters), and the values
+ * that the call before has left. The text of a call lies in the store, where people read it with `ddpctl keys`; its last three
+ * lines must be the same on every rank:
+ *
+ *     2                                             rank
+ *     all_reduce #17 (f32 x 1024, sum)              the call
+ *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   what it is for; "" = not known
+ *     all_reduce #16 gave 9ae01b77                  what the call before has left; "" = not known, or it differs by its nature */
+#ifndef WORKER_CORE_COLLECTIVE_CHECK_H
+#define WORKER_CORE_COLLECTIVE_CHECK_H
+
+#include "core/backend.h"
+#include "core/environment.h"
+
+struct ddp_ctx;
+
+enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
+
+struct call_record {
+    int rank;
+    char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
+};
+
+/* Returns its length; newlines in the lines become blanks. */
+size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said);
+
+/* False when `text`, which ends with a NUL, is none. */
+bool collective_check_decode(const char *text, struct call_record *said);
+
+/* DDP_ERR_MISMATCH names both ranks, the lower one first, and what differs: the call, else what it is for, else what was left by
+ * the one before. */
+ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
+                                    struct ddp_err *err);
+
+/* Does a call of that kind leave the same values on all ranks? */
+bool collective_check_leaves_same(enum call_kind kind);
+
+struct collective_check {
+    bool on;
+    struct ddp_store
+        *store;            /* owned; a connection of its own, the context's may be in use on another thread */
+    char what[CHECK_LINE]; /* what the next call is for, "" = not known */
+    char before[CHECK_LINE]; /* what the last one has left */
+};
+
+/* From the variable's value: off and detail are known. */
+ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
+                                 struct ddp_err *err);
+void collective_check_close(struct collective_check *check);
+
+/* Call number `seq` is about to be made. DDP_ERR_MISMATCH on all ranks when they differ, DDP_ERR_TIMEOUT when not all come, or
+ * what the backend knows of a peer that has gone. */
+ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                                  struct ddp_err *err);
+
+/* It was made, well. */
+void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq);
+
+#endif

@@ -1,0 +1,120 @@
+/* comm_thread.c -- see comm_thread.h. One mutex, two conditions: "there is a job", "all jobs are done". The mutex is never held while a
+ * job runs. */
+#include "core/comm_thread.h"
+
+#include "core/thread_util.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct comm_thread {
+    pthread_t id;
+    pthread_mutex_t mutex;
+    pthread_cond_t posted, idle;
+    struct comm_job *first, **last; /* not begun yet */
+    bool running, closing;
+};
+
+/* --- the thread ------------------------------------------------------------------------------------------ */
+
+/* The mutex is held, here and in run_job() on both sides of the job. */
+static struct comm_job *next_job(struct comm_thread *thread)
+{
+    struct comm_job *job = thread->first;
+    thread->first = job->next;
+    if (thread->first == NULL)
+        thread->last = &thread->first;
+    return job;
+}
+
+static void run_job(struct comm_thread *thread)
+{
+    struct comm_job *job = next_job(thread);
+    thread->running = true;
+    pthread_mutex_unlock(&thread->mutex);
+    job->run(job->user, job->what);
+    pthread_mutex_lock(&thread->mutex);
+    thread->running = false;
+    if (thread->first == NULL)
+        pthread_cond_broadcast(&thread->idle);
+}
+
+/* Waits without a time-out, because comm_thread_close wakes it. */
+static void *run_jobs(void *user)
+{
+    struct comm_thread *thread = user;
+    pthread_mutex_lock(&thread->mutex);
+    while (!thread->closing) {
+        if (thread->first != NULL)
+            run_job(thread);
+        else
+            pthread_cond_wait(&thread->posted, &thread->mutex);
+    }
+    pthread_mutex_unlock(&thread->mutex);
+    return NULL;
+}
+
+/* --- its owner ------------------------------------------------------------------------------------------- */
+
+/* The one place that frees a struct comm_thread, started or not. */
+static void comm_thread_free(struct comm_thread *thread)
+{
+    pthread_cond_destroy(&thread->posted);
+    pthread_cond_destroy(&thread->idle);
+    pthread_mutex_destroy(&thread->mutex);
+    free(thread);
+}
+
+ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
+{
+    struct comm_thread *thread = calloc(1, sizeof(*thread));
+    if (thread == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communication thread");
+    thread->last = &thread->first;
+    pthread_mutex_init(&thread->mutex, NULL);
+    pthread_cond_init(&thread->posted, NULL);
+    pthread_cond_init(&thread->idle, NULL);
+    int error = thread_start(&thread->id, run_jobs, thread);
+    if (error != 0) {
+        comm_thread_free(thread);
+        return ddp_fail(err, DDP_ERR_LIMIT, "no communication thread: %s; `ulimit -u` shows the limit",
+                        strerror(error));
+    }
+    *out = thread;
+    return DDP_OK;
+}
+
+void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
+{
+    job->next = NULL;
+    pthread_mutex_lock(&thread->mutex);
+    *thread->last = job;
+    thread->last = &job->next;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+/* A job that waited for all jobs would wait for itself. */
+void comm_thread_drain(struct comm_thread *thread)
+{
+    if (thread == NULL || pthread_equal(thread->id, pthread_self()))
+        return;
+    pthread_mutex_lock(&thread->mutex);
+    while (thread->first != NULL || thread->running)
+        pthread_cond_wait(&thread->idle, &thread->mutex);
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+void comm_thread_close(struct comm_thread *thread)
+{
+    if (thread == NULL)
+        return;
+    comm_thread_drain(thread);
+    pthread_mutex_lock(&thread->mutex);
+    thread->closing = true;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->mutex);
+    pthread_join(thread->id, NULL);
+    comm_thread_free(thread);
+}

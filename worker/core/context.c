@@ -1,0 +1,458 @@
+/* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
+ *
+ * Happy path: read the environment -> connect to the store -> the backend brings the ranks together ->
+ * calls -> finalize, a last barrier, and everything is freed. A world of one skips the store.
+ *
+ * It goes wrong when: the environment is incomplete (DDP_ERR_ENV), nobody answers or a rank does not come
+ * in time (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then nothing is left
+ * behind and the words are in ddp_last_error(). Later, an error that means "ranks are out of step" is
+ * kept in the context, and every further collective returns it without waiting, so a program that
+ * overlooks one error does not hang in the next call. */
+#include "ddp/context.h"
+
+#include "base/clock.h"
+#include "base/grow_keys.h"
+#include "base/progress_key.h"
+#include "core/backend.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "core/flush_subnormals.h"
+#include "ddp/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ddp_version(void)
+{
+    return DDP_VERSION;
+}
+
+ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
+{
+    ddp_wrap(err, "rank %d", ctx->env.rank);
+    return last_error_keep(err);
+}
+
+/* --- connections to the store ----------------------------------------------------------------------------- */
+
+/* Only a store of ddprun is told the role, because a genuine TCPStore closes the connection at an unknown opcode. */
+static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = ctx->init_timeout_ms;
+    options.timeout_ms = ctx->init_timeout_ms;
+    if (ctx->env.ddprun_store)
+        options.role = "worker";
+    options.job = ctx->env.run_id;
+    options.rank = ctx->env.rank;
+    options.world_size = ctx->env.world_size;
+    options.attempt = env_attempt(&ctx->env);
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
+/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the rank. */
+static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
+{
+    const struct ddp_ctx *ctx = user;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.connect_timeout_ms = timeout_ms;
+    options.timeout_ms = timeout_ms;
+    return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
+}
+
+/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be reached is not
+ * tried again, because each step would wait for it: then *out is NULL. */
+static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (ctx->store == NULL && !ctx->late_tried) {
+        ctx->late_tried = true;
+        status = ctx_connect(ctx, &ctx->late_store, err);
+    }
+    *out = ctx->store != NULL ? ctx->store : ctx->late_store;
+    return status;
+}
+
+/* --- start ---------------------------------------------------------------------------------------------- */
+
+/* The one place of the library that reads the process's environment. */
+static const char *lookup(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+/* A program that was compiled against an older header passes a shorter struct; what it does not know is
+ * 0. */
+static ddp_status read_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
+{
+    *out = (ddp_options)DDP_OPTIONS_INIT;
+    if (given == NULL)
+        return DDP_OK;
+    if (given->size < sizeof(given->size) || given->size > sizeof(*out))
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size is %zu: begin with DDP_OPTIONS_INIT",
+                        given->size);
+    memcpy(out, given, given->size);
+    return DDP_OK;
+}
+
+/* Where ranks that start meet is a call like others, and the first one that can hang. */
+static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
+                               struct ddp_err *err)
+{
+    const struct call call = { .kind = CALL_INIT };
+    const struct recorder_setup recorder = { .rank = ctx->env.rank,
+                                             .world_size = ctx->env.world_size,
+                                             .attempt = env_attempt(&ctx->env),
+                                             .job = ctx->env.run_id,
+                                             .backend = backend->ops->name,
+                                             .page = ctx->env.page,
+                                             .pattern = ctx->env.flight_recorder };
+    recorder_open(&ctx->recorder, &recorder);
+    ctx->calls = 1;
+    recorder_begin(&ctx->recorder, &call, ctx->calls, ctx->init_timeout_ms, true);
+    setup->recorder = &ctx->recorder;
+    ddp_status status = backend->ops->open(setup, &ctx->world.comm, err);
+    recorder_end(&ctx->recorder, status, 0);
+    if (status != DDP_OK)
+        recorder_write(&ctx->recorder, err->msg);
+    return status;
+}
+
+static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
+{
+    const struct bootstrap bootstrap = {
+        .prefix = ctx->prefix,
+        .rank = ctx->env.rank,
+        .world_size = ctx->env.world_size,
+        .ddprun_store = ctx->env.ddprun_store,
+        .timeout_ms = ctx->init_timeout_ms,
+        .deadline_ms = clock_ms() + ctx->init_timeout_ms,
+        .test_host = ctx->env.test_host,
+        .store = NULL,
+        .reconnect = ctx_reconnect,
+        .user = ctx,
+    };
+    struct bootstrap meeting = bootstrap;
+    struct comm_setup setup = { .rank = ctx->env.rank,
+                                .world_size = ctx->env.world_size,
+                                .step_timeout_ms = ctx->step_timeout_ms,
+                                .iface = ctx->env.iface,
+                                .port_range = ctx->env.port_range,
+                                .device = backend->device,
+                                .share_gpu = ctx->env.share_gpu,
+                                .paths = backend_paths(&ctx->env),
+                                .host = &backend_host };
+
+    if (ctx->env.world_size > 1) {
+        ddp_status status = ctx_connect(ctx, &ctx->store, err);
+        if (status != DDP_OK)
+            return status;
+        meeting.store = ctx->store;
+        setup.bootstrap = &meeting;
+    }
+    ctx->world.ctx = ctx;
+    ctx->device = backend->device;
+    return open_backend(ctx, backend, &setup, err);
+}
+
+/* What needs no other process. An option that is given wins over the environment, which wins over the
+ * default. */
+static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
+                                  struct ddp_err *err)
+{
+    ddp_options options;
+    ddp_status status = read_options(given, &options, err);
+    if (status == DDP_OK)
+        status = worker_env_read(&ctx->env, lookup, NULL, err);
+    if (status == DDP_OK)
+        status = collective_check_open(&ctx->check, &ctx->env, err);
+    if (status == DDP_OK)
+        status = backend_find(options.backend, options.device, &ctx->env, backend, err);
+    if (status != DDP_OK)
+        return status;
+    ctx->init_timeout_ms =
+        options.init_timeout_ms ? options.init_timeout_ms : (uint32_t)ctx->env.init_timeout_ms;
+    ctx->step_timeout_ms =
+        options.step_timeout_ms ? options.step_timeout_ms : (uint32_t)ctx->env.step_timeout_ms;
+    snprintf(ctx->prefix, sizeof(ctx->prefix), "ddp/%s/%d", ctx->env.run_id, env_attempt(&ctx->env));
+    return DDP_OK;
+}
+
+/* The one place that frees a context; one that a signal handler still writes from stays. */
+static void ctx_free(struct ddp_ctx *ctx)
+{
+    comm_thread_close(ctx->thread);
+    if (ctx->world.comm != NULL)
+        ctx->world.comm->ops->close(ctx->world.comm);
+    ddp_store_close(ctx->store);
+    ddp_store_close(ctx->late_store);
+    collective_check_close(&ctx->check);
+    if (recorder_close(&ctx->recorder))
+        free(ctx);
+}
+
+ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
+{
+    NOT_NULL_KEPT(out);
+    struct ddp_err err = { 0 };
+    struct backend backend = { 0 };
+    struct ddp_ctx *ctx = calloc(1, sizeof(*ctx));
+
+    *out = NULL;
+    if (ctx == NULL)
+        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a context");
+    else if (prepare_context(ctx, options, &backend, &err) == DDP_OK &&
+             open_world(ctx, &backend, &err) != DDP_OK)
+        ddp_wrap(&err, "rank %d of %d: init", ctx->env.rank, ctx->env.world_size);
+    if (err.code == DDP_OK) {
+        *out = ctx;
+        return DDP_OK;
+    }
+    if (ctx != NULL)
+        ctx_free(ctx);
+    return last_error_keep(&err);
+}
+
+/* --- calls ---------------------------------------------------------------------------------------------- */
+
+/* After these, ranks may be at different points of the program: nothing that is collective can be right
+ * any more. Wrong arguments or a lack of memory are found before ranks depend on each other, and break
+ * nothing. */
+static bool breaks(ddp_status status)
+{
+    return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
+           status == DDP_ERR_MISMATCH;
+}
+
+ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err)
+{
+    if (status == DDP_OK)
+        return DDP_OK;
+    if (breaks(status) && ctx->broken.code == DDP_OK) {
+        ctx->broken = *err;
+        recorder_write(&ctx->recorder, err->msg);
+    }
+    return ctx_fail(ctx, err);
+}
+
+struct ddp_err ctx_enter(struct ddp_ctx *ctx)
+{
+    comm_thread_drain(ctx->thread);
+    return ctx->broken;
+}
+
+ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
+{
+    if (ctx->thread != NULL || !ctx->world.comm->ops->blocks)
+        return DDP_OK;
+    return comm_thread_open(&ctx->thread, err);
+}
+
+/* Allocations in shared memory are calls of a kind of their own to the backend. */
+static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
+{
+    if (call->kind == CALL_SHARED_ALLOC)
+        return comm->ops->shared_alloc(comm, call->n, call->out, err);
+    if (call->kind == CALL_SHARED_FREE)
+        return comm->ops->shared_free(comm, call->out, err);
+    return comm->ops->run(comm, call, err);
+}
+
+/* DDPRUN_DEBUG=detail has a connection of its own, because the context's may be in use on another thread. */
+static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
+{
+    struct collective_check *check = &ctx->check;
+    ddp_status status = DDP_OK;
+    if (!check->on || ctx->env.world_size == 1)
+        return DDP_OK;
+    if (check->store == NULL)
+        status = ctx_reconnect(ctx, ctx->init_timeout_ms, &check->store, err);
+    return status == DDP_OK ? collective_check_enter(ctx, call, ctx->calls, err)
+                            : ddp_wrap(err, "DDPRUN_DEBUG=detail");
+}
+
+ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
+{
+    struct comm *comm = ctx->world.comm;
+    const bool blocks = comm->ops->blocks;
+    ctx->calls = comm->seq != 0 ? comm->seq + 1 : ctx->calls + 1;
+    recorder_begin(&ctx->recorder, call, ctx->calls, ctx->step_timeout_ms, blocks);
+    ddp_status status = check_before(ctx, call, err);
+    if (status == DDP_OK)
+        status = run_call(comm, call, err);
+    if (status == DDP_OK)
+        collective_check_leave(ctx, call, ctx->calls);
+    recorder_end(&ctx->recorder, status, blocks ? 0 : comm->ticket);
+    return status;
+}
+
+ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
+{
+    struct ddp_err err = ctx_enter(ctx);
+    if (err.code != DDP_OK)
+        return ctx_fail(ctx, &err);
+    return ctx_settle(ctx, ctx_call(ctx, call, &err), &err);
+}
+
+/* --- end ------------------------------------------------------------------------------------------------ */
+
+/* The last barrier lets nobody leave while another could still take its absence for a death. */
+ddp_status ddp_finalize(ddp_ctx *ctx)
+{
+    if (ctx == NULL)
+        return DDP_OK;
+    const struct call call = { .kind = CALL_FINALIZE };
+    ddp_status status = ctx_run(ctx, &call);
+    ctx_free(ctx);
+    return status;
+}
+
+/* The file is written first: once the peers are free, the launcher may be quicker with its SIGKILL than
+ * we are. Nothing here takes a lock or touches what the owning thread writes. */
+void ddp_abort(ddp_ctx *ctx, int code, const char *why)
+{
+    struct ddp_err reason;
+    if (ctx == NULL)
+        return;
+    if (why == NULL || why[0] == '\0')
+        why = "no reason was given";
+    ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d has given up: %.850s", ctx->env.rank, why);
+    if (ctx->env.error_file[0] != '\0')
+        error_file_write(ctx->env.error_file, code, why);
+    recorder_write(&ctx->recorder, reason.msg);
+    ctx->world.comm->ops->give_up(ctx->world.comm, &reason);
+}
+
+int ddp_rank(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->env.rank : -1;
+}
+
+int ddp_world_size(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->env.world_size : -1;
+}
+
+int ddp_local_rank(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->env.local_rank : -1;
+}
+
+int ddp_local_world_size(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->env.local_world_size : -1;
+}
+
+int ddp_device(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->device : -1;
+}
+
+int ddp_restart_count(const ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->env.restart_count : -1;
+}
+
+struct ddp_store *ddp_context_store(ddp_ctx *ctx)
+{
+    return ctx != NULL ? ctx->store : NULL;
+}
+
+void ddp_flush_subnormals(void)
+{
+    flush_subnormals_set(FLUSH_SUBNORMALS_BITS);
+}
+
+/* --- progress --------------------------------------------------------------------------------------------- */
+
+/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so it is set every 200 ms at
+ * most. A SET has no answer, so it blocks nobody. */
+
+enum { PROGRESS_EVERY_MS = 200 };
+
+static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
+{
+    char key[64], digits[32];
+    struct ddp_store *store;
+    ddp_status status = ctx_any_store(ctx, &store, err);
+    if (status != DDP_OK || store == NULL)
+        return status;
+    snprintf(key, sizeof(key), PROGRESS_KEY "%d", ctx->env.rank);
+    snprintf(digits, sizeof(digits), "%" PRIu64, step);
+    return ddp_store_set(store, key, digits, strlen(digits), err);
+}
+
+ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
+{
+    NOT_NULL_KEPT(ctx);
+    struct ddp_err err;
+    recorder_step(&ctx->recorder, step);
+    uint64_t now_ms = clock_ms();
+    bool too_early = ctx->progress_set_ms != 0 && now_ms - ctx->progress_set_ms < PROGRESS_EVERY_MS;
+    if (!ctx->env.ddprun_store || too_early)
+        return DDP_OK;
+    ctx->progress_set_ms = now_ms;
+    return set_progress(ctx, step, &err) == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}
+
+/* --- a job that grows ------------------------------------------------------------------------------------- */
+
+/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have agreed,
+ * because one that has not may be in the middle of something. */
+
+enum { NODES_MAX = 1 << 20 }; /* more is no number of nodes */
+
+/* Another launcher has no nodes that wait; a world of one may, and has no connection of its own yet. */
+static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
+{
+    if (!ctx->env.ddprun_store)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "this job cannot grow: ddprun has not started it");
+    ddp_status status = ctx_any_store(ctx, store, err);
+    return status == DDP_OK && *store == NULL ? ddp_fail(err, DDP_ERR_CLOSED, "the store cannot be reached")
+                                              : status;
+}
+
+static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
+{
+    static const char *const key[] = { GROW_WAITING_KEY };
+    void *text = NULL;
+    size_t len;
+    int there = 0;
+    ddp_status status = ddp_store_check(store, key, 1, &there, err);
+    if (status != DDP_OK || !there)
+        return status;
+    status = ddp_store_get(store, key[0], 0, &text, &len, err);
+    const unsigned long count = status == DDP_OK ? strtoul(text, NULL, 10) : 0;
+    *nodes = count <= NODES_MAX ? (uint32_t)count : 0;
+    free(text);
+    return status;
+}
+
+ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
+{
+    NOT_NULL_KEPT(ctx);
+    NOT_NULL_KEPT(nodes);
+    struct ddp_err err;
+    struct ddp_store *store;
+    *nodes = 0;
+    ddp_status status = find_grow_store(ctx, &store, &err);
+    if (status == DDP_OK)
+        status = read_waiting_nodes(store, nodes, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}
+
+ddp_status ddp_grow_agree(ddp_ctx *ctx)
+{
+    NOT_NULL_KEPT(ctx);
+    char key[64];
+    struct ddp_err err;
+    struct ddp_store *store;
+    ddp_status status = find_grow_store(ctx, &store, &err);
+    snprintf(key, sizeof(key), GROW_AGREED_KEY "%d", ctx->env.rank);
+    if (status == DDP_OK)
+        status = ddp_store_set(store, key, "1", 1, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(ctx, &err);
+}

@@ -1,0 +1,158 @@
+/* environment.c -- see environment.h.
+ *
+ * The tables there are expanded into rows here, with the place of each field in the struct; one loop
+ * reads them all. So a new variable is one line in environment.h. What a table cannot say, how values depend on
+ * each other, comes at the end. */
+#include "core/environment.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct number_row {
+    const char *name;
+    size_t at;
+    int least, most, missing;
+    bool core;
+};
+
+struct text_row {
+    const char *name;
+    size_t at, bytes;
+    const char *missing;
+    bool core;
+};
+
+static const struct number_row numbers[] = {
+#define X(field, name, least, most, missing, core) \
+    { name, offsetof(struct worker_env, field), least, most, missing, core },
+    WORKER_ENV_NUMBERS(X)
+#undef X
+};
+
+static const struct text_row texts[] = {
+#define X(field, name, bytes, missing, core) \
+    { name, offsetof(struct worker_env, field), bytes, missing, core },
+    WORKER_ENV_TEXTS(X)
+#undef X
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+struct reader {
+    struct worker_env *out;
+    env_lookup lookup;
+    void *user;
+    struct ddp_err *err;
+};
+
+/* Empty counts as missing. */
+static const char *value_of(const struct reader *r, const char *name)
+{
+    const char *value = r->lookup(r->user, name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+/* Decimal, whole, within the row's limits; anything else is refused rather than half read, as atoi would. */
+static ddp_status read_number(const struct reader *r, const struct number_row *row)
+{
+    int *field = (int *)(void *)((char *)r->out + row->at);
+    const char *value = value_of(r, row->name);
+    char *end;
+
+    *field = row->missing;
+    if (value == NULL)
+        return DDP_OK;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (*end != '\0' || end == value || errno != 0 || number < row->least || number > row->most)
+        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s: a number from %d to %d was expected", row->name,
+                        value, row->least, row->most);
+    *field = (int)number;
+    return DDP_OK;
+}
+
+/* Cut it is never: half a host name is a name, too, and somebody else's. */
+static ddp_status read_text(const struct reader *r, const struct text_row *row)
+{
+    const char *value = value_of(r, row->name);
+    if (value == NULL)
+        value = row->missing;
+    size_t len = strlen(value);
+    if (len >= row->bytes)
+        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s...: %zu bytes, at most %zu are allowed", row->name,
+                        value, len, row->bytes - 1);
+    memcpy((char *)r->out + row->at, value, len + 1);
+    return DDP_OK;
+}
+
+/* Append `name` to the list of those that are there, or that are not. */
+static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
+{
+    size_t used = strlen(lists[there]);
+    snprintf(lists[there] + used, sizeof(lists[there]) - used, "%s%s", used ? ", " : "", name);
+    counts[there]++;
+}
+
+/* All of the four or none of them. */
+static ddp_status check_core(const struct reader *r)
+{
+    char lists[2][256] = { "", "" };
+    size_t counts[2] = { 0, 0 };
+
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (numbers[i].core)
+            note(lists, counts, value_of(r, numbers[i].name) != NULL, numbers[i].name);
+    for (size_t i = 0; i < COUNT(texts); i++)
+        if (texts[i].core)
+            note(lists, counts, value_of(r, texts[i].name) != NULL, texts[i].name);
+    if (counts[false] == 0 || counts[true] == 0)
+        return DDP_OK;
+    return ddp_fail(
+        r->err, DDP_ERR_ENV,
+        "%s %s missing while %s %s set: start the program with ddprun, set all four, or unset all four "
+        "for a world of one",
+        lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
+}
+
+/* Two variables that each are fine may still not fit each other. */
+static ddp_status check_below(const struct reader *r, const char *name, int value, const char *limit_name,
+                              int limit)
+{
+    if (value < limit)
+        return DDP_OK;
+    return ddp_fail(r->err, DDP_ERR_ENV, "%s=%d is outside of %s=%d: 0 to %d was expected", name, value,
+                    limit_name, limit, limit - 1);
+}
+
+/* Without LOCAL_* all ranks are taken to be on this host; whether they are is checked when they meet. */
+static ddp_status settle_local(const struct reader *r)
+{
+    struct worker_env *e = r->out;
+
+    if (e->local_world_size < 0)
+        e->local_world_size = e->world_size;
+    if (e->local_world_size > e->world_size)
+        return ddp_fail(r->err, DDP_ERR_ENV, "LOCAL_WORLD_SIZE=%d is more than WORLD_SIZE=%d",
+                        e->local_world_size, e->world_size);
+    if (e->local_rank < 0)
+        e->local_rank = e->rank % e->local_world_size;
+    return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
+}
+
+/* The four first: "MASTER_PORT is missing" helps more than what is wrong with one of the others. */
+ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
+{
+    const struct reader r = { out, lookup, user, err };
+    ddp_status status = check_core(&r);
+
+    for (size_t i = 0; status == DDP_OK && i < COUNT(numbers); i++)
+        status = read_number(&r, &numbers[i]);
+    for (size_t i = 0; status == DDP_OK && i < COUNT(texts); i++)
+        status = read_text(&r, &texts[i]);
+    if (status == DDP_OK)
+        status = check_below(&r, "RANK", out->rank, "WORLD_SIZE", out->world_size);
+    return status == DDP_OK ? settle_local(&r) : status;
+}

@@ -1,0 +1,68 @@
+/* environment.h -- who am I, read from the environment that ddprun or torchrun gives to a worker.
+ *
+ * Pure: the lookup of a variable is passed in, so a test needs no process. Three cases:
+ *   - RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all missing: a world of one;
+ *   - all four are there: a world; everything else has a default;
+ *   - some are there: an error that names what is missing, because guessing would make a rank wait for ever.
+ * An empty value counts as missing (torchrun sets TORCHELASTIC_ERROR_FILE to "" when there is none). */
+#ifndef WORKER_CORE_ENVIRONMENT_H
+#define WORKER_CORE_ENVIRONMENT_H
+
+#include "ddp/error.h"
+
+#include <limits.h>
+#include <stdbool.h>
+
+enum { WORKER_WORLD_MAX = 1 << 20 };
+
+/* field, variable, smallest, largest, value when missing, part of the four that make a world */
+#define WORKER_ENV_NUMBERS(X)                                               \
+    X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
+    X(world_size, "WORLD_SIZE", 1, WORKER_WORLD_MAX, 1, true)               \
+    X(master_port, "MASTER_PORT", 1, 65535, 0, true)                        \
+    X(local_rank, "LOCAL_RANK", 0, WORKER_WORLD_MAX - 1, -1, false)         \
+    X(local_world_size, "LOCAL_WORLD_SIZE", 1, WORKER_WORLD_MAX, -1, false) \
+    X(restart_count, "TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, 0, false)    \
+    X(attempt, "DDPRUN_ATTEMPT", 0, INT_MAX, -1, false)                     \
+    X(ddprun_store, "DDPRUN_STORE", 0, 1, 0, false)                         \
+    X(share_gpu, "DDP_SHARE_GPU", 0, 1, 0, false)                           \
+    X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
+    X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
+
+/* field, variable, bytes with the NUL, value when missing, part of the four */
+#define WORKER_ENV_TEXTS(X)                                    \
+    X(master_addr, "MASTER_ADDR", 256, "", true)               \
+    X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
+    X(error_file, "TORCHELASTIC_ERROR_FILE", 4096, "", false)  \
+    X(iface, "DDP_IFACE", 64, "", false)                       \
+    X(port_range, "DDP_PORT_RANGE", 16, "", false)             \
+    X(cuda_library, "DDP_CUDA_LIBRARY", 1024, "", false)       \
+    X(nccl_library, "DDP_NCCL_LIBRARY", 1024, "", false)       \
+    X(cudart_library, "DDP_CUDART_LIBRARY", 1024, "", false)   \
+    X(test_host, "DDP_TEST_HOST", 32, "", false)               \
+    X(page, "DDPRUN_PAGE", 128, "", false)                     \
+    X(flight_recorder, "DDP_FLIGHT_RECORDER", 4096, "", false) \
+    X(debug, "DDPRUN_DEBUG", 16, "off", false)
+
+struct worker_env {
+#define X(field, name, least, most, missing, core) int field;
+    WORKER_ENV_NUMBERS(X)
+#undef X
+#define X(field, name, bytes, missing, core) char field[bytes];
+    WORKER_ENV_TEXTS(X)
+#undef X
+};
+
+/* The value of a variable (borrowed), or NULL when it is not set. */
+typedef const char *(*env_lookup)(void *user, const char *name);
+
+/* DDP_ERR_ENV names the variable, its value and what was expected; *out is undefined then. */
+ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
+
+/* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
+static inline int env_attempt(const struct worker_env *env)
+{
+    return env->attempt >= 0 ? env->attempt : env->restart_count;
+}
+
+#endif

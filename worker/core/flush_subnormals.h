@@ -1,0 +1,95 @@
+/* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero.
+ *
+ *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
+ *     FLUSH_SUBNORMALS(false);     until the end of the block: they are kept, whatever the mode was
+ *
+ * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become subnormal while a model
+ * converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on Arm FZ in FPCR; other processors have none, and
+ * there the macro does nothing. A new thread inherits it (POSIX: pthread_create).
+ *
+ * The end of the block restores these bits alone, so a callback may change the rounding mode and raise exception flags. The memory
+ * clobbers keep loads and stores of the block, and what is computed from them, between its ends. */
+#ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
+#define WORKER_CORE_FLUSH_SUBNORMALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__x86_64__)
+
+enum { FLUSH_SUBNORMALS_BITS = 0x8040 }; /* FTZ, DAZ */
+
+static inline uint64_t flush_subnormals_read(void)
+{
+    uint32_t word;
+    __asm__ volatile("stmxcsr %0" : "=m"(word)::"memory");
+    return word;
+}
+
+static inline void flush_subnormals_write(uint64_t value)
+{
+    const uint32_t word = (uint32_t)value;
+    __asm__ volatile("ldmxcsr %0" ::"m"(word) : "memory");
+}
+
+#elif defined(__aarch64__)
+
+enum { FLUSH_SUBNORMALS_BITS = 1 << 24 }; /* FZ; nothing here computes in f16, which FZ16 is for */
+
+static inline uint64_t flush_subnormals_read(void)
+{
+    uint64_t word;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(word)::"memory");
+    return word;
+}
+
+static inline void flush_subnormals_write(uint64_t word)
+{
+    __asm__ volatile("msr fpcr, %0" ::"r"(word) : "memory");
+}
+
+#else
+
+enum { FLUSH_SUBNORMALS_BITS = 0 };
+
+static inline uint64_t flush_subnormals_read(void)
+{
+    return 0;
+}
+
+static inline void flush_subnormals_write(uint64_t word)
+{
+    (void)word;
+}
+
+#endif
+
+/* Set the mode of this thread to `bits` (of FLUSH_SUBNORMALS_BITS). The register is written only when it changes, because writing
+ * it takes longer than reading. */
+static inline void flush_subnormals_set(uint64_t bits)
+{
+    const uint64_t word = flush_subnormals_read();
+    const uint64_t wanted = (word & ~(uint64_t)FLUSH_SUBNORMALS_BITS) | bits;
+    if (wanted != word)
+        flush_subnormals_write(wanted);
+}
+
+/* Return the bits that the thread had before. */
+static inline uint64_t flush_subnormals_begin(bool flush)
+{
+    const uint64_t before = flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
+    flush_subnormals_set(flush ? FLUSH_SUBNORMALS_BITS : 0);
+    return before;
+}
+
+static inline void flush_subnormals_end(const uint64_t *before)
+{
+    flush_subnormals_set(*before);
+}
+
+/* A declaration: at most one in a block. */
+#define FLUSH_SUBNORMALS(flush)                                                                           \
+    __attribute__((cleanup(flush_subnormals_end), unused)) const uint64_t flush_subnormals_before_block = \
+        flush_subnormals_begin(flush)
+
+#endif

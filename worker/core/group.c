@@ -1,0 +1,200 @@
+/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and
+ * run.
+ *
+ * The table in call.h knows who passes which buffer and how big it is, so there is nothing to be said
+ * here for each of them but how its arguments are named. */
+#include "ddp/group.h"
+
+#include "core/context.h"
+#include "core/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A call that a backend has put on a stream. With ticket 0 it is done. */
+struct ddp_work {
+    ddp_group *group;
+    uint64_t ticket;
+    void *stream;
+};
+
+ddp_group *ddp_world(ddp_ctx *ctx)
+{
+    return ctx != NULL ? &ctx->world : NULL;
+}
+
+/* What the program puts on its stream from now on comes after the call. */
+static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
+{
+    struct ddp_err err = { 0 };
+    if (ticket == 0)
+        return DDP_OK;
+    return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
+}
+
+/* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
+ * on one rank is an error on that rank, and the call can be made again. */
+static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
+{
+    struct ddp_err err = { 0 };
+
+    if (work != NULL)
+        *work = NULL;
+    if (group == NULL)
+        return last_error_null(call_rules[call->kind].word, "group");
+    const struct ddp_ctx *ctx = group->ctx;
+    if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
+        return ctx_fail(ctx, &err);
+    /* Made before the call: once ranks have run it, a lack of memory here would put them out of step. */
+    ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
+    if (work != NULL && handle == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a work handle");
+        return ctx_fail(ctx, &err);
+    }
+    ddp_status status = ctx_run(group->ctx, call);
+    if (work == NULL)
+        return status == DDP_OK ? follow(group, group->comm->ticket, call->stream) : status;
+    if (status != DDP_OK) {
+        free(handle);
+        return status;
+    }
+    *handle = (ddp_work){ group, group->comm->ticket, call->stream };
+    *work = handle;
+    return DDP_OK;
+}
+
+ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
+                          void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_ALL_REDUCE, in, out, n, dtype, op, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
+                      int root, void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_REDUCE, in, out, n, dtype, op, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
+                         ddp_work **work)
+{
+    const struct call call = { CALL_BROADCAST, buf, buf, n, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                          void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_ALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                      int root, void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                       int root, void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_SCATTER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
+    return run(group, &call, work);
+}
+
+ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
+                              ddp_op op, void *stream, ddp_work **work)
+{
+    const struct call call = { CALL_REDUCE_SCATTER, in, out, n_per_rank, dtype, op, 0, stream, 0 };
+    return run(group, &call, work);
+}
+
+/* Nothing to check and nothing to wait for afterwards. */
+ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
+{
+    NOT_NULL_KEPT(group);
+    const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
+    return ctx_run(group->ctx, &call);
+}
+
+/* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
+ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
+{
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(out);
+    struct ddp_err err = ctx_enter(group->ctx);
+    *out = NULL;
+    if (err.code != DDP_OK)
+        return ctx_fail(group->ctx, &err);
+    const struct call call = { .kind = CALL_SHARED_ALLOC, .n = bytes, .out = out };
+    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
+}
+
+/* NULL as with free(), but then on all ranks: it is a collective call. */
+ddp_status ddp_shared_free(ddp_group *group, void *block)
+{
+    NOT_NULL_KEPT(group);
+    struct ddp_err err = ctx_enter(group->ctx);
+    if (block == NULL)
+        return DDP_OK;
+    if (err.code != DDP_OK)
+        return ctx_fail(group->ctx, &err);
+    const struct call call = { .kind = CALL_SHARED_FREE, .out = block };
+    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
+}
+
+ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
+{
+    NOT_NULL_KEPT(group);
+    if (bytes > 0 && (to == NULL || from == NULL))
+        return last_error_null(__func__, to == NULL ? "to" : "from");
+    struct ddp_err err = { 0 };
+    struct comm *comm = group->comm;
+    if (comm->ops->copy == NULL) {
+        if (bytes > 0)
+            memmove(to, from, bytes);
+        return DDP_OK;
+    }
+    ddp_status status = comm->ops->copy(comm, to, from, bytes, stream, &err);
+    if (status == DDP_OK)
+        status = comm->ops->settle(comm, stream, &err);
+    return status == DDP_OK ? DDP_OK : ctx_fail(group->ctx, &err);
+}
+
+ddp_status ddp_work_wait(ddp_work *work)
+{
+    NOT_NULL_KEPT(work);
+    return follow(work->group, work->ticket, work->stream);
+}
+
+/* Still under way after its time is no error of the group: the call has its own deadline. */
+ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
+{
+    NOT_NULL_KEPT(work);
+    struct ddp_err err = { 0 };
+    struct comm *comm = work->group->comm;
+    const struct ddp_ctx *ctx = work->group->ctx;
+    if (work->ticket == 0)
+        return DDP_OK;
+    uint32_t limit = timeout_ms > 0 ? timeout_ms : UINT32_MAX;
+    ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
+    if (status != DDP_IN_PROGRESS)
+        return ctx_settle(work->group->ctx, status, &err);
+    ddp_fail(&err, DDP_IN_PROGRESS, "the call is not done after %u ms", limit);
+    return ctx_fail(ctx, &err);
+}
+
+int ddp_work_done(const ddp_work *work)
+{
+    struct ddp_err ignored;
+    struct comm *comm = work->group->comm;
+    return work->ticket == 0 || comm->ops->await(comm, work->ticket, 0, &ignored) != DDP_IN_PROGRESS;
+}
+
+void ddp_work_free(ddp_work *work)
+{
+    free(work);
+}

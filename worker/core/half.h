@@ -1,0 +1,65 @@
+/* half.h -- f16 and bf16 to f32 and back, bit by bit. Pure.
+ *
+ * No float operation here has a subnormal operand or result that matters, so flushing subnormals (flush_subnormals.h) changes no bit.
+ * Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a NaN.
+ * There are no branches that depend on the value, only selections, so the compiler turns loops over these
+ * into vector code. */
+#ifndef WORKER_CORE_HALF_H
+#define WORKER_CORE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t half_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float half_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static inline float bf16_to_f32(uint16_t h)
+{
+    return half_float((uint32_t)h << 16);
+}
+
+static inline uint16_t f32_to_bf16(float value)
+{
+    uint32_t bits = half_bits(value);
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    uint32_t quiet = bits >> 16 | 0x40; /* rounding could carry a NaN into infinity */
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+/* Exponent and mantissa are moved to f32's places, and 112 corrects the exponent's bias. A subnormal f16 is a normal f32: its
+ * mantissa follows a 1 with exponent -14, and the subtraction removes the 1. */
+static inline float f16_to_f32(uint16_t h)
+{
+    uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
+    uint32_t normal = magnitude + (112u << 23);
+    uint32_t small = half_bits(half_float(magnitude + (113u << 23)) - 0x1p-14f);
+    uint32_t finite = (h & 0x7fff) < 0x400 ? small : normal;
+    uint32_t special = magnitude | 0x7f800000u; /* infinity and NaN */
+    uint32_t sign = ((uint32_t)h & 0x8000) << 16;
+    return half_float(sign | ((h & 0x7fff) >= 0x7c00 ? special : finite));
+}
+
+static inline uint16_t f32_to_f16(float value)
+{
+    uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
+    uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
+    /* Below 2^-14 the last place of an f16 is 2^-24: adding 0.5 lets the adder of the processor round to
+     * it. */
+    uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;
+    return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
+}
+
+#endif

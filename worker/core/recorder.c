@@ -1,0 +1,280 @@
+/* recorder.c -- see recorder.h.
+ *
+ * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an existing handler
+ * stays, and one that the program sets later replaces ours. The handler calls only functions of POSIX's list, and reads what is
+ * global, hence the table of listeners. */
+#include "core/recorder.h"
+
+#include "base/clock.h"
+#include "base/flight_file.h"
+#include "base/flight_page.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
+
+enum { PLACES = 8, PATIENCE_MS = 2000 };
+
+static _Atomic(struct sigusr1 *) listening[PLACES];
+static _Atomic int inside; /* handlers that run now */
+
+static void on_sigusr1(int sig)
+{
+    (void)sig;
+    atomic_fetch_add(&inside, 1);
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *listener = atomic_load(&listening[i]);
+        if (listener != NULL)
+            listener->received(listener);
+    }
+    atomic_fetch_sub(&inside, 1);
+}
+
+static bool take_place(struct sigusr1 *listener)
+{
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *none = NULL;
+        if (atomic_compare_exchange_strong(&listening[i], &none, listener))
+            return true;
+    }
+    return false;
+}
+
+static bool is_unhandled(const struct sigaction *now)
+{
+    return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
+}
+
+/* SA_RESTART: the program's system calls shall not notice. */
+void sigusr1_listen(struct sigusr1 *listener)
+{
+    struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
+    sigemptyset(&ours.sa_mask);
+    if (take_place(listener) && sigaction(SIGUSR1, NULL, &now) == 0 && is_unhandled(&now))
+        sigaction(SIGUSR1, &ours, NULL);
+}
+
+/* The handler stays: without it a signal that comes too late would end the program. One that has just read our place, on another
+ * thread, may still be writing; it is waited for, but not for ever, should the disk hang. */
+bool sigusr1_leave(struct sigusr1 *listener)
+{
+    for (int i = 0; i < PLACES; i++) {
+        struct sigusr1 *ours = listener;
+        atomic_compare_exchange_strong(&listening[i], &ours, NULL);
+    }
+    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&inside) != 0; ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    return atomic_load(&inside) == 0;
+}
+
+/* --- memory --------------------------------------------------------------------------------------------- */
+
+/* Is it the launcher's file, with room for our page, and sealed, so that it cannot shrink under us? */
+static bool is_meant(int fd, const struct flight_page *page)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_dev == page->device && st.st_ino == page->inode &&
+           (uint64_t)st.st_size / FLIGHT_PAGE_BYTES > page->index &&
+           (fcntl(fd, F_GET_SEALS) & seals) == seals;
+}
+
+/* NULL when the launcher is gone, or we may not see its /proc: then there is just no page. */
+static struct flight *map_page(const char *text)
+{
+    struct flight_page page;
+    char path[64];
+    void *base = MAP_FAILED;
+    if (!flight_page_parse(text, &page))
+        return NULL;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", page.pid, page.fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && is_meant(fd, &page))
+        base = mmap(NULL, FLIGHT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                    (off_t)(page.index * FLIGHT_PAGE_BYTES));
+    if (fd >= 0)
+        close(fd);
+    return base != MAP_FAILED ? base : NULL;
+}
+
+static struct flight *map_own(void)
+{
+    void *base = mmap(NULL, FLIGHT_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return base != MAP_FAILED ? base : NULL;
+}
+
+static void put_words(struct flight *f)
+{
+    for (unsigned i = 0; i < CALL_KINDS && i < FLIGHT_KINDS; i++)
+        snprintf(f->kinds[i], FLIGHT_WORD, "%s", call_rules[i].word);
+    for (unsigned i = 0; i < FLIGHT_NAMES && ddp_dtype_size((ddp_dtype)i) > 0; i++)
+        snprintf(f->dtypes[i], FLIGHT_WORD, "%s", ddp_dtype_name((ddp_dtype)i));
+    for (unsigned i = 0; i < FLIGHT_NAMES && strcmp(ddp_op_name((ddp_op)i), "?") != 0; i++)
+        snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
+}
+
+/* A process may have several contexts, one after the other: the page tells of the last one. */
+static void put_head(struct flight *f, const struct recorder_setup *s)
+{
+    memset(f, 0, sizeof(*f));
+    f->rank = s->rank;
+    f->world_size = s->world_size;
+    f->attempt = s->attempt;
+    f->pid = getpid();
+    f->wall_ns = (int64_t)(clock_unix_us() * 1000) - (int64_t)clock_ns();
+    snprintf(f->job, sizeof(f->job), "%.*s", FLIGHT_NAME - 1, s->job);
+    snprintf(f->backend, sizeof(f->backend), "%.*s", FLIGHT_WORD - 1, s->backend);
+    if (gethostname(f->host, sizeof(f->host) - 1) != 0)
+        f->host[0] = '\0';
+    put_words(f);
+    atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
+}
+
+/* The last part of the way to the file; what is there already is fine. */
+static void make_directory(const char *path)
+{
+    char directory[RECORDER_PATH];
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path)
+        return;
+    memcpy(directory, path, (size_t)(slash - path));
+    directory[slash - path] = '\0';
+    mkdir(directory, 0777);
+}
+
+/* The listener is the first member of its recorder. */
+static void recorder_on_sigusr1(struct sigusr1 *listener)
+{
+    recorder_write((struct recorder *)listener, "SIGUSR1");
+}
+
+void recorder_open(struct recorder *r, const struct recorder_setup *s)
+{
+    static const char end[] = ".tmp";
+    *r = (struct recorder){ .bucket = -1 };
+    if (s->page[0] != '\0')
+        r->flight = map_page(s->page);
+    if (r->flight == NULL && s->pattern[0] != '\0')
+        r->flight = map_own();
+    if (r->flight == NULL)
+        return;
+    put_head(r->flight, s);
+    if (s->pattern[0] == '\0' || !flight_path(r->path, sizeof(r->path) - sizeof(end), s->pattern, s->rank)) {
+        r->path[0] = '\0';
+        return;
+    }
+    memcpy(r->temporary, r->path, sizeof(r->path));
+    strcat(r->temporary, end);
+    make_directory(r->path);
+    r->sigusr1.received = recorder_on_sigusr1;
+    sigusr1_listen(&r->sigusr1);
+}
+
+/* The page stays what it is: the launcher reads it when we are gone. */
+bool recorder_close(struct recorder *r)
+{
+    if (r->flight == NULL)
+        return true;
+    if (!sigusr1_leave(&r->sigusr1))
+        return false;
+    munmap(r->flight, FLIGHT_PAGE_BYTES);
+    r->flight = NULL;
+    return true;
+}
+
+/* --- calls ---------------------------------------------------------------------------------------------- */
+
+uint64_t recorder_now(const struct recorder *r)
+{
+    return r->flight != NULL ? clock_ns() : 0;
+}
+
+void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
+                    bool blocks)
+{
+    if (r->flight == NULL)
+        return;
+    const bool has_values = call_rules[call->kind].in != AT_NONE;
+    const struct flight_begin begin = { .seq = seq,
+                                        .n = call->n,
+                                        .bytes = has_values ? call->n * ddp_dtype_size(call->dtype) : call->n,
+                                        .created_ns = r->posted_ns,
+                                        .now_ns = clock_ns(),
+                                        .kind = (unsigned)call->kind,
+                                        .dtype = has_values ? (unsigned)call->dtype : FLIGHT_NAMES,
+                                        .op = call_rules[call->kind].reduces ? (unsigned)call->op
+                                                                             : FLIGHT_NAMES,
+                                        .root = (uint32_t)call->root,
+                                        .timeout_ms = call->timeout_ms ? call->timeout_ms : timeout_ms,
+                                        .bucket = r->bucket,
+                                        .state = blocks ? FLIGHT_STARTED : FLIGHT_SCHEDULED };
+    r->op = flight_add(r->flight, &begin);
+    r->posted_ns = 0;
+}
+
+/* The call may be done before its ticket is noted here. */
+void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
+{
+    if (r->flight == NULL)
+        return;
+    atomic_store(&r->op->ticket, ticket);
+    if (status == DDP_OK && ticket > atomic_load(&r->done))
+        return;
+    flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
+}
+
+/* Tickets rise with the entries, so the look back ends at the first that was done before. */
+void recorder_settle(struct recorder *r, uint64_t ticket)
+{
+    if (r == NULL || r->flight == NULL)
+        return;
+    struct flight *f = r->flight;
+    const uint64_t before = atomic_exchange(&r->done, ticket), now_ns = clock_ns();
+    const uint64_t records = atomic_load(&f->records);
+    for (uint64_t i = 1; i <= FLIGHT_OPS && i <= records; i++) {
+        struct flight_op *op = &f->op[(records - i) % FLIGHT_OPS];
+        const uint64_t its = atomic_load(&op->ticket);
+        if (its != 0 && its <= before)
+            break;
+        if (its != 0 && its <= ticket && flight_state(atomic_load(&op->call)) == FLIGHT_SCHEDULED)
+            flight_settle(f, op, FLIGHT_COMPLETED, now_ns);
+    }
+}
+
+void recorder_step(struct recorder *r, uint64_t step)
+{
+    if (r->flight != NULL)
+        atomic_store_explicit(&r->flight->step, step + 1, memory_order_relaxed);
+}
+
+/* --- the file ------------------------------------------------------------------------------------------- */
+
+static bool write_file(struct recorder *r, const char *why)
+{
+    const bool ok = flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0;
+    if (ok)
+        flight_note_kept(r->flight);
+    else
+        unlink(r->temporary);
+    return ok;
+}
+
+bool recorder_write(struct recorder *r, const char *why)
+{
+    if (r->flight == NULL || r->path[0] == '\0' || atomic_exchange(&r->busy, 1) != 0)
+        return false;
+    const int error = errno;
+    const bool ok = write_file(r, why);
+    errno = error;
+    atomic_store(&r->busy, 0);
+    return ok;
+}

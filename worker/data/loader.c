@@ -1,0 +1,574 @@
+/* loader.c -- see ddp/loader.h.
+ *
+ * Batch k lies in slot k % slots. Up to `ahead` batches are made before they are asked for, and the last `held` that were
+ * handed out stay unchanged; so there are ahead + held slots, and batch k may be made once batch k - slots is given back.
+ *
+ *     given back | held by the program | made ahead, or being made | not begun
+ *                ^ released            ^ given                     ^ taken             ^ total
+ *
+ * struct queue holds these four numbers and decides which batch comes next; it knows no thread. One mutex, two conditions:
+ * "there may be something to begin", "a batch is ready, or a thread has stopped". A thread takes a batch and draws its samples
+ * under the mutex, in the order of batches, and reads them without it. So the order in which threads finish changes only when a
+ * batch is ready. An error is returned when its batch is asked for and not when it occurs, which is the same moment in every run.
+ *
+ * `stopping` is read between two samples: ddp_loader_free and ddp_loader_start wait for one sample of each thread, not for a
+ * batch. */
+#include "base/clock.h"
+#include "core/flush_subnormals.h"
+#include "core/error.h"
+#include "core/thread_util.h"
+#include "ddp/loader.h"
+#include "ddp/sampler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
+static const size_t MOST_BYTES = SIZE_MAX / 4;
+
+struct queue {
+    ddp_loader_options options; /* every 0 that stands for something is replaced by it */
+    ddp_sampler **sampler;      /* ours, one per stream */
+    size_t slots, slot_bytes, array_at[DDP_LOADER_ARRAYS]; /* where an array begins in its slot */
+    uint64_t epoch, total, released, given, taken;
+};
+
+/* --- the queue: options ----------------------------------------------------------------------------------------------- */
+
+/* One row for each number that has limits. */
+static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err)
+{
+    const struct {
+        const char *name;
+        uint64_t value, least, most;
+    } rows[] = {
+        { "batch", o->batch, 1, INT32_MAX },
+        { "arrays", o->arrays, 1, DDP_LOADER_ARRAYS },
+        { "streams", (uint64_t)o->streams, 0, DDP_LOADER_STREAMS },
+        { "threads", (uint64_t)o->threads, 0, DDP_LOADER_THREADS },
+        { "ahead", o->ahead, 0, DDP_LOADER_BATCHES },
+        { "held", o->held, 0, DDP_LOADER_BATCHES },
+        { "timeout_ms", (uint64_t)o->timeout_ms, 0, INT32_MAX },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
+            return ddp_fail(err, DDP_ERR_ARG, "loader: %s is %" PRId64 ", expected %" PRIu64 " to %" PRIu64,
+                            rows[i].name, (int64_t)rows[i].value, rows[i].least, rows[i].most);
+    }
+    return DDP_OK;
+}
+
+static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err)
+{
+    if (o->size != sizeof(*o))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "loader: begin with ddp_loader_options o = DDP_LOADER_OPTIONS_INIT");
+    if (o->fill == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `fill` is NULL: who reads the samples?");
+    if ((o->alloc == NULL) != (o->release == NULL))
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` and `release` are given both or not at all");
+    return check_numbers(o, err);
+}
+
+static void complete_options(ddp_loader_options *o)
+{
+    o->streams = o->streams == 0 ? 1 : o->streams;
+    o->held = o->held == 0 ? 1 : o->held;
+    o->timeout_ms = o->timeout_ms == 0 ? TIMEOUT_MS : o->timeout_ms;
+    if (o->threads == 0)
+        o->ahead = 0; /* nobody would make them */
+    else if (o->ahead == 0)
+        o->ahead = (size_t)o->threads * AHEAD_PER_THREAD;
+}
+
+/* --- the queue: memory ------------------------------------------------------------------------------------------------ */
+
+/* Where the arrays of a slot begin, and that all of it is less than memory can hold. */
+static ddp_status lay_out(struct queue *queue, struct ddp_err *err)
+{
+    const ddp_loader_options *o = &queue->options;
+    queue->slots = o->ahead + o->held;
+    const size_t most = MOST_BYTES / queue->slots;
+    for (size_t a = 0; a < o->arrays; a++) {
+        const size_t left = queue->slot_bytes < most ? most - queue->slot_bytes : 0;
+        queue->array_at[a] = queue->slot_bytes;
+        if (o->row_bytes[a] == 0 || o->row_bytes[a] > left / o->batch)
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "loader: array %zu has %zu rows of %zu bytes, expected 1 byte to what memory can hold", a,
+                o->batch, o->row_bytes[a]);
+        queue->slot_bytes += (o->row_bytes[a] * o->batch + ALIGN - 1) / ALIGN * ALIGN;
+    }
+    return DDP_OK;
+}
+
+/* The sampler checks samples, world size and ranks. */
+static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
+{
+    const ddp_loader_options *o = &queue->options;
+    queue->sampler = calloc((size_t)o->streams, sizeof(*queue->sampler));
+    if (queue->sampler == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %d streams", o->streams);
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < o->streams && status == DDP_OK; i++)
+        status = ddp_sampler_create(o->samples, o->world_size, o->rank + i, o->seed, o->sampler_flags,
+                                    &queue->sampler[i], err);
+    return status;
+}
+
+static void queue_close(struct queue *queue)
+{
+    for (int i = 0; queue->sampler != NULL && i < queue->options.streams; i++)
+        ddp_sampler_free(queue->sampler[i]);
+    free(queue->sampler);
+    queue->sampler = NULL;
+}
+
+/* DDP_ERR_ARG, _LIMIT, _NOMEM; nothing is to be closed then. No epoch is begun. */
+static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
+{
+    *queue = (struct queue){ 0 };
+    ddp_status status = check_options(options, err);
+    if (status != DDP_OK)
+        return status;
+    queue->options = *options;
+    complete_options(&queue->options);
+    status = lay_out(queue, err);
+    if (status == DDP_OK)
+        status = make_samplers(queue, err);
+    if (status != DDP_OK)
+        queue_close(queue);
+    return status;
+}
+
+/* --- the queue: an epoch ---------------------------------------------------------------------------------------------- */
+
+/* Streams take turns, so all have as many batches as the longest: with NO_PAD the others' last one may be empty. The first is
+ * never shorter than those behind it. */
+static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
+{
+    const ddp_loader_options *o = &queue->options;
+    for (int i = 0; i < o->streams; i++)
+        ddp_sampler_resume(queue->sampler[i], epoch, done);
+    const uint64_t longest = ddp_sampler_len(queue->sampler[0]);
+    queue->epoch = epoch;
+    queue->total = (longest / o->batch + (longest % o->batch != 0)) * (uint64_t)o->streams;
+    queue->released = queue->given = queue->taken = 0;
+}
+
+/* Begin no further batch. */
+static void queue_stop(struct queue *queue)
+{
+    queue->total = queue->taken;
+}
+
+/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the same until
+ * `given` is counted up. */
+static bool queue_ask(struct queue *queue, uint64_t *number)
+{
+    if (queue->given + 1 > queue->options.held)
+        queue->released = queue->given + 1 - queue->options.held;
+    *number = queue->given;
+    return queue->given < queue->total;
+}
+
+/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because samplers advance. */
+static bool queue_take(struct queue *queue, uint64_t *number)
+{
+    if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
+        return false;
+    *number = queue->taken++;
+    return true;
+}
+
+static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, unsigned char *is_pad,
+                       ddp_batch *batch)
+{
+    const int stream = (int)(number % (uint64_t)queue->options.streams);
+    size_t rows = 0;
+    int pad = 0;
+    for (; rows < queue->options.batch && ddp_sampler_next(queue->sampler[stream], &index[rows], &pad);
+         rows++)
+        is_pad[rows] = (unsigned char)pad;
+    batch->number = number;
+    batch->stream = stream;
+    batch->rows = rows;
+}
+
+/* The argument of `fill` for row `row`. */
+static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batch, size_t row)
+{
+    ddp_loader_row r = { .index = batch->index[row], .epoch = queue->epoch, .is_pad = batch->is_pad[row] };
+    ddp_philox_seed(&r.luck, queue->options.seed, queue->epoch, r.index);
+    for (size_t a = 0; a < queue->options.arrays; a++)
+        r.to[a] = (char *)batch->array[a] + row * queue->options.row_bytes[a];
+    return r;
+}
+
+/* --- threads and memory ------------------------------------------------------------------------------------ */
+
+struct slot {
+    ddp_batch batch;
+    uint64_t *index;
+    unsigned char *is_pad;
+    bool ready;
+    ddp_status status; /* when ready; err has the words */
+    struct ddp_err err;
+    _Atomic uint64_t reading; /* the sample, for who waits too long */
+};
+
+struct ddp_loader {
+    struct queue queue;
+    void *memory; /* of all arrays of all slots */
+    struct slot *slot;
+    uint64_t *index;
+    unsigned char *is_pad; /* of all slots */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t work, done;
+    pthread_t thread[DDP_LOADER_THREADS];
+    int threads; /* that have been started */
+    int busy;    /* of them are reading */
+    bool started, closing;
+    atomic_bool stopping;
+    struct ddp_err failed; /* with the mutex; sticks until the next start; code DDP_OK = nothing has */
+};
+
+/* --- reading ----------------------------------------------------------------------------------------------- */
+
+/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed with threads and
+ * without, so both make the same bytes. */
+static void fill_slot(ddp_loader *loader, struct slot *slot)
+{
+    FLUSH_SUBNORMALS(true);
+    const ddp_loader_options *o = &loader->queue.options;
+    slot->status = DDP_OK;
+    for (size_t i = 0; i < slot->batch.rows && slot->status == DDP_OK; i++) {
+        ddp_loader_row row = queue_row(&loader->queue, &slot->batch, i);
+        atomic_store_explicit(&slot->reading, row.index, memory_order_relaxed);
+        if (atomic_load_explicit(&loader->stopping, memory_order_relaxed))
+            return;
+        slot->err = (struct ddp_err){ .msg = "" };
+        slot->status = o->fill(o->user, &row, &slot->err);
+        if (slot->status != DDP_OK) {
+            slot->err.code = slot->status;
+            ddp_wrap(&slot->err, "loader: sample %" PRIu64, row.index);
+        }
+    }
+}
+
+/* With the mutex. NULL: nothing may be begun now. */
+static struct slot *take_slot(ddp_loader *loader)
+{
+    uint64_t number;
+    if (!queue_take(&loader->queue, &number))
+        return NULL;
+    struct slot *slot = &loader->slot[number % loader->queue.slots];
+    slot->ready = false;
+    queue_draw(&loader->queue, number, slot->index, slot->is_pad, &slot->batch);
+    atomic_store_explicit(&slot->reading, slot->batch.rows > 0 ? slot->index[0] : 0, memory_order_relaxed);
+    return slot;
+}
+
+/* With the mutex, which is not held while samples are read. */
+static void read_one(ddp_loader *loader, struct slot *slot)
+{
+    loader->busy++;
+    pthread_mutex_unlock(&loader->mutex);
+    fill_slot(loader, slot);
+    pthread_mutex_lock(&loader->mutex);
+    loader->busy--;
+    slot->ready = true;
+    pthread_cond_broadcast(&loader->done);
+}
+
+/* No look at a clock: whoever closes the loader wakes it. */
+static void *read_batches(void *user)
+{
+    ddp_loader *loader = user;
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->closing) {
+        struct slot *slot = take_slot(loader);
+        if (slot != NULL)
+            read_one(loader, slot);
+        else
+            pthread_cond_wait(&loader->work, &loader->mutex);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* --- waiting ----------------------------------------------------------------------------------------------- */
+
+static struct timespec deadline_of(const ddp_loader *loader)
+{
+    return clock_after_us((uint64_t)loader->queue.options.timeout_ms * 1000);
+}
+
+/* With the mutex. Which sample of which batch is not there: one that is being read, the lowest first. */
+static ddp_status too_late(const ddp_loader *loader, struct ddp_err *err)
+{
+    for (uint64_t k = loader->queue.released; k < loader->queue.taken; k++) {
+        const struct slot *slot = &loader->slot[k % loader->queue.slots];
+        if (!slot->ready)
+            return ddp_fail(err, DDP_ERR_TIMEOUT,
+                            "loader: sample %" PRIu64 " of batch %" PRIu64
+                            " is still being read after %" PRId64 " ms",
+                            atomic_load_explicit(&slot->reading, memory_order_relaxed), slot->batch.number,
+                            loader->queue.options.timeout_ms);
+    }
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has come to batch %" PRIu64 " in %" PRId64 " ms",
+                    loader->queue.given, loader->queue.options.timeout_ms);
+}
+
+/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was given up
+ * half-read is handed out later. */
+static ddp_status stop_reading(ddp_loader *loader)
+{
+    const struct timespec deadline = deadline_of(loader);
+    queue_stop(&loader->queue);
+    atomic_store_explicit(&loader->stopping, true, memory_order_relaxed);
+    while (loader->busy > 0) {
+        if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT && loader->busy > 0)
+            return too_late(loader, &loader->failed);
+    }
+    atomic_store_explicit(&loader->stopping, false, memory_order_relaxed);
+    return DDP_OK;
+}
+
+/* With the mutex. Until it is taken, the slot still is that of a former batch. */
+static bool is_there(const ddp_loader *loader, const struct slot *slot)
+{
+    return loader->queue.taken > loader->queue.given && slot->ready;
+}
+
+/* With the mutex. */
+static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct ddp_err *err)
+{
+    const struct timespec deadline = deadline_of(loader);
+    pthread_cond_broadcast(&loader->work); /* a slot has been given back */
+    while (!is_there(loader, slot)) {
+        if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
+            !is_there(loader, slot))
+            return too_late(loader, err);
+    }
+    return DDP_OK;
+}
+
+/* --- its owner --------------------------------------------------------------------------------------------- */
+
+/* With the mutex. Batch `number` is there, or *err says why not. */
+static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (loader->threads == 0)
+        read_one(loader, take_slot(loader));
+    else
+        status = wait_ready(loader, slot, err);
+    if (status == DDP_OK && slot->status != DDP_OK) {
+        *err = slot->err;
+        status = slot->status;
+    }
+    return status;
+}
+
+/* With the mutex. */
+static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
+{
+    uint64_t number;
+    if (!loader->started)
+        return ddp_fail(&loader->failed, DDP_ERR_ARG,
+                        "loader: ddp_loader_start comes before ddp_loader_next");
+    if (loader->failed.code != DDP_OK)
+        return loader->failed.code;
+    if (!queue_ask(&loader->queue, &number))
+        return DDP_OK;
+    struct slot *slot = &loader->slot[number % loader->queue.slots];
+    ddp_status status = obtain(loader, slot, &loader->failed);
+    if (status == DDP_OK) {
+        loader->queue.given++;
+        *out = &slot->batch;
+    }
+    return status;
+}
+
+ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
+{
+    NOT_NULL_KEPT(loader);
+    NOT_NULL_KEPT(out);
+    *out = NULL;
+    pthread_mutex_lock(&loader->mutex);
+    ddp_status status = next_batch(loader, out);
+    if (status != DDP_OK) {
+        queue_stop(&loader->queue);
+        status = last_error_keep(&loader->failed);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return status;
+}
+
+ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
+{
+    NOT_NULL_KEPT(loader);
+    pthread_mutex_lock(&loader->mutex);
+    ddp_status status = stop_reading(loader);
+    if (status == DDP_OK) {
+        queue_start(&loader->queue, epoch, done);
+        loader->failed = (struct ddp_err){ .code = DDP_OK };
+        loader->started = true;
+        pthread_cond_broadcast(&loader->work);
+    } else {
+        status = last_error_keep(&loader->failed);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return status;
+}
+
+uint64_t ddp_loader_batches(const ddp_loader *loader)
+{
+    return loader->queue.total;
+}
+
+/* --- made and freed ---------------------------------------------------------------------------------------- */
+
+static size_t all_bytes(const ddp_loader *loader)
+{
+    return loader->queue.slots * loader->queue.slot_bytes;
+}
+
+/* What is written for the first time by the thread that fills it lies near that thread's core, so nothing is zeroed here. */
+static ddp_status allocate(ddp_loader *loader, struct ddp_err *err)
+{
+    const ddp_loader_options *o = &loader->queue.options;
+    const size_t slots = loader->queue.slots;
+    loader->slot = calloc(slots, sizeof(*loader->slot));
+    loader->index = calloc(slots, o->batch * sizeof(*loader->index));
+    loader->is_pad = calloc(slots, o->batch);
+    if (loader->slot == NULL || loader->index == NULL || loader->is_pad == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %zu batches of %zu rows", slots, o->batch);
+    loader->memory = o->alloc != NULL ? o->alloc(o->memory_user, all_bytes(loader))
+                                      : aligned_alloc(256, all_bytes(loader));
+    if (loader->memory == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %zu batches of %zu bytes", slots,
+                        loader->queue.slot_bytes);
+    if ((uintptr_t)loader->memory % 256 != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` gave %p, expected a multiple of 256",
+                        loader->memory);
+    return DDP_OK;
+}
+
+static void point_slots(ddp_loader *loader)
+{
+    const ddp_loader_options *o = &loader->queue.options;
+    for (size_t i = 0; i < loader->queue.slots; i++) {
+        struct slot *slot = &loader->slot[i];
+        slot->batch.index = slot->index = loader->index + i * o->batch;
+        slot->batch.is_pad = slot->is_pad = loader->is_pad + i * o->batch;
+        for (size_t a = 0; a < o->arrays; a++)
+            slot->batch.array[a] =
+                (char *)loader->memory + i * loader->queue.slot_bytes + loader->queue.array_at[a];
+    }
+}
+
+static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
+{
+    for (; loader->threads < loader->queue.options.threads; loader->threads++) {
+        int error = thread_start(&loader->thread[loader->threads], read_batches, loader);
+        if (error != 0)
+            return ddp_fail(
+                err, DDP_ERR_LIMIT,
+                "loader: no thread %d of %d: %s; `ulimit -u` shows the limit, threads = 0 needs none",
+                loader->threads + 1, loader->queue.options.threads, strerror(error));
+    }
+    return DDP_OK;
+}
+
+/* The one place that frees a loader; no thread is left. */
+static void free_loader(ddp_loader *loader)
+{
+    const ddp_loader_options *o = &loader->queue.options;
+    if (loader->memory != NULL && o->release != NULL)
+        o->release(o->memory_user, loader->memory, all_bytes(loader));
+    else
+        free(loader->memory);
+    queue_close(&loader->queue);
+    pthread_cond_destroy(&loader->work);
+    pthread_cond_destroy(&loader->done);
+    pthread_mutex_destroy(&loader->mutex);
+    free(loader->slot);
+    free(loader->index);
+    free(loader->is_pad);
+    free(loader);
+}
+
+/* All deadlines are the monotonic clock's. */
+static void init_locks(ddp_loader *loader)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&loader->mutex, NULL);
+    pthread_cond_init(&loader->work, &attr);
+    pthread_cond_init(&loader->done, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* Whoever has stopped reading sees `closing` at its next look, without a clock. */
+static void end_threads(ddp_loader *loader)
+{
+    pthread_mutex_lock(&loader->mutex);
+    loader->closing = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    for (int i = 0; i < loader->threads; i++)
+        pthread_join(loader->thread[i], NULL);
+}
+
+/* A thread that does not come back keeps what it may still write to. */
+ddp_status ddp_loader_free(ddp_loader *loader)
+{
+    if (loader == NULL)
+        return DDP_OK;
+    pthread_mutex_lock(&loader->mutex);
+    ddp_status status = stop_reading(loader);
+    if (status != DDP_OK)
+        status = last_error_keep(&loader->failed);
+    pthread_mutex_unlock(&loader->mutex);
+    if (status != DDP_OK)
+        return status;
+    end_threads(loader);
+    free_loader(loader);
+    return DDP_OK;
+}
+
+ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out)
+{
+    NOT_NULL_KEPT(options);
+    NOT_NULL_KEPT(out);
+    struct ddp_err err;
+    *out = NULL;
+    ddp_loader *loader = calloc(1, sizeof(*loader));
+    if (loader == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "loader: no memory");
+        return last_error_keep(&err);
+    }
+    init_locks(loader);
+    ddp_status status = queue_open(&loader->queue, options, &err);
+    if (status == DDP_OK)
+        status = allocate(loader, &err);
+    if (status == DDP_OK) {
+        point_slots(loader);
+        status = start_threads(loader, &err);
+    }
+    if (status == DDP_OK) {
+        *out = loader;
+        return DDP_OK;
+    }
+    end_threads(loader);
+    free_loader(loader);
+    return last_error_keep(&err);
+}

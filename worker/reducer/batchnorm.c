@@ -1,0 +1,212 @@
+/* batchnorm.c -- see batchnorm.h.
+ *
+ * A channel's values lie in n runs of `spatial` elements. Each run is summed up in running sums side by side,
+ * because one alone waits for its own last addition; the variance is taken in a second pass, from the mean,
+ * because the difference of two large sums of squares would be all rounding where the mean is large.
+ *
+ * Loops over a run are compiled for several processors. Nothing is fused, and each adds in the order of the
+ * source, so all give the same bits. */
+#include "reducer/batchnorm.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+/* WIDE(name, (parameters), (arguments)) defines name() from name_body(), for whichever processor is there. */
+#define BODY static inline __attribute__((always_inline)) void
+#ifdef __x86_64__
+#define WIDE_FOR(name, processor, params, args)                               \
+    __attribute__((target(#processor))) static void name##_##processor params \
+    {                                                                         \
+        name##_body args;                                                     \
+    }
+#define WIDE(name, params, args)                 \
+    WIDE_FOR(name, avx512f, params, args)        \
+    WIDE_FOR(name, avx2, params, args)           \
+    static void name params                      \
+    {                                            \
+        if (__builtin_cpu_supports("avx512f"))   \
+            name##_avx512f args;                 \
+        else if (__builtin_cpu_supports("avx2")) \
+            name##_avx2 args;                    \
+        else                                     \
+            name##_body args;                    \
+    }
+#else
+#define WIDE(name, params, args) \
+    static void name params      \
+    {                            \
+        name##_body args;        \
+    }
+#endif
+
+/* Where channel c of a sample begins. */
+static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
+{
+    return (sample * bn->channels + c) * bn->spatial;
+}
+
+/* As a tree. */
+static inline __attribute__((always_inline)) double join(const double lane[LANES])
+{
+    double sum[LANES];
+    memcpy(sum, lane, sizeof(sum));
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            sum[i] += sum[i + n];
+    return sum[0];
+}
+
+/* In double, so that a mean over a large batch has all digits of a float. */
+BODY add_sum_body(double *to, const float *x, size_t n)
+{
+    double lane[LANES] = { 0 };
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += x[i + k];
+    for (size_t i = whole; i < n; i++)
+        lane[i - whole] += x[i];
+    *to += join(lane);
+}
+WIDE(add_sum, (double *to, const float *x, size_t n), (to, x, n))
+
+/* x times y, each less its mean. The same order as the sum, from the means that it has led to. */
+BODY add_products_body(double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n)
+{
+    double lane[LANES] = { 0 };
+    const size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += (x[i + k] - mean_x) * (y[i + k] - mean_y);
+    for (size_t i = whole; i < n; i++)
+        lane[i - whole] += (x[i] - mean_x) * (y[i] - mean_y);
+    *to += join(lane);
+}
+WIDE(add_products, (double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n),
+     (to, x, mean_x, y, mean_y, n))
+
+BODY scale_run_body(float *y, const float *x, size_t n, double mean, double factor, double shift)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)((x[i] - mean) * factor + shift);
+}
+WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
+     (y, x, n, mean, factor, shift))
+
+/* dx may be dy. The two loops are the same but for what the compiler knows of that. */
+BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
+                    double slope, double factor)
+{
+    if (dx == dy)
+        for (size_t i = 0; i < n; i++)
+            dx[i] = (float)((dx[i] - mean_dy - (x[i] - mean) * slope) * factor);
+    else
+        for (size_t i = 0; i < n; i++)
+            dx[i] = (float)((dy[i] - mean_dy - (x[i] - mean) * slope) * factor);
+}
+WIDE(slope_run,
+     (float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy, double slope,
+      double factor),
+     (dx, x, dy, n, mean, mean_dy, slope, factor))
+
+/* An empty batch has count 0 and numbers that nobody looks at. */
+void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
+{
+    double *mean = batch, *squares = batch + bn->channels;
+    double count = (double)n * (double)bn->spatial;
+    memset(batch, 0, batch_words(bn->channels) * sizeof(*batch));
+    batch[2 * bn->channels] = count;
+    for (size_t c = 0; c < bn->channels && n > 0; c++) {
+        for (size_t i = 0; i < n; i++)
+            add_sum(&mean[c], x + run_at(bn, i, c), bn->spatial);
+        mean[c] /= count;
+        for (size_t i = 0; i < n; i++) {
+            const float *run = x + run_at(bn, i, c);
+            add_products(&squares[c], run, mean[c], run, mean[c], bn->spatial);
+        }
+    }
+}
+
+/* Chan, Golub & LeVeque: exact in real numbers, and gentle in floating point. */
+void batch_merge(double *batch, const double *other, size_t channels)
+{
+    const double a = batch[2 * channels], b = other[2 * channels], all = a + b;
+    if (b == 0)
+        return;
+    for (size_t c = 0; c < channels; c++) {
+        double *mean = &batch[c], *squares = &batch[channels + c];
+        double apart = other[c] - *mean;
+        *mean += apart * (b / all);
+        *squares += other[channels + c] + apart * apart * (a * b / all);
+    }
+    batch[2 * channels] = all;
+}
+
+/* torch's way round: momentum is the share of what is new. */
+static float moved(float running, double now, double momentum)
+{
+    return (float)((1 - momentum) * running + momentum * now);
+}
+
+/* The variance that normalises is that of the batch, the one that is kept an estimate of the world's: n
+ * and n - 1. */
+void batch_learn(ddp_syncbn *bn, const double *batch)
+{
+    const double *mean = batch, *squares = batch + bn->channels;
+    bn->count = batch[2 * bn->channels];
+    memset(bn->saved, 0, 2 * bn->channels * sizeof(*bn->saved));
+    for (size_t c = 0; c < bn->channels && bn->count > 0; c++) {
+        bn->saved[c] = mean[c];
+        bn->saved[bn->channels + c] = 1 / sqrt(squares[c] / bn->count + bn->eps);
+        if (bn->running_mean != NULL)
+            bn->running_mean[c] = moved(bn->running_mean[c], mean[c], bn->momentum);
+        if (bn->running_var != NULL)
+            bn->running_var[c] = moved(bn->running_var[c], squares[c] / (bn->count - 1), bn->momentum);
+    }
+}
+
+/* Weight and scale are joined once for a run; the subtraction stays first, or large means would cost
+ * digits. */
+void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
+                     float *y)
+{
+    for (size_t s = 0; s < n; s++) {
+        for (size_t c = 0; c < bn->channels; c++) {
+            const double factor = invstd[c] * (bn->weight != NULL ? bn->weight[c] : 1);
+            const double shift = bn->bias != NULL ? bn->bias[c] : 0;
+            const size_t at = run_at(bn, s, c);
+            scale_run(y + at, x + at, bn->spatial, mean[c], factor, shift);
+        }
+    }
+}
+
+/* What the backward pass must know of all samples, and no more. */
+void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
+{
+    memset(sums, 0, 2 * bn->channels * sizeof(*sums));
+    for (size_t c = 0; c < bn->channels; c++) {
+        for (size_t s = 0; s < n; s++) {
+            const size_t at = run_at(bn, s, c);
+            add_sum(&sums[c], dy + at, bn->spatial);
+            add_products(&sums[bn->channels + c], dy + at, 0, x + at, bn->saved[c], bn->spatial);
+        }
+    }
+}
+
+/* The derivative of (x - mean) / sqrt(var + eps), where mean and var are functions of all x. */
+void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
+                    float *dx)
+{
+    for (size_t s = 0; s < n; s++) {
+        for (size_t c = 0; c < bn->channels; c++) {
+            const double mean = bn->saved[c], invstd = bn->saved[bn->channels + c];
+            const double mean_dy = sums[c] / bn->count;
+            const double slope = sums[bn->channels + c] / bn->count * invstd * invstd;
+            const double factor = invstd * (bn->weight != NULL ? bn->weight[c] : 1);
+            const size_t at = run_at(bn, s, c);
+            slope_run(dx + at, x + at, dy + at, bn->spatial, mean, mean_dy, slope, factor);
+        }
+    }
+}

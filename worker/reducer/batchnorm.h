@@ -1,0 +1,34 @@
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure; all sizes are checked before. */
+#ifndef WORKER_REDUCER_BATCHNORM_H
+#define WORKER_REDUCER_BATCHNORM_H
+
+#include "ddp/syncbn.h"
+
+/* What is known of one rank's values: per channel the mean and the sum of squared distances from it, and
+ * how many values each channel has. As doubles in one piece it travels between ranks: mean[channels],
+ * squares[channels], count. */
+static inline size_t batch_words(size_t channels)
+{
+    return 2 * channels + 1;
+}
+
+void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch);
+
+/* Join `other` into `batch`; batches without values change nothing. */
+void batch_merge(double *batch, const double *other, size_t channels);
+
+/* From the merged batch: bn->saved, bn->count, the running numbers. */
+void batch_learn(ddp_syncbn *bn, const double *batch);
+
+/* y = (x - mean[c]) * invstd[c] * weight[c] + bias[c] */
+void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
+                     float *y);
+
+/* sums[c] = sum of dy, sums[channels + c] = sum of dy * (x - mean[c]) */
+void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums);
+
+/* With the sums over all ranks. */
+void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
+                    float *dx);
+
+#endif

@@ -1,0 +1,183 @@
+/* buckets.c -- see buckets.h.
+ *
+ * Three passes: put each parameter into a bucket, turn the order round, lay the buckets out in the arena. With
+ * limits of 1 and 25 MiB and one type:
+ *
+ *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
+ *     assigned    [ 0, 1 ] closed   [ 2, 3 ] closed  [ 4 ]
+ *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
+ *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
+ *
+ * The small bucket ends up last on purpose: it is what is left to reduce when the backward pass is over, and
+ * nothing hides that time. A bucket gets its number when its first parameter opens it, so numbers are sorted by first
+ * parameter by themselves. Every rank computes the same plan from the same list; none is ever sent. A plan in the order of
+ * readiness is made in the same passes, from an order that has been sent. */
+#include "reducer/buckets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TYPES = DDP_U8 + 1, NONE = -1 };
+
+/* The bucket of a type that is being filled. */
+struct open_bucket {
+    long number;   /* NONE */
+    size_t closed; /* buckets of this type that are full */
+};
+
+static size_t bytes_of(const ddp_param *param)
+{
+    return param->count * ddp_dtype_size(param->dtype);
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
+}
+
+/* After this no sum of sizes can overflow, gaps included. */
+static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
+{
+    size_t left = SIZE_MAX / 4;
+    for (size_t i = 0; i < n; i++) {
+        size_t size = ddp_dtype_size(params[i].dtype);
+        if (size == 0)
+            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu has dtype %d, which is not one of ddp_dtype", i,
+                            (int)params[i].dtype);
+        if (params[i].count > left / size || aligned(bytes_of(&params[i])) > left)
+            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu has %zu elements, more than memory can hold", i,
+                            params[i].count);
+        left -= aligned(bytes_of(&params[i]));
+    }
+    return DDP_OK;
+}
+
+/* The parameter that comes k-th. */
+static size_t nth(const struct bucket_rule *rule, size_t k)
+{
+    return rule->order != NULL ? rule->order[k] : k;
+}
+
+/* The bucket of parameter i's type that is open, or a new one. */
+static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
+{
+    if (open->number == NONE) {
+        open->number = (long)plan->count;
+        plan->buckets[plan->count++] = (struct bucket){ .dtype = dtype };
+    }
+    return (size_t)open->number;
+}
+
+/* bucket_of[] gets numbers in order of opening; closed[] the same numbers in order of closing, those that are left open
+ * at the end. Types are filled side by side, as a bucket is reduced in one call and so holds one type; each type's
+ * first bucket has the small limit. */
+static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
+                   const struct bucket_rule *rule)
+{
+    struct open_bucket open[TYPES];
+    size_t closings = 0;
+
+    for (int t = 0; t < TYPES; t++)
+        open[t] = (struct open_bucket){ NONE, 0 };
+    for (size_t k = 0; k < n; k++) {
+        size_t i = nth(rule, k);
+        struct open_bucket *o = &open[params[i].dtype];
+        size_t number = plan->bucket_of[i] = open_for(plan, o, params[i].dtype);
+        struct bucket *b = &plan->buckets[number];
+        b->params++;
+        b->bytes += bytes_of(&params[i]);
+        if (b->bytes >= (o->closed > 0 ? rule->limit : rule->first_limit)) {
+            closed[closings++] = number;
+            b->closed = true;
+            o->number = NONE;
+            o->closed++;
+        }
+    }
+    for (size_t b = 0; b < plan->count; b++)
+        if (!plan->buckets[b].closed)
+            closed[closings++] = b;
+}
+
+/* Where the list is that of the model, the last parameters' gradients are ready first, so their bucket comes first.
+ * `place`: the new number of each. */
+static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
+                     struct bucket *old, size_t *place)
+{
+    memcpy(old, plan->buckets, plan->count * sizeof(*old));
+    for (size_t b = 0; b < plan->count; b++) {
+        size_t was = rule->order != NULL ? closed[b] : plan->count - 1 - b;
+        plan->buckets[b] = old[was];
+        place[was] = b;
+    }
+    for (size_t i = 0; i < n; i++)
+        plan->bucket_of[i] = place[plan->bucket_of[i]];
+}
+
+/* Bucket after bucket; inside a bucket in the order of the parameters, as they were taken. */
+static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
+                    const struct bucket_rule *rule)
+{
+    for (size_t k = 0; k < n; k++) {
+        size_t i = nth(rule, k);
+        struct bucket *b = &plan->buckets[plan->bucket_of[i]];
+        plan->at[i] = b->span;
+        b->span += aligned(bytes_of(&params[i]));
+    }
+    for (size_t b = 0; b < plan->count; b++) {
+        plan->buckets[b].at = plan->arena_bytes;
+        plan->arena_bytes += plan->buckets[b].span;
+    }
+    for (size_t i = 0; i < n; i++)
+        plan->at[i] += plan->buckets[plan->bucket_of[i]].at;
+}
+
+static ddp_status no_memory(size_t n, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_NOMEM, "no memory to plan %zu parameters", n);
+}
+
+/* With room that is only needed on the way. */
+static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
+                       const struct bucket_rule *rule, struct ddp_err *err)
+{
+    size_t *numbers = calloc(2 * n + 1, sizeof(*numbers));
+    struct bucket *old = calloc(n + 1, sizeof(*old));
+    bool enough = numbers != NULL && old != NULL;
+
+    if (enough) {
+        assign(plan, numbers, params, n, rule);
+        renumber(plan, numbers, n, rule, old, numbers + n);
+        lay_out(plan, params, n, rule);
+    }
+    free(numbers);
+    free(old);
+    return enough ? DDP_OK : no_memory(n, err);
+}
+
+/* One element more than needed: calloc(0) may be NULL, which would look like a lack of memory. */
+ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
+                            const struct bucket_rule *rule, struct ddp_err *err)
+{
+    *out = (struct bucket_plan){ 0 };
+    ddp_status status = check(params, n, err);
+    if (status != DDP_OK)
+        return status;
+    out->buckets = calloc(n + 1, sizeof(*out->buckets));
+    out->bucket_of = calloc(n + 1, sizeof(*out->bucket_of));
+    out->at = calloc(n + 1, sizeof(*out->at));
+    if (out->buckets == NULL || out->bucket_of == NULL || out->at == NULL)
+        status = no_memory(n, err);
+    else
+        status = fill(out, params, n, rule, err);
+    if (status != DDP_OK)
+        bucket_plan_free(out);
+    return status;
+}
+
+void bucket_plan_free(struct bucket_plan *plan)
+{
+    free(plan->buckets);
+    free(plan->bucket_of);
+    free(plan->at);
+    *plan = (struct bucket_plan){ 0 };
+}

@@ -1,0 +1,162 @@
+/* syncbn.c -- see ddp/syncbn.h: what ranks tell each other; the arithmetic is in batchnorm.c.
+ *
+ * An all-gather and not an all-reduce of the forward pass: counts differ, and sums of squares from
+ * different means cannot be added. It is a few hundred numbers, and every rank merges them in the order of
+ * ranks, so all come to the same bits. */
+#include "ddp/syncbn.h"
+
+#include "reducer/batchnorm.h"
+#include "core/context.h"
+#include "core/flush_subnormals.h"
+#include "core/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A rank without a group has no number to put in front. */
+static ddp_status fail(ddp_group *group, struct ddp_err *err)
+{
+    return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
+}
+
+/* After this, no product of sizes can overflow. */
+static ddp_status check(const ddp_syncbn *bn, const float *x, const float *y, size_t n, struct ddp_err *err)
+{
+    if (bn->channels == 0 || bn->spatial == 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "batch normalisation: %zu channels of %zu elements, expected 1 or more", bn->channels,
+                        bn->spatial);
+    if (bn->channels > SIZE_MAX / 64 / bn->spatial || n > SIZE_MAX / 64 / bn->channels / bn->spatial)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "batch normalisation: %zu x %zu x %zu values are more than memory can hold", n,
+                        bn->channels, bn->spatial);
+    if (n > 0 && (x == NULL || y == NULL))
+        return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: %zu samples, but an array is NULL", n);
+    if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "batch normalisation: eps is %g and momentum %g, expected 0 or more, and 0 to 1",
+                        bn->eps, bn->momentum);
+    return DDP_OK;
+}
+
+/* Evaluation needs no `saved`. */
+static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
+                                 struct ddp_err *err)
+{
+    ddp_status status = check(bn, x, y, n, err);
+    if (status == DDP_OK && bn->saved == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: `saved` is NULL, expected 2 x %zu doubles",
+                        bn->channels);
+    return status;
+}
+
+/* Room for `n` doubles for each of `ranks`, yours; NULL and the words in *err when memory is short. */
+static double *numbers(size_t n, size_t ranks, struct ddp_err *err)
+{
+    double *room = calloc(n, ranks * sizeof(*room));
+    if (room == NULL)
+        ddp_fail(err, DDP_ERR_NOMEM, "batch normalisation: no memory for %zu numbers of %zu ranks", n, ranks);
+    return room;
+}
+
+/* `batches` has room for every rank's; afterwards the first is all of them together. */
+static ddp_status unite(ddp_group *group, double *batches, size_t channels)
+{
+    const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
+    double *mine = batches + words * (size_t)ddp_rank(group->ctx);
+    if (mine != batches)
+        memcpy(mine, batches, words * sizeof(*mine));
+    ddp_status status = ddp_all_gather(group, mine, batches, words, DDP_F64, NULL, NULL);
+    for (size_t r = 1; r < world && status == DDP_OK; r++)
+        batch_merge(batches, batches + r * words, channels);
+    return status;
+}
+
+/* All ranks see the same count, so all refuse together. */
+static ddp_status check_count(double count, struct ddp_err *err)
+{
+    return count != 1 ? DDP_OK
+                      : ddp_fail(err, DDP_ERR_ARG,
+                                 "batch normalisation: one value per channel over all ranks has no variance; "
+                                 "use a larger batch");
+}
+
+/* Nothing of *bn changes before all ranks have agreed that the batch is good. */
+ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
+{
+    NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
+    struct ddp_err err;
+    const size_t world = group != NULL ? (size_t)ddp_world_size(group->ctx) : 1;
+    ddp_status status = check_training(bn, x, y, n, &err);
+    double *batches = status == DDP_OK ? numbers(batch_words(bn->channels), world, &err) : NULL;
+    if (batches == NULL)
+        return fail(group, &err);
+    batch_measure(bn, x, n, batches);
+    if (group != NULL)
+        status = unite(group, batches, bn->channels);
+    if (status == DDP_OK && check_count(batches[2 * bn->channels], &err) != DDP_OK)
+        status = fail(group, &err);
+    if (status == DDP_OK) {
+        batch_learn(bn, batches);
+        batch_normalise(bn, bn->saved, bn->saved + bn->channels, x, n, y);
+    }
+    free(batches);
+    return status;
+}
+
+/* The part of weight and bias that this rank's samples have. */
+static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dweight, float *dbias)
+{
+    for (size_t c = 0; c < bn->channels; c++) {
+        if (dweight != NULL)
+            dweight[c] = (float)(sums[bn->channels + c] * bn->saved[bn->channels + c]);
+        if (dbias != NULL)
+            dbias[c] = (float)sums[c];
+    }
+}
+
+/* Weight and bias come before the all-reduce: their gradients are averaged with all the others'. */
+ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
+                               size_t n, float *dx, float *dweight, float *dbias)
+{
+    NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
+    struct ddp_err err;
+    ddp_status status = check_training(bn, x, dx, n, &err);
+    if (status == DDP_OK && n > 0 && dy == NULL)
+        status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: %zu samples, but dy is NULL", n);
+    double *sums = status == DDP_OK ? numbers(2 * bn->channels, 1, &err) : NULL;
+    if (sums == NULL)
+        return fail(group, &err);
+    batch_sums(bn, x, dy, n, sums);
+    local_gradients(bn, sums, dweight, dbias);
+    if (group != NULL)
+        status = ddp_all_reduce(group, sums, sums, 2 * bn->channels, DDP_F64, DDP_SUM, NULL, NULL);
+    if (status == DDP_OK)
+        batch_gradient(bn, sums, x, dy, n, dx);
+    free(sums);
+    return status;
+}
+
+/* A sample's result must not depend on its batch here, so no other rank is asked. */
+ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
+{
+    NOT_NULL_KEPT(bn);
+    FLUSH_SUBNORMALS(true);
+    struct ddp_err err;
+    ddp_status status = check(bn, x, y, n, &err);
+    if (status == DDP_OK && (bn->running_mean == NULL || bn->running_var == NULL))
+        status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: no running numbers to evaluate with");
+    double *mean = status == DDP_OK ? numbers(2 * bn->channels, 1, &err) : NULL;
+    if (mean == NULL)
+        return last_error_keep(&err);
+    for (size_t c = 0; c < bn->channels; c++) {
+        mean[c] = bn->running_mean[c];
+        mean[bn->channels + c] = 1 / sqrt(bn->running_var[c] + bn->eps);
+    }
+    batch_normalise(bn, mean, mean + bn->channels, x, n, y);
+    free(mean);
+    return DDP_OK;
+}

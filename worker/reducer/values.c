@@ -1,0 +1,61 @@
+/* values.c -- see values.h. Plain loops that the compiler turns into vector code (half.h has no branches). */
+#include "reducer/values.h"
+
+#include "core/half.h"
+
+int values_are_real(ddp_dtype dtype)
+{
+    return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
+}
+
+/* In double and back: the factor keeps its digits, and the only rounding is that of the result. A loop for each type, as a
+ * loop that chose inside would not become vector code. */
+#define SCALE(type, load, store)                                \
+    do {                                                        \
+        type *v = values;                                       \
+        for (size_t i = 0; i < n; i++)                          \
+            v[i] = store((float)((double)load(v[i]) * factor)); \
+    } while (0)
+#define SAME(x) (x)
+
+static void scale_f64(double *v, size_t n, double factor)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] *= factor;
+}
+
+/* Integers never come here: reducer_options.c refuses options that need fractions of them. */
+void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
+{
+    if (factor == 1)
+        return;
+    if (dtype == DDP_F32)
+        SCALE(float, SAME, SAME);
+    else if (dtype == DDP_F16)
+        SCALE(uint16_t, f16_to_f32, f32_to_f16);
+    else if (dtype == DDP_BF16)
+        SCALE(uint16_t, bf16_to_f32, f32_to_bf16);
+    else if (dtype == DDP_F64)
+        scale_f64(values, n, factor);
+}
+
+/* The factor comes first: dividing before the cast is what keeps large gradients in the range of f16. */
+void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
+{
+    if (wire == DDP_F16)
+        for (size_t i = 0; i < n; i++)
+            to[i] = f32_to_f16((float)(from[i] * factor));
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = f32_to_bf16((float)(from[i] * factor));
+}
+
+void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor)
+{
+    if (wire == DDP_F16)
+        for (size_t i = 0; i < n; i++)
+            to[i] = (float)(f16_to_f32(from[i]) * factor);
+    else
+        for (size_t i = 0; i < n; i++)
+            to[i] = (float)(bf16_to_f32(from[i]) * factor);
+}

@@ -1,0 +1,463 @@
+/* zero1.c -- see ddp/zero1.h; the plan is made in zero1_plan.c.
+ *
+ *     gradients, all of them   | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
+ *       reduce-scatter, in place: my share of each bucket is the average
+ *     shard                    | my share of bucket 0 | of bucket 1 ...             float32: grad, master, states
+ *       update, as on one flat array
+ *     gradients' memory        my share of each bucket <- rounded master; all-gather in place; copied into the parameters
+ *
+ * The memory of the gradients is free once they are reduced, so parameters are gathered there, without a
+ * copy inside a host. Padding is zero in gradients, master and states, and an update of 0 with 0 is 0. */
+#include "ddp/zero1.h"
+
+#include "core/context.h"
+#include "core/flush_subnormals.h"
+#include "core/error.h"
+#include "reducer/norm.h"
+#include "reducer/reducer_verify.h"
+#include "reducer/zero1_plan.h"
+#include "reducer/zero1_same.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
+
+/* What the memory of the gradients holds. */
+enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
+
+struct ddp_zero1 {
+    ddp_group *group;
+    ddp_param *params; /* owned copy; names and data are the caller's */
+    size_t n;
+    size_t rank, world;
+    struct zero1_plan plan;
+    ddp_optim optim;
+    size_t bucket_bytes;
+    unsigned char *no_decay; /* NULL = all parameters decay */
+    char *grads;             /* shared block: all buckets */
+    float *slot[SLOTS];      /* of the shard: master, states (NULL: the rule has none) */
+    int states;              /* how many of them; the rule's numbers may change later */
+    float *grad;             /* of the shard, float32 */
+    double *leaves;          /* sums of squares of all ranks' blocks */
+    enum stage stage;
+};
+
+static ddp_status fail(const ddp_zero1 *zero, struct ddp_err *err)
+{
+    return ctx_fail(zero->group->ctx, err);
+}
+
+/* My share of bucket b, in the memory of the gradients. */
+static char *my_share(const ddp_zero1 *zero, const struct zero1_bucket *b)
+{
+    return zero->grads + b->at + zero->rank * b->share * ddp_dtype_size(b->dtype);
+}
+
+/* Where parameter i lies in the buckets: its gradient, and after a step its value. */
+static char *flat_of(const ddp_zero1 *zero, size_t i)
+{
+    const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
+    return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
+}
+
+/* The part of parameter i that is in my share: its first element there, where it goes in the shard, how
+ * many. */
+static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
+{
+    const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
+    const size_t begin = zero->plan.at[i], end = begin + zero->params[i].count;
+    const size_t mine = zero->rank * b->share, mine_end = mine + b->share;
+    const size_t from = begin > mine ? begin : mine, to = end < mine_end ? end : mine_end;
+    if (from >= to)
+        return 0;
+    *first = from - begin;
+    *shard_at = b->shard_at + from - mine;
+    return to - from;
+}
+
+/* --- create and free ------------------------------------------------------------------------------------ */
+
+/* The one place that frees; the gradients' memory belongs to the backend. */
+static void release(ddp_zero1 *zero)
+{
+    zero1_plan_free(&zero->plan);
+    for (int s = 0; s < SLOTS; s++)
+        free(zero->slot[s]);
+    free(zero->grad);
+    free(zero->leaves);
+    free(zero->no_decay);
+    free(zero->params);
+    free(zero);
+}
+
+/* `size` says how much of the struct the caller's header knew; what it did not know has its default. */
+static ddp_status read_options(const ddp_zero1_options *given, ddp_zero1_options *out, struct ddp_err *err)
+{
+    *out = (ddp_zero1_options)DDP_ZERO1_OPTIONS_INIT;
+    if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_zero1_options.size is %zu: begin with DDP_ZERO1_OPTIONS_INIT",
+                        given->size);
+    if (given != NULL)
+        memcpy(out, given, given->size);
+    if (out->bucket_bytes == 0)
+        out->bucket_bytes = BUCKET_BYTES;
+    return ddp_optim_check(&out->optim, err);
+}
+
+/* calloc: padding must begin as zero. All of it now: a step must not fail for want of memory on one rank of many. */
+static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
+                           struct ddp_err *err)
+{
+    const size_t shard = zero->plan.shard > 0 ? zero->plan.shard : 1;
+    bool ok = (zero->params = calloc(zero->n, sizeof(*params))) != NULL;
+    ok = ok && (zero->grad = calloc(shard, sizeof(float))) != NULL;
+    ok = ok && (zero->leaves = calloc(zero->world, (shard / NORM_LEAF + 1) * sizeof(double))) != NULL;
+    zero->states = ddp_optim_states(&zero->optim);
+    for (int s = 0; s <= zero->states; s++)
+        ok = ok && (zero->slot[s] = calloc(shard, sizeof(float))) != NULL;
+    ok = ok && (no_decay == NULL || (zero->no_decay = malloc(zero->n + 1)) != NULL);
+    if (!ok)
+        return ddp_fail(err, DDP_ERR_NOMEM, "zero1: no memory for a shard of %zu elements", shard);
+    memcpy(zero->params, params, zero->n * sizeof(*params));
+    if (no_decay != NULL)
+        memcpy(zero->no_decay, no_decay, zero->n);
+    return DDP_OK;
+}
+
+/* Memory of a device is not the processor's to add up in, and shared blocks of such a group lie there. */
+static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
+{
+    if (zero->group->comm->ops->copy == NULL)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "zero1: parameters lie in the host's memory, and this group has a device (%d); make the "
+                    "context without one (ddp_options.device = DDP_DEVICE_NONE)",
+                    ddp_device(zero->group->ctx));
+}
+
+/* Everything that needs no other rank. */
+static ddp_status build(ddp_zero1 *zero, const ddp_param *params, size_t n, const ddp_zero1_options *given,
+                        struct ddp_err *err)
+{
+    ddp_zero1_options options;
+    ddp_status status = check_place(zero, err);
+    if (status == DDP_OK)
+        status = read_options(given, &options, err);
+    if (status != DDP_OK)
+        return status;
+    zero->optim = options.optim;
+    zero->bucket_bytes = options.bucket_bytes;
+    zero->n = n;
+    status = zero1_plan_make(&zero->plan, params, n, options.bucket_bytes, (int)zero->world, err);
+    return status == DDP_OK ? allocate(zero, params, options.no_decay, err) : status;
+}
+
+/* The float32 copies begin as what rank 0 has sent. */
+static void copy_masters(ddp_zero1 *zero)
+{
+    size_t first, at;
+    for (size_t i = 0; i < zero->n; i++) {
+        const ddp_param *p = &zero->params[i];
+        const size_t n = overlap(zero, i, &first, &at);
+        if (n > 0)
+            ddp_widen_f32((const char *)p->data + first * ddp_dtype_size(p->dtype), p->dtype,
+                          zero->slot[0] + at, n, NULL);
+    }
+}
+
+/* The collective part. Bucket sizes are compared along, as they decide what is sent when. */
+static ddp_status unite(ddp_zero1 *zero)
+{
+    void *block = NULL;
+    ddp_reducer_options same = DDP_REDUCER_OPTIONS_INIT;
+    same.bucket_cap_bytes = zero->bucket_bytes;
+    const struct model model = { { zero->params, NULL }, { zero->n, 0 }, &same };
+    ddp_status status = reducer_verify(zero->group, &model);
+    if (status == DDP_OK)
+        status = zero1_same_optim(zero->group, &zero->optim);
+    if (status == DDP_OK)
+        status = zero1_same_decay(zero->group, zero->no_decay, zero->params, zero->n);
+    for (size_t i = 0; i < zero->n && status == DDP_OK; i++)
+        status = ddp_broadcast(zero->group, zero->params[i].data, zero->params[i].count,
+                               zero->params[i].dtype, 0, NULL, NULL);
+    if (status == DDP_OK)
+        status = ddp_shared_alloc(zero->group, zero->plan.bytes > 0 ? zero->plan.bytes : ALIGN, &block);
+    zero->grads = block;
+    if (status == DDP_OK)
+        copy_masters(zero);
+    return status;
+}
+
+/* Mistakes of this rank alone are found before anything collective. */
+ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
+                            const ddp_zero1_options *options, ddp_zero1 **out)
+{
+    NOT_NULL_KEPT(group);
+    NOT_NULL_KEPT(out);
+    struct ddp_err err = { 0 };
+    ddp_zero1 *zero = calloc(1, sizeof(*zero));
+    *out = NULL;
+    if (zero == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory");
+        return ctx_fail(group->ctx, &err);
+    }
+    zero->group = group;
+    zero->rank = (size_t)ddp_rank(group->ctx);
+    zero->world = (size_t)ddp_world_size(group->ctx);
+    ddp_status status = build(zero, params, n, options, &err);
+    status = status != DDP_OK ? fail(zero, &err) : unite(zero);
+    if (status != DDP_OK) {
+        release(zero);
+        return status;
+    }
+    *out = zero;
+    return DDP_OK;
+}
+
+/* Collective, because the gradients' memory is. */
+ddp_status ddp_zero1_free(ddp_zero1 *zero)
+{
+    if (zero == NULL)
+        return DDP_OK;
+    ddp_status status = ddp_shared_free(zero->group, zero->grads);
+    release(zero);
+    return status;
+}
+
+/* --- a step --------------------------------------------------------------------------------------------- */
+
+void *ddp_zero1_grad(ddp_zero1 *zero, size_t i)
+{
+    return i < zero->n ? flat_of(zero, i) : NULL;
+}
+
+ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
+{
+    return &zero->optim;
+}
+
+/* Also the way out of a step that is not made. */
+void ddp_zero1_zero_grad(ddp_zero1 *zero)
+{
+    memset(zero->grads, 0, zero->plan.bytes);
+    zero->stage = ADDING;
+}
+
+/* Reduced twice, gradients would be averages of averages; not at all, each rank would train a model of its
+ * own; and after a step what lies there is no gradient. */
+static ddp_status expect(const ddp_zero1 *zero, enum stage stage, const char *call)
+{
+    static const char *const is[] = {
+        [ADDING] = "the gradients of this step are not reduced yet; ddp_zero1_reduce comes first",
+        [REDUCED] =
+            "the gradients are reduced already; ddp_zero1_zero_grad comes first, after ddp_zero1_step",
+        [STEPPED] = "this step is done; ddp_zero1_zero_grad begins the next",
+    };
+    struct ddp_err err;
+    if (zero->stage == stage)
+        return DDP_OK;
+    ddp_fail(&err, DDP_ERR_ARG, "%s: %s", call, is[zero->stage]);
+    return fail(zero, &err);
+}
+
+/* AVG: one rounding for the sum in float32 and the division, as in the reducer. */
+ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
+{
+    NOT_NULL_KEPT(zero);
+    ddp_status status = expect(zero, ADDING, "ddp_zero1_reduce");
+    for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++) {
+        const struct zero1_bucket *b = &zero->plan.buckets[k];
+        status = ddp_reduce_scatter(zero->group, zero->grads + b->at, my_share(zero, b), b->share, b->dtype,
+                                    DDP_AVG, NULL, NULL);
+        if (status == DDP_OK)
+            ddp_widen_f32(my_share(zero, b), b->dtype, zero->grad + b->shard_at, b->share, NULL);
+    }
+    if (status == DDP_OK)
+        zero->stage = REDUCED;
+    return status;
+}
+
+/* Each rank sees only its share, so what it finds must be told to the others. Will the scaler hear of it? A copy is asked
+ * before anything is divided: twice would be a wrong gradient. */
+ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
+{
+    NOT_NULL_KEPT(zero);
+    NOT_NULL_KEPT(scaler);
+    FLUSH_SUBNORMALS(true);
+    struct ddp_err err;
+    ddp_scaler trial = *scaler;
+    ddp_status status = expect(zero, REDUCED, "ddp_zero1_unscale");
+    if (status == DDP_OK && ddp_scaler_unscaled(&trial, 0, &err) != DDP_OK)
+        status = fail(zero, &err);
+    if (status != DDP_OK)
+        return status;
+    int32_t found = ddp_unscale(zero->grad, DDP_F32, scaler->scale, zero->grad, zero->plan.shard);
+    status = ddp_all_reduce(zero->group, &found, &found, 1, DDP_I32, DDP_MAX, NULL, NULL);
+    if (status == DDP_OK && ddp_scaler_unscaled(scaler, found, &err) != DDP_OK)
+        status = fail(zero, &err);
+    return status;
+}
+
+/* Leaves in the order of ddp_grad_norm: parameter after parameter, without padding. */
+static double norm_of(const ddp_zero1 *zero, const double *leaves)
+{
+    struct norm_tree tree = { .leaves = 0 };
+    for (size_t i = 0; i < zero->n; i++) {
+        const size_t b = zero->plan.bucket_of[i], first = zero->plan.at[i] / NORM_LEAF;
+        const size_t n = (zero->params[i].count + NORM_LEAF - 1) / NORM_LEAF;
+        for (size_t k = 0; k < n; k++)
+            norm_push(&tree, leaves[zero1_leaf(&zero->plan, b, first + k)]);
+    }
+    return sqrt(norm_root(&tree));
+}
+
+/* A few bytes for each block of 256 travel, so that every rank adds up the same tree. */
+ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
+{
+    NOT_NULL_KEPT(zero);
+    FLUSH_SUBNORMALS(true);
+    const size_t mine = zero->plan.shard / NORM_LEAF;
+    double *leaves = zero->leaves;
+    ddp_status status = expect(zero, REDUCED, "ddp_zero1_clip");
+    if (status != DDP_OK)
+        return status;
+    for (size_t k = 0; k < mine; k++)
+        leaves[zero->rank * mine + k] = norm_leaf(zero->grad + k * NORM_LEAF, NORM_LEAF);
+    status = ddp_all_gather(zero->group, leaves + zero->rank * mine, leaves, mine, DDP_F64, NULL, NULL);
+    if (status != DDP_OK)
+        return status;
+    double total = norm_of(zero, leaves);
+    norm_multiply(zero->grad, norm_clip_factor(total, max_norm), zero->plan.shard);
+    if (norm != NULL)
+        *norm = total;
+    return DDP_OK;
+}
+
+/* Rounded before they travel: 16 bits are half the bytes, and all ranks get the same. */
+static ddp_status gather_params(ddp_zero1 *zero)
+{
+    ddp_status status = DDP_OK;
+    for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++) {
+        const struct zero1_bucket *b = &zero->plan.buckets[k];
+        ddp_round_f32(zero->slot[0] + b->shard_at, my_share(zero, b), b->dtype, b->share, NULL);
+        status = ddp_all_gather(zero->group, my_share(zero, b), zero->grads + b->at, b->share, b->dtype, NULL,
+                                NULL);
+    }
+    for (size_t i = 0; i < zero->n && status == DDP_OK; i++) {
+        const ddp_param *p = &zero->params[i];
+        if (p->count > 0)
+            memcpy(p->data, flat_of(zero, i), p->count * ddp_dtype_size(p->dtype));
+    }
+    return status;
+}
+
+/* The program may change the rule's numbers as it likes, but arrays are made by create. */
+static ddp_status check_states(const ddp_zero1 *zero)
+{
+    struct ddp_err err;
+    const int needs = ddp_optim_states(&zero->optim);
+    if (needs <= zero->states)
+        return DDP_OK;
+    ddp_fail(&err, DDP_ERR_ARG,
+             "ddp_zero1_step: the optimiser has come to need %d state arrays, it was created with %d; create "
+             "it with "
+             "this rule, or a momentum above 0",
+             needs, zero->states);
+    return fail(zero, &err);
+}
+
+/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to decay. */
+static void update_shard(ddp_zero1 *zero)
+{
+    ddp_optim without = zero->optim;
+    size_t first, at;
+    without.weight_decay = 0;
+    if (zero->no_decay == NULL) {
+        ddp_optim_update(&zero->optim, zero->slot[0], zero->grad, zero->slot[1], zero->slot[2],
+                         zero->plan.shard);
+        return;
+    }
+    for (size_t i = 0; i < zero->n; i++) {
+        const size_t n = overlap(zero, i, &first, &at);
+        float *s0 = zero->slot[1] != NULL ? zero->slot[1] + at : NULL;
+        float *s1 = zero->slot[2] != NULL ? zero->slot[2] + at : NULL;
+        if (n > 0)
+            ddp_optim_update(zero->no_decay[i] ? &without : &zero->optim, zero->slot[0] + at, zero->grad + at,
+                             s0, s1, n);
+    }
+}
+
+ddp_status ddp_zero1_step(ddp_zero1 *zero)
+{
+    NOT_NULL_KEPT(zero);
+    ddp_status status = expect(zero, REDUCED, "ddp_zero1_step");
+    if (status == DDP_OK)
+        status = check_states(zero);
+    if (status != DDP_OK)
+        return status;
+    zero->stage = STEPPED;
+    ddp_optim_begin(&zero->optim);
+    update_shard(zero);
+    return gather_params(zero);
+}
+
+/* --- checkpoints ---------------------------------------------------------------------------------------- */
+
+static ddp_status check_slot(const ddp_zero1 *zero, int slot)
+{
+    struct ddp_err err;
+    if (slot >= 0 && slot < SLOTS && zero->slot[slot] != NULL)
+        return DDP_OK;
+    ddp_fail(&err, DDP_ERR_ARG, "zero1: there is no slot %d, 0 to %d was expected", slot, zero->states);
+    return fail(zero, &err);
+}
+
+/* One bucket at a time, so that no rank needs room for a second model. */
+static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
+                                float *const out[])
+{
+    const struct zero1_bucket *b = &zero->plan.buckets[k];
+    ddp_status status = ddp_all_gather(zero->group, shard + b->shard_at, room, b->share, DDP_F32, NULL, NULL);
+    for (size_t i = 0; i < zero->n && status == DDP_OK && out != NULL; i++) {
+        if (zero->plan.bucket_of[i] == k && zero->params[i].count > 0)
+            memcpy(out[i], room + zero->plan.at[i], zero->params[i].count * sizeof(float));
+    }
+    return status;
+}
+
+/* Every rank takes part, whoever wants the result: its share is needed. */
+ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
+{
+    NOT_NULL_KEPT(zero);
+    ddp_status status = check_slot(zero, slot);
+    if (status != DDP_OK)
+        return status;
+    float *room = malloc((zero->plan.widest + 1) * sizeof(*room));
+    if (room == NULL) {
+        struct ddp_err err;
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for a bucket of %zu elements", zero->plan.widest);
+        return fail(zero, &err);
+    }
+    for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++)
+        status = export_bucket(zero, k, zero->slot[slot], room, out);
+    free(room);
+    return status;
+}
+
+/* Not collective: all of it is here already. */
+ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
+{
+    NOT_NULL_KEPT(zero);
+    NOT_NULL_KEPT(in);
+    size_t first, at;
+    ddp_status status = check_slot(zero, slot);
+    for (size_t i = 0; i < zero->n && status == DDP_OK; i++) {
+        const size_t n = overlap(zero, i, &first, &at);
+        if (n > 0)
+            memcpy(zero->slot[slot] + at, in[i] + first, n * sizeof(float));
+    }
+    return status;
+}

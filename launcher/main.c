@@ -4,16 +4,14 @@
  * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
  * machine's facts are looked up here once and handed down, so that nothing below has to ask for
  * them. */
-#include "contain/runtime_dir.h"
-#include "contain/safe_dir.h"
+#include "contain/job_record.h"
 #include "node/guardian.h"
 #include "node/node_run.h"
 #include "node/own_addresses.h"
 #include "node/host_look.h"
-#include "plan/gpu_count.h"
-#include "plan/numa_look.h"
+#include "plan/gpu_look.h"
 #include "plan/plan.h"
-#include "plan/program.h"
+#include "plan/worker.h"
 #include "plan/scheduler_look.h"
 #include "plan/torch_look.h"
 #include "tables/exit_codes.h"

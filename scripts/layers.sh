@@ -11,7 +11,7 @@
 #
 # and inside launcher/, where all may use the table of diagnosis/findings.h, and each directory those before it (see below()):
 #
-#     text  tables  cli  plan  agent  lines  contain  report  output  node
+#     tables  cli  plan  agent  contain  output  report  node
 #
 # and inside worker/:
 #
@@ -25,14 +25,13 @@ cd "$(dirname "$0")/.."
 below() {
     local names='' name
     case $1 in
-    cli) names='text tables' ;;
-    plan) names='text tables cli' ;;
+    cli) names='tables' ;;
+    plan) names='tables cli' ;;
     agent) names='tables' ;;
-    lines) names='text tables cli plan' ;;
-    contain) names='text tables cli plan' ;;
-    report) names='text tables cli plan agent lines contain' ;;
-    output) names='text tables cli plan agent lines report' ;;
-    node) names='text tables cli plan agent lines contain report output' ;;
+    contain) names='tables cli plan' ;;
+    report) names='tables cli plan agent contain output' ;;
+    output) names='tables cli plan agent' ;;
+    node) names='tables cli plan agent contain output report' ;;
     esac
     for name in $names; do
         echo -n "launcher/$name "

@@ -10,7 +10,7 @@
  * Nothing is read and then ignored: an option is in the table because something obeys it. */
 #include "cli/cli_table.h"
 #include "tables/worker_env.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
 #include "tables/signals.h"
-#include "text/rank_set.h"
+#include "tables/rank_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>

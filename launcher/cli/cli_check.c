@@ -1,5 +1,5 @@
 /* cli_check.c -- what does not go together, because it takes two options to be wrong. What depends on the machine
- * is plan_make.c's.
+ * is plan.c's.
  *
  * A wrong pair is refused here, on every node at once and before anything is started, since many of them would
  * otherwise show as nodes that wait for each other until the time is up. Every check is one function and a row

@@ -18,7 +18,7 @@
 #include "tables/schedulers.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
-#include "text/prefix.h"
+#include "tables/prefix.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -139,7 +139,7 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return cli_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* With conf_attempts it becomes our --node_timeout, see plan_meeting.c. */
+/* With conf_attempts it becomes our --node_timeout, see plan.c. */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return cli_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;

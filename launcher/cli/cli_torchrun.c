@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Defaults that differ. What depends on other options is decided where they meet: the job id in plan_meeting.c,
- * prefixes in plan_make.c, files in plan_output.c, Python in program.c. */
+/* Defaults that differ. What depends on other options is decided where they meet: the job id in plan.c,
+ * prefixes in plan.c, files in worker.c, Python in worker.c. */
 static const struct {
     enum cli_option option;
     const char *preset;

@@ -4,7 +4,7 @@
  * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
  * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
 #include "cli/cli_table.h"
-#include "text/log_pattern.h"
+#include "tables/log_pattern.h"
 
 #include <ctype.h>
 #include <errno.h>

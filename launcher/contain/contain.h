@@ -6,18 +6,27 @@
  *     pidns    the agent is process 1 of a PID namespace         only when asked for: workers see other pids
  *
  * The stronger layers come on top of plain, which goes on working below them. A record of the job
- * (record.h) lets the next start on this host find what plain cannot reach: processes that are left when guardian and
+ * (job_record.h) lets the next start on this host find what plain cannot reach: processes that are left when guardian and
  * agent are killed together.
  *
  * Opened before the guardian forks, so both processes have one. The agent makes things (contain_attempt); who is the
  * last of the two takes them away (contain_remove). */
-#ifndef LAUNCHER_CONTAIN_H
-#define LAUNCHER_CONTAIN_H
+#ifndef LAUNCHER_CONTAIN_CONTAIN_H
+#define LAUNCHER_CONTAIN_CONTAIN_H
 
 #include "cli/cli.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
+
+/* What this kernel or container cannot do, and what we do instead. */
+
+/* The n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask, and
+ * `only_grave` looks for nothing else. Looks each time. */
+const char *lacks_words(size_t n, bool only_grave, bool *grave);
+
+/* --- contain ---------------------------------------------------------------------------------------------- */
 
 struct contain;
 

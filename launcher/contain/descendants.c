@@ -7,11 +7,12 @@
  *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
  *     child of ours) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
  *     start time stands in for it.
- * Both lists may miss someone who is being born. That is why killing (descendants_kill.c) repeats until wait says
+ * Both lists may miss someone who is being born. That is why killing (descendants.c) repeats until wait says
  * that nobody is left. */
 #include "contain/descendants.h"
 
-#include "contain/pids.h"
+#include "base/clock.h"
+#include "contain/hurry.h"
 #include "contain/procfs.h"
 
 #include <dirent.h>
@@ -19,8 +20,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NAMED_AT_MOST = 8, NAME_SHOWN = 64, PID_MOST = 4 * 1024 * 1024 /* the kernel's own limit */ };
@@ -134,7 +137,9 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-size_t descendants_list(struct buf *pids)
+/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we
+ * wait for them. The caller frees `pids`. */
+static size_t descendants_list(struct buf *pids)
 {
     return children_of(getpid(), pids);
 }
@@ -232,4 +237,118 @@ void descendants_names(struct buf *out)
         buf_printf(out, "%s%d (%s)", i > 0 ? ", " : "", (int)pid, name);
     }
     buf_free(&pids);
+}
+
+/* --- descendants kill ------------------------------------------------------------------------------------- */
+
+/* To the last one; see descendants.h.
+ *
+ * What makes it hard are chains: a process that forks and dies, whose child does the same, and so on for ever. Each list of
+ * processes is old when it is read. But a chain does not grow, so it is over when one link is hit between its birth and
+ * its fork. Hence the round is as short as can be, and comes again at once as long as somebody ends:
+ *   - only our own children are signalled. A link's parent is dead, so it is ours. Whoever is deeper becomes ours when
+ *     those above him are dead, a round later. And a child of ours cannot be anybody else: no pidfd is needed.
+ *   - the processor is taken from them, where we have the right to: 64 busy chains leave a launcher very little of it.
+ * Only when a round has changed nothing we look deeper, for those who sit below somebody that cannot be killed. */
+
+enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
+
+/* Take some of what has ended; chains may end as fast as we take them. Returns how many there were; `left`
+ * is false when there is no child any more. */
+static int reap(bool *left)
+{
+    int count = 0;
+    pid_t pid = 0;
+    while (count < REAPED_PER_ROUND && (pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        count++;
+    *left = pid >= 0;
+    return count;
+}
+
+static void kill_children(void)
+{
+    struct buf pids = { 0 };
+    const size_t n = descendants_list(&pids);
+    for (size_t i = 0; i < n; i++)
+        kill(descendants_at(&pids, i), SIGKILL);
+    buf_free(&pids);
+}
+
+/* Nobody has ended: they are on the way, or hang. An orphan that changes hands tells us nothing, so look again soon. */
+static void wait_a_moment(const sigset_t *child_ended)
+{
+    descendants_signal(SIGKILL);
+    sigtimedwait(child_ended, NULL, &(struct timespec){ .tv_nsec = RESCAN_MS * 1000000 });
+}
+
+static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
+{
+    bool left = true;
+    while (left && clock_ms() < end_ms) {
+        kill_children();
+        if (reap(&left) == 0 && left)
+            wait_a_moment(child_ended);
+    }
+    return !left;
+}
+
+/* Mostly there is nobody, and then nothing is to be hurried. */
+bool descendants_kill_all(uint64_t limit_ms)
+{
+    sigset_t child_ended, before;
+    bool left;
+    reap(&left);
+    if (!left)
+        return true;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
+    pthread_sigmask(SIG_BLOCK, &child_ended, &before);
+    struct hurry hurry = { 0 };
+    hurry_begin(&hurry);
+    const bool gone = kill_until(clock_ms() + limit_ms, &child_ended);
+    hurry_end(&hurry);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return gone;
+}
+
+/* --- stuck ------------------------------------------------------------------------------------------------ */
+
+/* All of it is read from /proc at the very end. The wait channel needs the rights of a tracer, and kernels without
+ * symbols show "0"; then the state alone must do. */
+
+/* A worker that ended is not in `pids` any more, so a number found there is the worker itself. */
+static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
+{
+    for (int i = 0; i < plan->nproc; i++)
+        if (pids[i] == pid)
+            return plan->workers[i].rank;
+    return -1;
+}
+
+/* What is known of `pid`, unless it is dead and only waits to be taken. */
+static bool describe(struct stuck *s, pid_t pid, int rank)
+{
+    struct proc_stat stat;
+    const bool seen = procfs_stat(pid, &stat);
+    *s = (struct stuck){ .pid = pid, .rank = rank, .state = seen ? stat.state : '?' };
+    procfs_line(pid, "comm", s->name, sizeof(s->name));
+    procfs_line(pid, "wchan", s->where, sizeof(s->where));
+    if (strcmp(s->where, "0") == 0)
+        s->where[0] = '\0';
+    return !seen || !proc_stat_is_dead(&stat);
+}
+
+/* Of our children only, but any of them may be a zombie: all are looked at until enough are found. */
+size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
+{
+    struct buf children = { 0 };
+    const size_t n = descendants_list(&children);
+    size_t stuck = 0;
+    for (size_t i = 0; i < n && stuck < STUCK_MAX; i++) {
+        const pid_t pid = descendants_at(&children, i);
+        stuck += describe(&found[stuck], pid, rank_of(pid, pids, plan));
+    }
+    buf_free(&children);
+    return stuck;
 }

@@ -3,10 +3,11 @@
  * Works for a subreaper (descendants_adopt): whoever loses its parent becomes our child, so nothing
  * can leave the tree, neither by setsid nor by a double fork. A pid is signalled only while it is
  * certain that it still is a descendant. */
-#ifndef LAUNCHER_DESCENDANTS_H
-#define LAUNCHER_DESCENDANTS_H
+#ifndef LAUNCHER_CONTAIN_DESCENDANTS_H
+#define LAUNCHER_CONTAIN_DESCENDANTS_H
 
 #include "base/buf.h"
+#include "plan/plan.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,10 +19,6 @@ bool descendants_adopt(void);
 
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
-
-/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we
- * wait for them. The caller frees `pids`. */
-size_t descendants_list(struct buf *pids);
 
 /* The i-th of such a list. */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
@@ -36,5 +33,22 @@ bool descendants_kill_all(uint64_t limit_ms);
 
 /* "1234 (name), 1240 (name)" of what is left, for a message. At most eight are named. */
 void descendants_names(struct buf *out);
+
+/* --- stuck ------------------------------------------------------------------------------------------------ */
+
+/* Processes that SIGKILL does not end, and where in the kernel they hang. */
+
+enum { STUCK_MAX = 8 }; /* as many are named */
+
+struct stuck {
+    int pid;
+    int rank;       /* of the worker; -1 = a process that a worker has started */
+    char name[32];  /* of its program, as the kernel keeps it */
+    char state;     /* as in /proc/PID/stat, 'D' = does not hear signals; '?' = not to be learnt */
+    char where[64]; /* the kernel's function it waits in; "" = the kernel does not tell us */
+};
+
+/* Our children that are still there, at most STUCK_MAX; how many. `pids` by local rank. */
+size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan);
 
 #endif

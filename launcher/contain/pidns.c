@@ -8,7 +8,6 @@
  * tells nothing here (it is 0, outside): so the lifeline is looked at once the signal is armed. */
 #include "contain/pidns.h"
 
-#include "contain/pids.h"
 #include "contain/procfs.h"
 
 #include <errno.h>

@@ -5,11 +5,66 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+bool proc_stat_parse(const char *text, struct proc_stat *out)
+{
+    unsigned long long start, user, system;
+    /* The name in parentheses may hold anything, also parentheses and spaces: look behind the last one. */
+    const char *end = strrchr(text, ')');
+    if (end == NULL || sscanf(end + 1,
+                              " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
+                              "%llu",
+                              &out->state, &out->parent, &out->group, &out->foreground, &out->flags, &user,
+                              &system, &out->threads, &start) != 9)
+        return false;
+    out->cpu_ticks = user + system;
+    out->start_ticks = start;
+    return true;
+}
+
+/* --- pids ------------------------------------------------------------------------------------------------- */
+
+/* System calls by number, because the C library knows them only since version 2.36. */
+
+int pids_hold(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+bool pids_signal(int pidfd, int signal)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+}
+
+/* A filter of system calls may let one of the two pass. */
+bool pids_can_hold(void)
+{
+    const int self = pids_hold(getpid());
+    const bool can = self >= 0 && pids_signal(self, 0);
+    if (self >= 0)
+        close(self);
+    return can;
+}
+
+pid_t pids_newest(void)
+{
+    pid_t pid = vfork();
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid;
+}
+
+/* --- procfs ----------------------------------------------------------------------------------------------- */
 
 enum {
     PART = 4096,       /* the kernel hands out most of these files a page at a time */

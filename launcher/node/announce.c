@@ -6,7 +6,7 @@
 #include "node/announce.h"
 
 #include "agent/ending.h"
-#include "contain/lacks.h"
+#include "contain/contain.h"
 #include "report/error_read.h"
 #include "report/event_json.h"
 #include "report/torch_event.h"

@@ -5,7 +5,7 @@
  * each worker ended, so a pidfd that could not be had costs nothing but the order. */
 #include "node/exits.h"
 
-#include "contain/pids.h"
+#include "contain/procfs.h"
 
 #include <stdint.h>
 #include <sys/epoll.h>

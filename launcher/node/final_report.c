@@ -7,12 +7,12 @@
 
 #include "node/aside.h"
 #include "output/disk_watch.h"
-#include "output/logdir.h"
-#include "output/patient_write.h"
+#include "output/log_files.h"
+#include "output/writer.h"
 #include "report/error_read.h"
 #include "report/event_json.h"
 #include "report/program_see.h"
-#include "plan/program.h"
+#include "plan/worker.h"
 #include "plan/torch_look.h"
 
 #include "base/clock.h"

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/descendants.h"
-#include "contain/leftovers.h"
+#include "contain/job_record.h"
 #include "node/signal_watch.h"
 #include "output/disk_watch.h"
 #include "tables/exit_codes.h"

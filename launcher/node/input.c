@@ -150,7 +150,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
 /* What the kernel has at hand: /dev/null, a file that was read or written before. Not only because it is faster: a thread
  * of libuv's wakes the loop in two steps, and a loop that is served first comes in between and turns in a circle (see
- * output/doorbell.c). Of a file that is not at hand Linux 5.9 and 5.10 may say that it has ended here; its end is only believed
+ * output/output.c). Of a file that is not at hand Linux 5.9 and 5.10 may say that it has ended here; its end is only believed
  * to a read that may wait. */
 static bool take_at_once(struct input *in)
 {

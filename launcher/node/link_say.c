@@ -5,7 +5,7 @@
  * for once, in the queue, and not at every field. */
 #include "node/link_say.h"
 
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include "base/json_integer.h"
 #include "ddp/context.h"

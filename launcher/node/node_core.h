@@ -24,7 +24,7 @@
 
 #include "agent/agent.h"
 #include "contain/hurry.h"
-#include "contain/stuck.h"
+#include "contain/descendants.h"
 #include "node/announce.h"
 #include "node/beat.h"
 #include "node/exits.h"

@@ -6,7 +6,7 @@
 
 #include "node/aside.h"
 #include "node/node_run.h"
-#include "output/logdir.h"
+#include "output/log_files.h"
 #include "tables/exit_codes.h"
 
 #include "base/clock.h"

@@ -7,7 +7,7 @@
 #define LAUNCHER_PROC_H
 
 #include "contain/hurry.h"
-#include "text/rank_set.h"
+#include "tables/rank_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>

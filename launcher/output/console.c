@@ -5,9 +5,9 @@
  * used up. */
 #include "output/console.h"
 
-#include "lines/line_prefix.h"
-#include "report/event_json.h"
-#include "text/escape.h"
+#include "output/line_prefix.h"
+#include "output/events.h"
+#include "tables/text.h"
 
 #include "base/clock.h"
 

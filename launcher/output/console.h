@@ -6,9 +6,8 @@
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
-#include "lines/fold.h"
-#include "lines/show.h"
-#include "output/sinks.h"
+#include "output/fold.h"
+#include "output/log_files.h"
 #include "plan/plan.h"
 
 #include <sys/types.h>

@@ -6,8 +6,8 @@
 #include "output/event_log.h"
 
 #include "output/disk_watch.h"
-#include "output/logdir.h"
-#include "text/log_pattern.h"
+#include "output/log_files.h"
+#include "tables/log_pattern.h"
 
 #include "base/clock.h"
 #include "base/events.h"

@@ -7,15 +7,78 @@
  * The stdout of a single worker that goes to the console alone, without prefix, is simply inherited. When a
  * console or disk is slow or full the pipes behind it are not read any more and their workers wait, or with
  * --log_policy=drop bytes are lost and counted. Memory is bounded, and the event loop never waits. */
-#ifndef LAUNCHER_OUTPUT_H
-#define LAUNCHER_OUTPUT_H
+#ifndef LAUNCHER_OUTPUT_OUTPUT_H
+#define LAUNCHER_OUTPUT_OUTPUT_H
 
 #include "ddp/error.h"
-#include "lines/tail.h"
-#include "output/sinks.h"
+#include "output/console.h"
+#include "output/lines.h"
+#include "output/log_files.h"
 #include "plan/plan.h"
 
+#include <stdbool.h>
 #include <uv.h>
+
+/* Another thread wakes the loop; several rings before it wakes may be one. As uv_async, but who is woken never
+ * waits for who has rung. */
+
+struct doorbell {
+    uv_poll_t poll;
+    int fd; /* -1: there is none */
+    void (*rung)(void *user);
+};
+
+/* False when there is no descriptor for it; then nothing is to be closed. */
+bool doorbell_open(struct doorbell *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
+
+/* From any thread, until doorbell_close is called. */
+void doorbell_ring(const struct doorbell *bell);
+
+/* `closed` comes with `poll`, whose data is the `user` of the beginning, by a later turn of the loop. */
+void doorbell_close(struct doorbell *bell, uv_close_cb closed);
+
+/* --- stream ----------------------------------------------------------------------------------------------- */
+
+/* One of a worker's two streams: its pipe, and who wants the bytes.
+ *
+ * Every worker has both streams from the beginning, whether they need a pipe or not: the report asks
+ * each for its last words. */
+
+/* What the streams of one node share. Owned by output.c, which gives all of it. */
+struct stream_group {
+    uv_loop_t *loop;
+    const struct plan *plan;
+    struct sinks *sinks;
+    struct console *console;
+    char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
+    struct buf merged;                /* lines for a shared file, made from one read */
+    int open;                         /* pipes that are still read */
+    void (*ended)(void *);            /* one of them is not any more */
+    void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
+    void *user;
+};
+
+enum { STREAM_READ_BYTES = 64 * 1024, STREAM_NO_SINK = -1 };
+
+struct stream_pipe;
+
+struct stream {
+    struct stream_group *group;
+    struct stream_pipe *pipe; /* NULL when there is none to read from */
+    bool paused;              /* not reading: a sink is behind */
+    int local_rank, which;    /* STD_OUT or STD_ERR */
+    bool to_console;
+    int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
+    bool shared; /* ... which other streams write to */
+    struct merge merge;
+    struct console_stream console;
+    struct filtered filtered;
+    struct tail tail;
+};
+
+void stream_free(struct stream *s);
+
+/* --- output ----------------------------------------------------------------------------------------------- */
 
 struct output;
 

@@ -8,13 +8,20 @@
  * disk is tried again and again, and the caller asks writer_queued and stops reading when it is too much.
  * WRITER_DROP: what does not fit is counted, and where bytes are missing a line says how many. An error that
  * time does not heal (EIO, EFBIG ...) drops with either. The thread starts with the first bytes. */
-#ifndef LAUNCHER_WRITER_H
-#define LAUNCHER_WRITER_H
+#ifndef LAUNCHER_OUTPUT_WRITER_H
+#define LAUNCHER_OUTPUT_WRITER_H
 
 #include "base/slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The last words, to a descriptor that may have a reader who does not read. */
+
+/* All of it: 0, or the errno that kept it from the rest; ETIMEDOUT when for `unread_ms` nothing could be written. */
+int patient_write(int fd, struct slice bytes, int unread_ms);
+
+/* --- writer ----------------------------------------------------------------------------------------------- */
 
 struct writer;
 

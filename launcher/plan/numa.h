@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
-#include "text/rank_set.h"
+#include "tables/rank_set.h"
 
 enum {
     NUMA_CPUS_MAX = 16384,

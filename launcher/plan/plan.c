@@ -1,44 +1,293 @@
-/* plan.c -- the plan itself, see plan.h: its texts, its end, and what is asked about it. Who decides what stands in it is in
+/* plan.c -- see plan.h.
+ *
+ * the plan itself, see plan.h: its texts, its end, and what is asked about it. Who decides what stands in it is in
  * plan_parts.h. */
-#include "plan/plan_parts.h"
+#include "plan/plan.h"
+
+#include "base/limits.h"
+#include "plan/plan.h"
+#include "plan/worker.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-char *plan_text_of(const char *fmt, ...)
+/* Where, when and how the nodes meet, from the options alone.
+ *
+ *     nodes       backend   port    budget                          ranks
+ *     1           -         29500   -                               known
+ *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
+ *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
+ *
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's.
+ *
+ * Nothing is looked up or opened here: --dry_run and the tests get the same answers as a real start. */
+
+#define RANK0_SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
+
+/* --standalone wins over an endpoint, as with torchrun. */
+static bool has_endpoint(const struct cli *cli)
 {
-    char *text = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&text, fmt, ap);
-    va_end(ap);
-    return n < 0 ? NULL : text;
+    return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-void plan_note(struct plan *plan, const char *fmt, ...)
+/* A port that nobody asked for may be exchanged for a free one when nobody else has to know it; one that was
+ * asked for is obeyed or refused. */
+static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
-    va_list ap;
-    int i = 0;
-    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
-        i++;
-    if (i == PLAN_NOTES_MAX)
+    const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
+    m->host = endpoint ? cli->endpoint.host : cli->master_addr;
+    if (endpoint && cli->endpoint.port >= 0)
+        m->port = cli->endpoint.port;
+    else if (port_given || !endpoint || !m->elastic)
+        m->port = cli->standalone && !port_given ? 0 : cli->master_port;
+    else
+        m->port = RDZV_DEFAULT_PORT;
+    m->elsewhere = endpoint || m->nnodes_max > 1;
+    m->port_may_change = !port_given && !m->elsewhere;
+}
+
+/* Whoever says --timeout means that, else torchrun's key, else torchrun's default. The knob's name goes
+ * along, since every message about this time must name the option that would change it. Torchrun speaks of
+ * intervals and attempts where we have one time: their product. With any free port the job begins at once, because no other node
+ * can know the port yet. */
+static void choose_times(struct plan_meeting *m, const struct cli *cli)
+{
+    const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
+    const int attempts = conf->keep_alive_attempts > 0 ? conf->keep_alive_attempts : KEEP_ALIVE_ATTEMPTS;
+    m->join_ms = m->elastic ? ELASTIC_JOIN_MS : STATIC_JOIN_MS;
+    m->join_knob = "--timeout";
+    if (cli->timeout_ms > 0) {
+        m->join_ms = cli->timeout_ms;
+    } else if (conf->join_ms > 0) {
+        m->join_ms = conf->join_ms;
+        m->join_knob = m->elastic ? "--rdzv_conf join_timeout" : "--rdzv_conf timeout";
+    }
+    m->last_call_ms = conf->last_call_ms > 0 ? conf->last_call_ms : m->port == 0 ? 0 : LAST_CALL_MS;
+    m->node_timeout_ms = cli->node_timeout_ms;
+    if (conf->keep_alive_ms > 0 && !cli_gives(cli, OPT_NODE_TIMEOUT))
+        m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
+}
+
+/* Nodes of one job run one program; where it lies and its arguments may differ from node to node. A name
+ * that is longer than its room is cut, the same on every node. */
+static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
+{
+    const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
+    const char *name = slash != NULL ? slash + 1 : cli->program;
+    snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
+}
+
+/* Before anybody has met: one node is alone; the nodes of a static job know their places, if all bring as many
+ * workers as this one; an elastic one looks as on its first node. */
+static void guess(struct plan *plan)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    plan->nnodes = m->nnodes_max;
+    plan->node_rank = m->node_rank > 0 ? m->node_rank : 0;
+    plan->world_size = plan->nproc * plan->nnodes;
+    plan->settled = m->nnodes_max == 1;
+    plan->master_port = m->port;
+    snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
+}
+
+/* Of torchrun's defaults "none" is one, too, but for a node that meets nobody and names no port. */
+static const char *made_up_name(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const bool named_place =
+        cli_gives(cli, OPT_MASTER_PORT) || cli_gives(cli, OPT_RDZV_ENDPOINT) || cli->backend == BACKEND_C10D;
+    if (plan->meeting.nnodes_max > 1 || (cli->torchrun && named_place && !cli->standalone))
+        return "none";
+    return plan->facts->nonce;
+}
+
+/* torchrun's switch for the same; there it needs no reason. It is often set for a whole cluster, so it means programs that may
+ * have a PyTorch: others need the launcher's store. */
+static bool asks_for_rank0(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    char *const *inherited = plan->facts->environ_block;
+    const struct env_sources env = { cli->env.items, cli->env.n, inherited };
+    const char *disabled = env_sources_find(&env, RANK0_SWITCH);
+    return !cli_gives(cli, OPT_TORCH_STORE) && disabled != NULL && strcmp(disabled, "1") == 0 &&
+           program_python(cli, env_find(inherited, "PYTHON_EXEC")) != NULL;
+}
+
+/* A PyTorch that refuses our store would fail before it says a word to it. */
+static void choose_worker_store(struct plan *plan)
+{
+    const struct torch_look *torch = plan->facts->torch;
+    const bool refuses = plan->cli->torch_store == TORCH_STORE_AUTO && torch != NULL && torch->refuses_stores;
+    const bool asked = asks_for_rank0(plan);
+    plan->rank0_store = plan->cli->torch_store == TORCH_STORE_RANK0 || asked || refuses;
+    if (asked && !refuses)
+        plan_note(plan, "%s=1 is set, so rank 0 hosts a store for the workers (--torch_store)", RANK0_SWITCH);
+    if (!refuses)
         return;
-    va_start(ap, fmt);
-    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
-        plan->notes[i] = NULL;
-    va_end(ap);
+    plan_note(
+        plan,
+        "PyTorch %s in %s was built without libuv and refuses the launcher's store, so rank 0 hosts one for "
+        "the workers (--torch_store)",
+        torch->version, torch->dir);
 }
 
-void plan_output_free(struct plan_worker *w)
+/* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
+ * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
+ * told apart. */
+static bool plan_meet(struct plan *plan)
 {
-    free(w->log_dir);
-    free(w->out.file);
-    free(w->err.file);
-    free(w->error_file);
-    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
+    const struct cli *cli = plan->cli;
+    struct plan_meeting *m = &plan->meeting;
+    const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
+    m->nnodes_min = cli->nnodes.min;
+    m->nnodes_max = cli->nnodes.max;
+    m->elastic = cli_is_elastic(cli);
+    m->node_rank = m->nnodes_max == 1 ? 0 : m->elastic ? -1 : cli->node_rank;
+    m->host_store = cli->host_store != HOST_STORE_AUTO ? cli->host_store : conf->is_host;
+    choose_place(m, cli);
+    choose_times(m, cli);
+    name_program(cli, m->program);
+    choose_worker_store(plan);
+    guess(plan);
+    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up_name(plan));
+    return plan->job != NULL;
 }
+
+/* --- plan notes ------------------------------------------------------------------------------------------- */
+
+/* Sentences for the user about the plan: what was asked for and does nothing here, and what follows
+ * from what was not said. None of them stops the job. */
+
+#define FILTERS_NEED "it is about lines that --tee writes to files"
+
+/* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
+static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
+{
+    if (plan->cli->origin[option] == FROM_COMMAND_LINE)
+        plan_note(plan, "--%s does nothing here: %s", name, needs);
+}
+
+static void note_files(struct plan *plan)
+{
+    if (!plan_any_file(plan))
+        note_idle(plan, OPT_LOG_ROTATE, "log_rotate",
+                  "there are no log files; --log_dir or --log_file makes them");
+    if (plan->log_root == NULL || !cli_gives(plan->cli, OPT_TEE)) {
+        note_idle(plan, OPT_STDOUT_FILTERS, "duplicate_stdout_filters", FILTERS_NEED);
+        note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
+    }
+    if (plan->cli->log_file == NULL)
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
+}
+
+static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
+                            char words[PLAN_RANKS_WORDS])
+{
+    if (highest < plan->nproc)
+        return false;
+    snprintf(words, PLAN_RANKS_WORDS,
+             "--%s names local rank %d, but there %s %d worker%s on this node (0 to %d)", option, highest,
+             plan->nproc == 1 ? "is" : "are", plan->nproc, plan->nproc == 1 ? "" : "s", plan->nproc - 1);
+    return true;
+}
+
+/* No error: torchrun takes it, and one command line may serve nodes of different sizes. */
+static void note_ranks(struct plan *plan)
+{
+    const struct {
+        const char *option;
+        int highest;
+    } named[] = { { "tee", std_map_highest(&plan->cli->tee) },
+                  { "redirects", std_map_highest(&plan->cli->redirects) },
+                  { "local_ranks_filter", rank_set_highest(&plan->cli->console_ranks) } };
+    char words[PLAN_RANKS_WORDS];
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+        if (plan_lacks_rank(plan, named[i].option, named[i].highest, words))
+            plan_note(plan, "%s", words);
+}
+
+static void note_nodes(struct plan *plan)
+{
+    const struct cli_rdzv_conf *conf = &plan->cli->rdzv_conf;
+    if (plan->meeting.elastic)
+        note_idle(plan, OPT_NODE_RANK, "node_rank", "the rendezvous numbers the nodes of an elastic job");
+    else
+        note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
+    if (plan->cli->standalone)
+        note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "--standalone is a job of this node alone");
+    if (conf->idle != NULL)
+        plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
+    if (conf->unknown[0] != '\0')
+        plan_note(plan, "'%s' in --rdzv_conf does nothing: neither torchrun nor ddprun has such a key",
+                  conf->unknown);
+}
+
+/* PET_STRATEGY and the like: torchrun would read it, this version cannot. The user should know. */
+static void note_idle_default(struct plan *plan)
+{
+    const char *option;
+    const char *entry = cli_idle_pet(plan->facts->environ_block, &option);
+    const int len = entry != NULL ? (int)strcspn(entry, "=") : 0;
+    if (entry != NULL && option != NULL)
+        plan_note(plan, "%.*s is set, but --%s is only read from the command line", len, entry, option);
+    else if (entry != NULL)
+        plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
+}
+
+/* A dry run shows ranks that nobody has given out yet. */
+static void note_guess(struct plan *plan)
+{
+    if (plan->settled || !plan->cli->dry_run)
+        return;
+    if (plan->meeting.elastic)
+        plan_note(plan,
+                  "ranks, sizes and what is named after them come from the rendezvous; shown as on a first "
+                  "node");
+    else
+        plan_note(plan, "ranks are right if each of the %d nodes brings %d worker%s",
+                  plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
+}
+
+/* What the scheduler says and the user does not, and what looks wrong about how we were started. */
+static void note_scheduler(struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    for (int i = 0; s != NULL && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
+        plan_note(plan, "%s", s->notes[i]);
+    if (s != NULL && s->finding.found.code != FINDING_NONE && s->finding.mine)
+        plan_note(plan, "%s; %s [%s]", s->finding.found.sentence, s->finding.found.advice,
+                  finding_code_name(s->finding.found.code));
+}
+
+/* A task that is shown one GPU sees it as number 0, whatever its local rank is: the classic of one process for each GPU. */
+static void note_task_gpu(struct plan *plan)
+{
+    const int local = plan->cli->task.local_rank;
+    if (plan->cli->per_task && plan->gpus->n > 0 && local >= plan->gpus->n)
+        plan_note(plan,
+                  "this task sees %d GPU%s, but its LOCAL_RANK is %d: a program that takes GPU LOCAL_RANK "
+                  "finds none; let "
+                  "all tasks of a node see all its GPUs (Slurm: --gpus-per-node, and not --gpus-per-task)",
+                  plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
+}
+
+/* Said and not refused: a script that always passes an option need not know whether it does anything today. */
+static void plan_note_idle(struct plan *plan)
+{
+    note_files(plan);
+    note_ranks(plan);
+    note_nodes(plan);
+    note_idle_default(plan);
+    note_scheduler(plan);
+    note_task_gpu(plan);
+    note_guess(plan);
+}
+
+/* --- plan ------------------------------------------------------------------------------------------------- */
 
 void plan_free(struct plan *plan)
 {
@@ -99,4 +348,222 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
                                 .role_rank = plan->node_rank * plan->nproc,
                                 .role_size = plan->world_size,
                                 .rank0_port = plan->rank0_port };
+}
+
+/* --- plan make -------------------------------------------------------------------------------------------- */
+
+/* The order of decisions: how many workers, what the job is called, where it meets,
+ * where output goes, and last each worker's command. What cannot be is refused here, before anything is
+ * started. */
+
+/* --- workers and the place to meet ---------------------------------------------------------------------- */
+
+/* The number of workers comes first, everything else depends on it. */
+static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
+{
+    const struct plan_facts *facts = plan->facts;
+    plan->gpus = malloc(sizeof(*plan->gpus));
+    if (plan->gpus == NULL)
+        return DDP_ERR_NOMEM;
+    gpus_list(plan->gpus, env_find(facts->environ_block, "CUDA_VISIBLE_DEVICES"), facts->physical_gpus);
+    if (plan->gpus->note[0] != '\0')
+        plan_note(plan, "%s", plan->gpus->note);
+    ddp_status status =
+        gpus_workers(plan->gpus, plan->cli->nproc, plan->cli->share_gpu, facts->cpus, &plan->nproc, err);
+    if (status != DDP_OK)
+        return status;
+    plan->workers = calloc((size_t)plan->nproc, sizeof(*plan->workers));
+    return plan->workers != NULL ? DDP_OK : DDP_ERR_NOMEM;
+}
+
+/* --- output --------------------------------------------------------------------------------------------- */
+
+/* A rank that does not exist is a typing error, and what is typed would be lost. */
+static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
+{
+    char why[PLAN_RANKS_WORDS];
+    return plan_lacks_rank(plan, "stdin", rank_set_highest(&plan->cli->input.ranks), why)
+               ? ddp_fail(err, DDP_ERR_ARG, "%s", why)
+               : DDP_OK;
+}
+
+/* Other tasks of the scheduler's write to the same console, or file. */
+static bool shares_console(const struct plan *plan)
+{
+    const struct scheduler *s = plan->facts->scheduler;
+    return s != NULL && s->tasks.known && s->tasks.tasks > 1 && !plan->cli->standalone;
+}
+
+static bool tees(const struct plan *plan)
+{
+    for (int r = 0; r < plan->nproc; r++)
+        if (std_map_get(&plan->cli->tee, r) != 0)
+            return true;
+    return false;
+}
+
+/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
+static bool needs_prefix(const struct plan *plan)
+{
+    int writers = 0;
+    for (int r = 0; r < plan->nproc; r++)
+        writers += plan->workers[r].out.console || plan->workers[r].err.console;
+    if (plan->cli->prefix != PREFIX_AUTO)
+        return plan->cli->prefix == PREFIX_ON;
+    if (plan->cli->torchrun) /* it passes output on as it is, but for what it tees */
+        return tees(plan);
+    return writers > 1 || (writers == 1 && shares_console(plan)) ||
+           plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
+           plan->cli->origin[OPT_TIMESTAMPS] == FROM_COMMAND_LINE;
+}
+
+bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
+{
+    const bool tees_only = plan->cli->torchrun && plan->cli->prefix == PREFIX_AUTO;
+    return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
+}
+
+/* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
+static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
+{
+    const struct cli *cli = plan->cli;
+    struct ddp_err why;
+    const char *from = "--log_line_prefix_template", *template = cli->prefix_template;
+    if (template == NULL) {
+        from = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+        template = env_find(plan->facts->environ_block, from);
+    }
+    if (template == NULL || *template == '\0')
+        template = cli->torchrun ? "[${role_name}${local_rank}]:" : "[${rank}] ";
+    ddp_status status = cli->timestamps ? prefix_add(&plan->line_prefix, "${time} ", &why) : DDP_OK;
+    if (status == DDP_OK)
+        status = prefix_add(&plan->line_prefix, template, &why);
+    return status == DDP_OK ? status : ddp_fail(err, status, "%s=%.60s: %s", from, template, why.msg);
+}
+
+/* --- all workers ---------------------------------------------------------------------------------------- */
+
+/* LOCAL_RANK is the index, as everywhere. */
+static const char *task_gpu(const struct plan *plan)
+{
+    const int local = plan->cli->task.local_rank;
+    return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
+}
+
+/* More workers than GPUs share them, or are a CPU job. */
+static const char *worker_gpu(const struct plan *plan, int local_rank)
+{
+    const struct gpu_list *gpus = plan->gpus;
+    if (plan->cli->share_gpu && gpus->n > 0)
+        return gpus->names[local_rank % gpus->n];
+    return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
+}
+
+/* torchrun's reading, which is the text and not what CUDA makes of it: HIP's variable when there is one, else CUDA's,
+ * and the local rank itself where nothing is set. */
+static const char *parent_gpus(const struct plan *plan)
+{
+    const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
+    return hip != NULL && *hip != '\0' ? hip : env_find(plan->facts->environ_block, "CUDA_VISIBLE_DEVICES");
+}
+
+static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
+{
+    const char *list = plan->cli->virtual_local_rank ? parent_gpus(plan) : NULL;
+    int entries = 1;
+    for (const char *p = list; p != NULL && *p != '\0'; p++)
+        entries += *p == ',';
+    if (list == NULL || entries >= plan->nproc)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--virtual_local_rank gives each of %d workers one entry of CUDA_VISIBLE_DEVICES, but "
+                    "\"%.200s\" has %d; set more, or start fewer workers",
+                    plan->nproc, list, entries);
+}
+
+/* The worker's entry of the list, which check_visible has counted. */
+static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
+{
+    const char *at = parent_gpus(plan);
+    if (at == NULL) {
+        w->visible = plan_text_of("%d", w->local_rank);
+        return w->visible != NULL;
+    }
+    for (int i = 0; i < w->local_rank; i++)
+        at += strcspn(at, ",") + 1;
+    at += strspn(at, " \t");
+    size_t len = strcspn(at, ",");
+    while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+        len--;
+    w->visible = plan_text_of("%.*s", (int)len, at);
+    return w->visible != NULL;
+}
+
+static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
+{
+    const struct cli *cli = plan->cli;
+    ddp_status status = DDP_OK;
+    for (int r = 0; r < plan->nproc && cli->numa_binding != NUMA_NONE && status == DDP_OK; r++)
+        status = numa_choose(cli->numa_binding, plan->facts->numa, plan->gpus,
+                             cli->per_task ? cli->task.local_rank : r, &plan->workers[r].cpus, err);
+    return status;
+}
+
+/* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
+ * pattern of file names before anybody waits. */
+static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
+{
+    const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
+    const struct plan_round first = plan_same_round(plan, 0);
+    plan->script = program_script(plan->cli, python);
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        w->local_rank = r;
+        w->gpu = worker_gpu(plan, r);
+        if (plan->cli->per_task)
+            w->gpu = task_gpu(plan);
+        if (plan->cli->virtual_local_rank && !plan_visible_gpu(plan, w))
+            return DDP_ERR_NOMEM;
+        w->argv = program_argv(plan->cli, python, plan->cli->per_task ? plan->cli->task.local_rank : r);
+        if (w->argv == NULL)
+            return DDP_ERR_NOMEM;
+    }
+    ddp_status status = plan_cpus(plan, err);
+    if (status == DDP_OK)
+        status = plan_round(plan, &first, err);
+    plan->prefix = needs_prefix(plan);
+    return status;
+}
+
+/* Usage errors come before anything that costs memory per worker. */
+static ddp_status decide(struct plan *plan, struct ddp_err *err)
+{
+    ddp_status status = plan_workers(plan, err);
+    if (status == DDP_OK && cli_gives(plan->cli, OPT_STDIN) && plan->cli->nnodes.max == 1)
+        status = check_input(plan, err);
+    if (status == DDP_OK)
+        status = check_visible(plan, err);
+    if (status == DDP_OK)
+        status = plan_prefix(plan, err);
+    if (status == DDP_OK)
+        status = plan_check_tmp_dir(plan, err);
+    if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
+        status = DDP_ERR_NOMEM;
+    if (status == DDP_OK)
+        status = plan_each(plan, err);
+    if (status == DDP_OK)
+        status = plan_environment(plan);
+    plan_note_idle(plan);
+    return status == DDP_ERR_NOMEM ? ddp_fail(err, status, "out of memory for %d workers", plan->nproc)
+                                   : status;
+}
+
+ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
+                     struct ddp_err *err)
+{
+    *plan = (struct plan){ .cli = cli, .facts = facts };
+    ddp_status status = decide(plan, err);
+    if (status != DDP_OK)
+        plan_free(plan);
+    return status;
 }

@@ -4,8 +4,8 @@
  * rendezvous has brought: ranks, and the names and environments that hold them. The first round and every later
  * one go the same way. --dry_run prints, the shell carries out. Nothing is looked up here: GPUs, CPUs, host and a
  * random text are arguments. */
-#ifndef LAUNCHER_PLAN_H
-#define LAUNCHER_PLAN_H
+#ifndef LAUNCHER_PLAN_PLAN_H
+#define LAUNCHER_PLAN_PLAN_H
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
@@ -13,7 +13,7 @@
 #include "plan/scheduler.h"
 #include "plan/torch_look.h"
 #include "tables/worker_env.h"
-#include "text/prefix.h"
+#include "tables/prefix.h"
 
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 

@@ -1,13 +1,528 @@
-/* scheduler.c -- see scheduler.h. Who is here is one look at the first variables of the table; what each
+/* scheduler.c -- see scheduler.h.
+ *
+ * Who is here is one look at the first variables of the table; what each
  * scheduler tells is read in a file of its own.
  *
  * Variables are read from the block that was handed in, and files as text: no function here looks at the
  * machine, so a scheduler that is not installed is tested by its variables. What is no number or makes no
  * sense is passed over as if it were not there, for a wrong guess would start a job of the wrong size. */
-#include "plan/scheduler_parts.h"
+#include "plan/scheduler.h"
 
+#include "tables/worker_env.h"
+
+#include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* How the readers look at variables, and how they say what they have found. */
+
+enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
+
+const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
+#define X(id, option) [SCHEDULER_##id] = OPT_##option,
+    SCHEDULER_VALUES(X)
+#undef X
+};
+
+/* A variable; NULL when it is not set or empty. Borrowed.
+ * Empty counts as not set: scripts empty a variable to hide it. */
+static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
+{
+    const char *text = env_find(f->environ_block, name);
+    return text != NULL && *text != '\0' ? text : NULL;
+}
+
+/* The same as a number from 0; -1 when it is not there or no number.
+ * Digits only: strtol would take blanks, signs and "4(x2)", Slurm's way of writing "4 on each of two
+ * nodes". */
+static int scheduler_number(const struct scheduler_facts *f, const char *name)
+{
+    const char *text = scheduler_env(f, name);
+    char *end;
+    if (text == NULL || !isdigit((unsigned char)*text))
+        return -1;
+    const long value = strtol(text, &end, 10);
+    return *end == '\0' && value < NUMBER_MAX ? (int)value : -1;
+}
+
+static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
+                va_list ap) __attribute__((format(printf, 4, 0)));
+static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
+                va_list ap)
+{
+    struct scheduler_value *v = &s->values[id];
+    snprintf(v->text, sizeof(v->text), "%s", text);
+    vsnprintf(v->from, sizeof(v->from), from, ap);
+}
+
+/* A value, and the variable where it comes from, or words. */
+static void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
+                          ...)
+{
+    va_list ap;
+    va_start(ap, from);
+    put(s, id, text, from, ap);
+    va_end(ap);
+}
+
+static void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number,
+                                 const char *from, ...)
+{
+    char text[16];
+    va_list ap;
+    snprintf(text, sizeof(text), "%d", number);
+    va_start(ap, from);
+    put(s, id, text, from, ap);
+    va_end(ap);
+}
+
+/* A sentence for the user; left out when there is no room.
+ * Notes beyond the room are dropped; they explain, nothing depends on them. */
+static void scheduler_note(struct scheduler *s, const char *fmt, ...)
+{
+    va_list ap;
+    int i = 0;
+    while (i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0')
+        i++;
+    if (i == SCHEDULER_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(s->notes[i], sizeof(s->notes[i]), fmt, ap);
+    va_end(ap);
+}
+
+/* The next number in `text`, 0 when there is none. What is too long for a number wraps, the same on every node. */
+static unsigned long long next_number(const char **text)
+{
+    unsigned long long value = 0;
+    while (**text != '\0' && !isdigit((unsigned char)**text))
+        ++*text;
+    while (isdigit((unsigned char)**text))
+        value = value * 10 + (unsigned long long)(*(*text)++ - '0');
+    return value;
+}
+
+/* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two numbers in
+ * the name. All nodes compute the same, neighbours in the queue get different ones, and it lies below the ports that the
+ * kernel gives to connections.
+ * Two jobs that share a node must not share a port, and all nodes must find the same one without asking: so
+ * it comes from the job's id. An id with two numbers is a task of an array; 31 parts them, so that
+ * neighbouring tasks of neighbouring jobs differ. The span ends below 28000, before the ports that the
+ * kernel hands out itself (32768 on) and torchrun's own (29400, 29500). */
+static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
+{
+    const char *at = job;
+    const unsigned long long first = next_number(&at), second = next_number(&at);
+    scheduler_put(s, SCHEDULER_JOB, job, "%s", from);
+    scheduler_put_number(s, SCHEDULER_PORT, PORT_BASE + (int)((first * 31 + second) % PORT_SPAN),
+                         "%d + (%llu * 31 + %llu) %% %d, from the job id", PORT_BASE, first, second,
+                         PORT_SPAN);
+}
+
+/* How many entries "0,1,3" has. */
+static int scheduler_entries(const char *text)
+{
+    int n = 1;
+    for (; *text != '\0'; text++)
+        n += *text == ',';
+    return n;
+}
+
+/* GPUs of this node, by the visible ones or by `count` in `name` where that is less; nothing when neither is there.
+ * Slurm's number is the node's, CUDA_VISIBLE_DEVICES what this process may see of it: the smaller one
+ * counts. A variable that is empty or negative hides all GPUs on purpose, and nothing is said then. */
+static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
+{
+    const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
+    const int given = scheduler_number(f, name);
+    if (given <= 0 || (visible != NULL && (*visible == '\0' || *visible == '-')))
+        return;
+    if (visible != NULL && scheduler_entries(visible) < given)
+        scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(visible),
+                             "CUDA_VISIBLE_DEVICES=%.80s, less than %s=%d", visible, name, given);
+    else
+        scheduler_put_number(s, SCHEDULER_WORKERS, given, "%s", name);
+}
+
+/* Tasks and nodes in place of nodes: who has `tasks` set, and one worker for each is wanted.
+ * To the rendezvous each ddprun is a node of one worker. When all are on one machine they meet on loopback. */
+static void scheduler_per_task(struct scheduler *s)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    scheduler_put_number(s, SCHEDULER_NODES, t->tasks, "--per_task: one for each of the %d tasks", t->tasks);
+    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->task, "--per_task: the number of this task");
+    scheduler_put(s, SCHEDULER_WORKERS, "1", "--per_task");
+    if (t->nodes == 1)
+        scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
+}
+
+/* --- scheduler slurm -------------------------------------------------------------------------------------- */
+
+/* Slurm's variables.
+ *
+ *     started by              SLURM_STEP_ID          what counts
+ *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID
+ *     the batch script        not set                the job: SLURM_JOB_*; we are on its first node only
+ *     a shell of salloc       not set, or huge       the job; we may even be on a login node
+ *
+ * SLURM_NNODES and SLURM_NTASKS are asked last: inside of a step they may be what an outer shell has said. */
+
+/* The names of a fact in a step and in a job. */
+static const char *of(bool step, const char *in_step, const char *in_job)
+{
+    return step ? in_step : in_job;
+}
+
+/* Steps that are no srun's (batch script, interactive shell) have numbers near 2^32, which are no numbers for us. */
+static bool is_step(const struct scheduler_facts *f)
+{
+    return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&
+           scheduler_number(f, "SLURM_PROCID") >= 0;
+}
+
+/* A job that was started again has the same number; a launcher of its last life must not take part. */
+static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
+{
+    char job[SCHEDULER_TEXT_MAX], again[32] = "";
+    const char *id = scheduler_env(f, "SLURM_JOB_ID");
+    s->restarts = scheduler_number(f, "SLURM_RESTART_COUNT");
+    if (s->restarts > 0)
+        snprintf(again, sizeof(again), "-restart%d", s->restarts);
+    snprintf(job, sizeof(job), "slurm-%.60s.%d%s", id, step ? scheduler_number(f, "SLURM_STEP_ID") : 0,
+             again);
+    scheduler_put_job(s, job,
+                      s->restarts > 0 ? "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT"
+                                      : "SLURM_JOB_ID, SLURM_STEP_ID");
+}
+
+static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, bool step)
+{
+    const char *name = of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    const char *text = scheduler_env(f, name);
+    struct host_list list;
+    if (text == NULL)
+        return;
+    if (host_list_slurm(text, &list))
+        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of %s=%.120s", name, text);
+    else
+        scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", name, text);
+}
+
+/* Each component has a job number of its own, and so a rendezvous of its own. */
+static void note_components(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const int components = scheduler_number(f, "SLURM_HET_SIZE");
+    if (components > 1)
+        scheduler_note(s,
+                       "this is one of %d components of a heterogeneous Slurm job, and each is a job of its "
+                       "own here; say "
+                       "--nnodes, --node_rank, --master_addr and --rdzv_id for one job over all of them",
+                       components);
+}
+
+static void slurm_tasks(struct scheduler *s, const struct scheduler_facts *f, int nodes)
+{
+    struct scheduler_tasks *t = &s->tasks;
+    const char *layout = scheduler_env(f, "SLURM_STEP_TASKS_PER_NODE");
+    t->tasks = scheduler_number(f, "SLURM_STEP_NUM_TASKS");
+    t->task = scheduler_number(f, "SLURM_PROCID");
+    t->local = scheduler_number(f, "SLURM_LOCALID");
+    t->node = scheduler_number(f, "SLURM_NODEID");
+    t->nodes = nodes;
+    t->here = layout != NULL ? host_list_tasks(layout, t->node) : 0;
+    t->known = t->local >= 0 && t->node >= 0 && t->node < nodes && t->task < t->tasks && t->local < t->here &&
+               t->here <= t->tasks;
+}
+
+void scheduler_read_SLURM(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const bool step = is_step(f);
+    const char *name = of(step, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES");
+    int nodes = scheduler_number(f, name);
+    if (nodes <= 0)
+        nodes = scheduler_number(f, name = "SLURM_NNODES");
+    if (nodes > 0)
+        scheduler_put_number(s, SCHEDULER_NODES, nodes, "%s", name);
+    if (step)
+        slurm_tasks(s, f, nodes);
+    if (s->tasks.known)
+        scheduler_put_number(s, SCHEDULER_NODE_RANK, s->tasks.node, "SLURM_NODEID");
+    s->job_nodes = scheduler_number(f, "SLURM_JOB_NUM_NODES");
+    s->reach = step ? REACH_ALL : REACH_ONE;
+    slurm_job(s, f, step);
+    note_components(s, f);
+    slurm_address(s, f, step);
+    scheduler_put_gpus(s, f, "SLURM_GPUS_ON_NODE");
+    if (s->values[SCHEDULER_WORKERS].text[0] == '\0' && scheduler_env(f, "SLURM_STEP_GPUS") != NULL)
+        scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(scheduler_env(f, "SLURM_STEP_GPUS")),
+                             "SLURM_STEP_GPUS=%.80s", scheduler_env(f, "SLURM_STEP_GPUS"));
+}
+
+/* --- scheduler mpi ---------------------------------------------------------------------------------------- */
+
+/* Processes that mpirun or mpiexec has started: Open MPI and MPICH's Hydra.
+ *
+ * Both tell a process its number and how many share its node, and neither tells where number 0 is. So the address comes from
+ * the batch system around them where there is one, and from the user elsewhere.
+ *
+ * Nor do they tell the number of the node. With one process on each it is the process' own. With several it follows from the
+ * order in which processes were dealt out, which the local number shows: node by node (their default), or in turn. */
+
+/* The variables of one of the two. */
+struct names {
+    const char *size, *rank, *local_size, *local_rank;
+    const char *job; /* NULL = it names its jobs nowhere */
+};
+
+static int node_of(const struct scheduler_tasks *t)
+{
+    const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
+    return in_turn ? t->task % t->nodes : t->task / t->here;
+}
+
+static void mpi_tasks(struct scheduler_tasks *t, const struct scheduler_facts *f, const struct names *names)
+{
+    t->tasks = scheduler_number(f, names->size);
+    t->task = scheduler_number(f, names->rank);
+    t->here = scheduler_number(f, names->local_size);
+    t->local = scheduler_number(f, names->local_rank);
+    t->known = t->tasks > 0 && t->task >= 0 && t->task < t->tasks && t->here > 0 && t->here <= t->tasks &&
+               t->local >= 0 && t->local < t->here;
+    if (!t->known)
+        return;
+    t->nodes = (t->tasks + t->here - 1) / t->here;
+    t->node = node_of(t);
+}
+
+/* The first host of the batch job that mpirun runs in: mpirun fills the hosts of a job from its first. */
+static void mpi_address(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const char *slurm = scheduler_env(f, "SLURM_JOB_NODELIST"), *lsf = scheduler_env(f, "LSB_MCPU_HOSTS");
+    struct host_list list;
+    if (slurm != NULL && host_list_slurm(slurm, &list))
+        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of SLURM_JOB_NODELIST=%.120s", slurm);
+    else if (lsf != NULL && host_list_words(lsf, true, f->host, &list))
+        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of LSB_MCPU_HOSTS");
+    else if (f->file != NULL && host_list_words(f->file, false, f->host, &list))
+        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of PBS_NODEFILE");
+    else
+        scheduler_note(s, "%s does not tell where its process 0 is; say --master_addr", s->title);
+}
+
+/* Two jobs of mpirun on the same nodes need names of their own; the same text stands on all nodes. */
+static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const struct names *names)
+{
+    const char *const around[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
+    char job[SCHEDULER_TEXT_MAX];
+    const char *name = names->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
+    for (size_t i = 0; id == NULL && i < sizeof(around) / sizeof(around[0]); i++)
+        id = scheduler_env(f, name = around[i]);
+    if (id == NULL)
+        return;
+    snprintf(job, sizeof(job), "mpi-%.100s", id);
+    for (char *p = job; *p != '\0'; p++)
+        if (*p == '/')
+            *p = '-'; /* a job's name becomes a file's */
+    scheduler_put_job(s, job, name);
+}
+
+static void read_mpi(struct scheduler *s, const struct scheduler_facts *f, const struct names *names)
+{
+    struct scheduler_tasks *t = &s->tasks;
+    mpi_tasks(t, f, names);
+    if (!t->known)
+        return;
+    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", names->size, names->local_size);
+    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", names->rank, names->local_rank);
+    if (t->nodes > 1)
+        mpi_address(s, f);
+    mpi_job(s, f, names);
+}
+
+void scheduler_read_OPEN_MPI(struct scheduler *s, const struct scheduler_facts *f)
+{
+    static const struct names names = { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "PMIX_NAMESPACE" };
+    read_mpi(s, f, &names);
+}
+
+void scheduler_read_HYDRA(struct scheduler *s, const struct scheduler_facts *f)
+{
+    static const struct names names = { "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", NULL };
+    read_mpi(s, f, &names);
+}
+
+/* --- scheduler batch -------------------------------------------------------------------------------------- */
+
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF: a list of hosts, and this host's place in it.
+ *
+ * Both run a job's script on the first host only. What starts something on the others is pbsdsh and blaunch (or an mpirun,
+ * which is asked before). PBS tells them apart: the script is task 1. LSF does not, as far as variables go: on the first
+ * host it may be either. */
+
+/* What follows from the hosts. The place in the list is the node rank: it is the same list on every host. */
+static void put_hosts(struct scheduler *s, const struct host_list *list, const struct scheduler_facts *f,
+                      const char *name)
+{
+    scheduler_put_number(s, SCHEDULER_NODES, list->n, "hosts in %s", name);
+    scheduler_put(s, SCHEDULER_ADDRESS, list->first, "the first of %s", name);
+    if (list->here >= 0)
+        scheduler_put_number(s, SCHEDULER_NODE_RANK, list->here, "the place of this host in %s", name);
+    else
+        scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
+}
+
+/* "1234.server" and "1234[7].server" without the server's name: it may be written differently on other nodes. */
+void scheduler_read_PBS(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const char *id = scheduler_env(f, "PBS_JOBID");
+    const int task = scheduler_number(f, "PBS_TASKNUM");
+    struct host_list list;
+    char job[SCHEDULER_TEXT_MAX];
+    snprintf(job, sizeof(job), "pbs-%.*s", (int)(strcspn(id, ".") < 60 ? strcspn(id, ".") : 60), id);
+    scheduler_put_job(s, job, "PBS_JOBID");
+    s->reach = task == 1 ? REACH_ONE : task < 0 ? REACH_PERHAPS_ONE : REACH_ALL;
+    if (f->file == NULL || !host_list_words(f->file, false, f->host, &list)) {
+        scheduler_note(
+            s, "PBS_NODEFILE=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
+            scheduler_env(f, "PBS_NODEFILE"));
+        return;
+    }
+    put_hosts(s, &list, f, "PBS_NODEFILE");
+    if (list.here != 0)
+        s->reach = REACH_ALL; /* somebody has started us here */
+}
+
+void scheduler_read_LSF(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const char *id = scheduler_env(f, "LSB_JOBID"), *counted = scheduler_env(f, "LSB_MCPU_HOSTS");
+    const char *name = counted != NULL ? "LSB_MCPU_HOSTS" : "LSB_HOSTS";
+    const int index = scheduler_number(f, "LSB_JOBINDEX");
+    struct host_list list;
+    char job[SCHEDULER_TEXT_MAX];
+    if (index > 0)
+        snprintf(job, sizeof(job), "lsf-%.60s.%d", id, index);
+    else
+        snprintf(job, sizeof(job), "lsf-%.60s", id);
+    scheduler_put_job(s, job, index > 0 ? "LSB_JOBID, LSB_JOBINDEX" : "LSB_JOBID");
+    if (!host_list_words(scheduler_env(f, name), counted != NULL, f->host, &list)) {
+        scheduler_note(s, "%s names too many hosts; say --nnodes and --node_rank", name);
+        return;
+    }
+    put_hosts(s, &list, f, name);
+    s->reach = list.here == 0 ? REACH_PERHAPS_ONE : REACH_ALL;
+}
+
+/* --- scheduler kubernetes --------------------------------------------------------------------------------- */
+
+/* Pods: indexed Jobs, and PyTorchJobs of Kubeflow's training operator.
+ *
+ * A pod has an address of its own, so the default port is free and need not be made up.
+ *
+ * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the pod's
+ * template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's own long name into /etc/hosts, from
+ * where the rest behind the first dot is taken. The number of pods is in no variable: the user says --nnodes.
+ *
+ * The operator speaks of pods: WORLD_SIZE is their number and RANK the number of this one. Newer ones also set torchrun's PET_*
+ * variables, which are options here as there; then WORLD_SIZE counts workers and says nothing about pods. */
+
+/* "job-3" -> 3 characters of "job", or the whole when it does not end in a dash and digits. */
+static int stem_of(const char *host)
+{
+    const size_t len = strcspn(host, ".");
+    size_t at = len;
+    while (at > 0 && host[at - 1] >= '0' && host[at - 1] <= '9')
+        at--;
+    return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
+}
+
+/* What stands behind "HOST." in the first long name of it in /etc/hosts; NULL when there is none. */
+static const char *domain_in(const char *hosts, const char *host, size_t *len)
+{
+    const size_t short_len = strcspn(host, ".");
+    for (const char *at = hosts; at != NULL && (at = strstr(at, host)) != NULL; at += short_len) {
+        const bool whole = at > hosts && (at[-1] == ' ' || at[-1] == '\t');
+        if (whole && at[short_len] == '.') {
+            *len = strcspn(at + short_len + 1, " \t\r\n#");
+            return *len > 0 ? at + short_len + 1 : NULL;
+        }
+    }
+    return NULL;
+}
+
+static const char *host_of(const struct scheduler_facts *f)
+{
+    const char *name = scheduler_env(f, "HOSTNAME");
+    return name != NULL ? name : f->host;
+}
+
+/* setHostnameAsFQDN makes the host name a long one, which needs no file. */
+static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
+    char name[SCHEDULER_TEXT_MAX], first[SCHEDULER_TEXT_MAX];
+    size_t len = domain != NULL ? strlen(domain) : 0;
+    if (domain == NULL && f->file != NULL)
+        domain = domain_in(f->file, host, &len);
+    snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
+    if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
+        scheduler_note(
+            s, "this pod has no long name, so it cannot tell that of pod 0: give the pods a headless service "
+               "(subdomain: in their template), or say --master_addr");
+        return;
+    }
+    snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);
+    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s, with 0 for its number", host);
+}
+
+void scheduler_read_KUBERNETES(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const char *host = host_of(f);
+    char job[SCHEDULER_TEXT_MAX];
+    const int index = scheduler_number(f, "JOB_COMPLETION_INDEX");
+    if (index < 0)
+        return;
+    scheduler_put_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
+    snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
+    scheduler_put(s, SCHEDULER_JOB, job, "host name %.80s, without its number", host);
+    put_pod_0(s, f);
+}
+
+/* "mnist-worker-1" -> "mnist" */
+static void put_job_name(struct scheduler *s, const char *host)
+{
+    static const char *const roles[] = { "-master", "-worker" };
+    char job[SCHEDULER_TEXT_MAX];
+    snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        const size_t len = strlen(job), role = strlen(roles[i]);
+        if (len > role && strcmp(job + len - role, roles[i]) == 0) {
+            job[len - role] = '\0';
+            scheduler_put(s, SCHEDULER_JOB, job, "host name %.80s, without role and number", host);
+            return;
+        }
+    }
+}
+
+void scheduler_read_PYTORCHJOB(struct scheduler *s, const struct scheduler_facts *f)
+{
+    const int pods = scheduler_number(f, "WORLD_SIZE"), pod = scheduler_number(f, "RANK");
+    const int port = scheduler_number(f, "MASTER_PORT");
+    const bool torchruns = scheduler_env(f, "PET_NNODES") != NULL;
+    if (pods > 0 && !torchruns)
+        scheduler_put_number(s, SCHEDULER_NODES, pods, "WORLD_SIZE, the number of pods");
+    if (pod >= 0 && !torchruns)
+        scheduler_put_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
+    if (port > 0)
+        scheduler_put_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
+    scheduler_put(s, SCHEDULER_ADDRESS, scheduler_env(f, "MASTER_ADDR"), "MASTER_ADDR");
+    put_job_name(s, host_of(f));
+}
+
+/* --- scheduler -------------------------------------------------------------------------------------------- */
 
 enum scheduler_id {
 #define X(id, ...) ID_##id,
@@ -127,4 +642,172 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
     if (f->per_task)
         scheduler_per_task(s);
     return DDP_OK;
+}
+
+/* --- scheduler apply -------------------------------------------------------------------------------------- */
+
+/* From what the scheduler says to the command line, and whether the job was started the right way.
+ *
+ * The number of nodes is settled first, because with one node there is nowhere to meet: then neither rank nor address nor port
+ * of the scheduler's are needed, and any free port will do.
+ *
+ *     finding               when                                                      exit
+ *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
+ *     LAUNCHED_ON_ONE_NODE  several nodes, and we run where only the first one does   2, or a warning if that is not sure
+ *     STEP_IS_SMALLER       the job has more nodes than were used to start us         a warning
+ *     NNODES_NOT_LAUNCHED   --nnodes asks for more than were used to start us         a warning
+ *
+ * Who says what he wants (--standalone, or nodes and ranks by hand) is not told that it is wrong. */
+
+static bool says_user(const struct cli *cli, enum cli_option option)
+{
+    return cli->origin[option] > FROM_SCHEDULER;
+}
+
+static int number_of(const struct scheduler *s, enum scheduler_value_id id)
+{
+    return atoi(s->values[id].text);
+}
+
+/* --- what the user has said otherwise ------------------------------------------------------------------- */
+
+/* Names, addresses and ports are free to choose; a number that differs may be a slip. */
+static void note_conflicts(struct scheduler *s, const struct cli *cli)
+{
+    const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
+    const bool known_rank = s->values[SCHEDULER_NODE_RANK].text[0] != '\0' && !cli_is_elastic(cli);
+    const struct cli_nnodes *n = &cli->nnodes;
+    if (known_nodes && says_user(cli, OPT_NNODES) && n->min == n->max &&
+        n->max != number_of(s, SCHEDULER_NODES))
+        scheduler_note(s, "--nnodes=%d counts, though %s says %s (%s)", n->max, s->title,
+                       s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
+    if (known_rank && says_user(cli, OPT_NODE_RANK) && cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
+        scheduler_note(s, "--node_rank=%d counts, though %s says %s (%s)", cli->node_rank, s->title,
+                       s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
+    if (says_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
+        s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))
+        scheduler_note(s, "--nproc_per_node=%d counts, though %s gives %s GPUs (%s)", cli->nproc.count,
+                       s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
+}
+
+/* --- giving values -------------------------------------------------------------------------------------- */
+
+/* Is there a use for it? */
+static bool is_wanted(const struct cli *cli, enum scheduler_value_id id)
+{
+    const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
+    switch (id) {
+    case SCHEDULER_NODES:
+        return !cli->standalone;
+    case SCHEDULER_NODE_RANK:
+        return meet && !cli_is_elastic(cli);
+    case SCHEDULER_ADDRESS:
+    case SCHEDULER_PORT:
+        return meet && !endpoint;
+    case SCHEDULER_WORKERS:
+    case SCHEDULER_JOB:
+    case SCHEDULER_VALUE_COUNT:
+        break;
+    }
+    return id != SCHEDULER_JOB || !cli->standalone;
+}
+
+/* What a worker of one task finds in its environment: where it really is, and not what the rendezvous takes it for. */
+static void give_task(const struct scheduler *s, struct cli *cli)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    if (cli->per_task)
+        cli->task = (struct cli_task){
+            .local_rank = t->local, .local_world_size = t->here, .node_rank = t->node, .nnodes = t->nodes
+        };
+}
+
+/* --- findings ------------------------------------------------------------------------------------------- */
+
+/* How one launcher for each node is started. */
+static const char *one_each(const struct scheduler *s)
+{
+    static const char *const rows[][2] = {
+        { "slurm", "srun --ntasks-per-node=1 ddprun" }, { "openmpi", "mpirun --map-by ppr:1:node ddprun" },
+        { "hydra", "mpiexec -ppn 1 ddprun" },           { "pbs", "pbsdsh -u -- ddprun" },
+        { "lsf", "blaunch -z \"$LSB_HOSTS\" ddprun" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(s->name, rows[i][0]) == 0)
+            return rows[i][1];
+    return "ddprun";
+}
+
+static void find_tasks(struct scheduler *s)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    char words[SCHEDULER_WORDS_MAX];
+    snprintf(words, sizeof(words),
+             "%s has started %d ddprun on %d node%s (%s), %d of them here: each would start all workers of "
+             "its node",
+             s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", s->values[SCHEDULER_JOB].text, t->here);
+    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, s->values[SCHEDULER_JOB].text, "words", words,
+                 NULL);
+    s->finding.fatal = true;
+}
+
+/* The others are about numbers of nodes: how many there are, and where a launcher was started. */
+static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
+{
+    const char *const who = s->reach == REACH_ONE
+                                ? "the batch script or shell that has started this ddprun runs"
+                                : "a batch script runs";
+    const char *const job = s->values[SCHEDULER_JOB].text;
+    char count[16], launched[16], subject[SCHEDULER_TEXT_MAX];
+    snprintf(count, sizeof(count), "%d", nodes);
+    snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
+    snprintf(subject, sizeof(subject), "job %.120s", job[0] != '\0' ? job : "of this user");
+    finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
+                 launched, "who", who, "launch", one_each(s), NULL);
+    s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
+}
+
+/* Each of them would start all workers of the node. */
+static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    const bool by_hand = cli->standalone || says_user(cli, OPT_NODE_RANK) ||
+                         (says_user(cli, OPT_NNODES) && cli->nnodes.max == t->tasks);
+    return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
+}
+
+static void find(struct scheduler *s, const struct cli *cli)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    const int nodes = number_of(s, SCHEDULER_NODES);
+    const bool said = cli->standalone || says_user(cli, OPT_NNODES) || says_user(cli, OPT_NODE_RANK);
+    s->finding.mine = !t->known || t->local == 0;
+    if (is_wrong_layout(s, cli))
+        find_tasks(s);
+    else if (s->reach != REACH_ALL && nodes > 1 && !said && !cli->per_task)
+        find_nodes(s, FINDING_LAUNCHED_ON_ONE_NODE, nodes);
+    else if (t->known && s->job_nodes > t->nodes && !said)
+        find_nodes(s, FINDING_STEP_IS_SMALLER, s->job_nodes);
+    else if (t->known && !cli->per_task && says_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
+        find_nodes(s, FINDING_NNODES_NOT_LAUNCHED, cli->nnodes.min);
+}
+
+ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (s->kind < 0)
+        return DDP_OK;
+    note_conflicts(s, cli);
+    for (int i = 0; i < SCHEDULER_VALUE_COUNT && status == DDP_OK; i++) {
+        const struct scheduler_value *v = &s->values[i];
+        if (v->text[0] != '\0' && !says_user(cli, scheduler_options[i]) &&
+            is_wanted(cli, (enum scheduler_value_id)i))
+            status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
+    }
+    give_task(s, cli);
+    find(s, cli);
+    if (s->restarts > 0)
+        scheduler_note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
+                       s->restarts == 1 ? "" : "s");
+    return status;
 }

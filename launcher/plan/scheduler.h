@@ -5,11 +5,12 @@
  *
  * scheduler_read understands the environment, scheduler_apply writes into the command line what nobody has said there, and
  * says where the two differ. --why prints both. */
-#ifndef LAUNCHER_SCHEDULER_H
-#define LAUNCHER_SCHEDULER_H
+#ifndef LAUNCHER_PLAN_SCHEDULER_H
+#define LAUNCHER_PLAN_SCHEDULER_H
 
 #include "cli/cli.h"
 #include "diagnosis/findings.h"
+#include "plan/hosts.h"
 #include "tables/schedulers.h"
 
 #include <limits.h>
@@ -95,5 +96,23 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
 /* --why: the rule and each value with where it comes from, for a person or as one JSON object. False when memory is short. */
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);
+
+/* --- scheduler parts -------------------------------------------------------------------------------------- */
+
+/* Private to the files that read schedulers.
+ *
+ *     scheduler.c        who is here
+ *     scheduler_*.c      ... and what it tells: a reader for each kind
+ *     scheduler.c   what the readers have in common */
+
+/* Each fills in what its scheduler tells; what it does not tell stays unknown. */
+#define X(id, ...) void scheduler_read_##id(struct scheduler *s, const struct scheduler_facts *f);
+SCHEDULERS(X)
+#undef X
+
+/* --- scheduler.c --- */
+
+/* The option that says the same as a value. */
+extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
 #endif

@@ -6,7 +6,7 @@
 #include "report/end_words.h"
 
 #include "agent/ending.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * length. What is left to do here is to expect each member to be of any type, or missing. */
 #include "report/error_text.h"
 
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

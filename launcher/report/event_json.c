@@ -8,78 +8,30 @@
 
 #include "agent/ending.h"
 #include "report/signal_json.h"
-#include "text/json_text.h"
-
-#include "base/events.h"
+#include "output/events.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
-
-/* An object with what all events have; NULL when memory is short. */
-static cJSON *event_us(enum event_kind kind, uint64_t t_us)
-{
-    cJSON *o = cJSON_CreateObject();
-    if (o != NULL && json_add_text(o, "event", event_word(kind)) &&
-        json_add_number(o, "t", (double)t_us / 1e6))
-        return o;
-    cJSON_Delete(o);
-    return NULL;
-}
-
-static cJSON *event(enum event_kind kind, uint64_t t_ms)
-{
-    return event_us(kind, t_ms * 1000);
-}
-
-/* Print it when it is complete; frees it in any case. */
-static bool emit(struct buf *out, cJSON *o, bool complete)
-{
-    if (complete)
-        return json_print(out, o, false);
-    cJSON_Delete(o);
-    return false;
-}
-
-/* Global and local rank: a reader of one node's events should not have to compute one from the other. */
-static bool add_who(cJSON *o, const struct plan_worker *who)
-{
-    return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
-}
 
 /* Everything a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
-    cJSON *o = event(EVENT_STARTED, t_ms);
-    return emit(out, o,
-                o != NULL && json_add_text(o, "job", plan->job) &&
-                    json_add_text(o, "host", plan->facts->host) &&
-                    json_add_number(o, "world_size", plan->world_size) &&
-                    json_add_text(o, "master_addr", plan->master_addr) &&
-                    json_add_number(o, "master_port", plan->master_port) &&
-                    json_add_text(o, "log_dir", plan->log_root));
+    cJSON *o = event_new(EVENT_STARTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_text(o, "job", plan->job) &&
+                           json_add_text(o, "host", plan->facts->host) &&
+                           json_add_number(o, "world_size", plan->world_size) &&
+                           json_add_text(o, "master_addr", plan->master_addr) &&
+                           json_add_number(o, "master_port", plan->master_port) &&
+                           json_add_text(o, "log_dir", plan->log_root));
 }
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
 {
-    cJSON *o = event(EVENT_WORKER_STARTED, t_ms);
-    return emit(out, o,
-                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) &&
-                    json_add_text(o, "gpu", who->gpu));
-}
-
-/* `kind` lets a reader put together again what was too long for one event, and draw a progress bar over itself. */
-bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
-                  struct slice text, enum line_kind kind)
-{
-    static const char *const kinds[] = {
-        [LINE_WHOLE] = "line", [LINE_LAST] = "last", [LINE_UPDATE] = "update", [LINE_CUT] = "part"
-    };
-    char time[PREFIX_TIME_MAX];
-    cJSON *o = event_us(EVENT_OUTPUT, at.since_us);
-    prefix_time(time, at.unix_us);
-    return emit(out, o,
-                o != NULL && json_add_text(o, "time", time) && add_who(o, who) &&
-                    json_add_text(o, "stream", stream == STD_OUT ? "stdout" : "stderr") &&
-                    json_add_text(o, "kind", kinds[kind]) && json_add_bytes(o, "text", text));
+    cJSON *o = event_new(EVENT_WORKER_STARTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && event_add_worker(o, who) && json_add_number(o, "pid", pid) &&
+                           json_add_text(o, "gpu", who->gpu));
 }
 
 /* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
@@ -88,92 +40,89 @@ bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker
                         const struct agent_worker *how)
 {
     char text[ENDING_MAX];
-    cJSON *o = event(EVENT_WORKER_ENDED, t_ms);
+    cJSON *o = event_new(EVENT_WORKER_ENDED, t_ms);
     ending_text(text, how);
-    bool ok = o != NULL && add_who(o, who) && json_add_text(o, "verdict", verdict_name(how->verdict)) &&
-              json_add_text(o, "ending", text) && json_add_number(o, "exit_code", ending_code(how));
+    bool ok = o != NULL && event_add_worker(o, who) &&
+              json_add_text(o, "verdict", verdict_name(how->verdict)) && json_add_text(o, "ending", text) &&
+              json_add_number(o, "exit_code", ending_code(how));
     if (ok && how->verdict != WORKER_NOT_STARTED)
         ok = json_add_number(o, "pid", how->pid);
     if (ok && how->signal != 0)
         ok = json_add_signal(o, how->signal);
-    return emit(out, o, ok);
+    return event_print(out, o, ok);
 }
 
 /* Attempts are counted from 0 here, like the directories of their logs. */
 bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                    const struct agent *agent)
 {
-    cJSON *o = event(EVENT_RESTART, t_ms);
-    return emit(out, o,
-                o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
-                    json_add_number(o, "rank", failed->rank) && json_add_text(o, "ending", failed->words) &&
-                    json_add_number(o, "exit_code", failed->exit_code) &&
-                    json_add_number(o, "next_attempt", next) &&
-                    json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
-                    json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
+    cJSON *o = event_new(EVENT_RESTART, t_ms);
+    return event_print(
+        out, o,
+        o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
+            json_add_number(o, "rank", failed->rank) && json_add_text(o, "ending", failed->words) &&
+            json_add_number(o, "exit_code", failed->exit_code) && json_add_number(o, "next_attempt", next) &&
+            json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
+            json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
 }
 
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
 {
-    cJSON *o = event(EVENT_STOP_REQUESTED, t_ms);
-    return emit(out, o,
-                o != NULL && json_add_signal(o, heard->signal) &&
-                    json_add_sender(o, "sender", &heard->sender));
+    cJSON *o = event_new(EVENT_STOP_REQUESTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_signal(o, heard->signal) &&
+                           json_add_sender(o, "sender", &heard->sender));
 }
 
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
 {
-    cJSON *o = event(EVENT_SIGNAL_PASSED, t_ms);
-    return emit(out, o,
-                o != NULL && json_add_signal(o, heard->signal) &&
-                    json_add_sender(o, "sender", &heard->sender) && json_add_number(o, "workers", workers));
+    cJSON *o = event_new(EVENT_SIGNAL_PASSED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_signal(o, heard->signal) &&
+                           json_add_sender(o, "sender", &heard->sender) &&
+                           json_add_number(o, "workers", workers));
 }
 
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
 {
-    cJSON *o = event(EVENT_WORKER_STOPPED, t_ms);
-    return emit(out, o,
-                o != NULL && add_who(o, who) && json_add_number(o, "pid", pid) && json_add_signal(o, signal));
-}
-
-bool event_note(struct buf *out, uint64_t t_ms, const char *text)
-{
-    cJSON *o = event(EVENT_NOTE, t_ms);
-    return emit(out, o, o != NULL && json_add_text(o, "text", text));
+    cJSON *o = event_new(EVENT_WORKER_STOPPED, t_ms);
+    return event_print(out, o,
+                       o != NULL && event_add_worker(o, who) && json_add_number(o, "pid", pid) &&
+                           json_add_signal(o, signal));
 }
 
 bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
 {
-    cJSON *o = event(EVENT_FINDINGS, t_ms);
-    return emit(out, o,
-                o != NULL &&
-                    json_add(o, "final", cJSON_Duplicate(cJSON_GetObjectItem(push, "final"), true)) &&
-                    json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
+    cJSON *o = event_new(EVENT_FINDINGS, t_ms);
+    return event_print(
+        out, o,
+        o != NULL && json_add(o, "final", cJSON_Duplicate(cJSON_GetObjectItem(push, "final"), true)) &&
+            json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
 bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
-    cJSON *o = event(EVENT_LAUNCHED, t_ms);
+    cJSON *o = event_new(EVENT_LAUNCHED, t_ms);
     bool ok = o != NULL && json_add_text(o, "store_host", m->host) &&
               json_add_number(o, "store_port", m->port) && json_add_number(o, "nproc", plan->nproc) &&
               json_add_number(o, "nnodes_min", m->nnodes_min) &&
               json_add_number(o, "nnodes_max", m->nnodes_max);
     if (ok && m->node_rank >= 0)
         ok = json_add_number(o, "asked_node_rank", m->node_rank);
-    return emit(out, o, ok);
+    return event_print(out, o, ok);
 }
 
 bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
-    cJSON *o = event(EVENT_FINISHED, t_ms);
-    return emit(out, o,
-                o != NULL && json_add_number(o, "exit_code", exit_code) &&
-                    (why[0] == '\0' || json_add_text(o, "words", why)));
+    cJSON *o = event_new(EVENT_FINISHED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_number(o, "exit_code", exit_code) &&
+                           (why[0] == '\0' || json_add_text(o, "words", why)));
 }
 
 bool event_finished(struct buf *out, const struct report *report)
 {
-    cJSON *o = event(EVENT_FINISHED, report->ended_ms - report->started_ms);
-    return emit(out, o, o != NULL && json_add(o, "report", report_json(report)));
+    cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
+    return event_print(out, o, o != NULL && json_add(o, "report", report_json(report)));
 }

@@ -7,7 +7,7 @@
 #define LAUNCHER_EVENT_JSON_H
 
 #include "agent/agent.h"
-#include "lines/lines.h"
+#include "output/lines.h"
 #include "plan/plan.h"
 #include "report/report.h"
 #include "tables/signals.h"
@@ -16,10 +16,6 @@
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
-
-/* `stream` is STD_OUT or STD_ERR. */
-bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
-                  struct slice text, enum line_kind kind);
 
 /* It has ended, or could not be started: `how` says which. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
@@ -37,9 +33,6 @@ bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_hea
 
 /* Somebody has stopped a worker. */
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
-
-/* A sentence that would otherwise go to stderr. */
-bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
 /* This ddprun looks for the store. */
 bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan);

@@ -5,7 +5,7 @@
  * others about a tenth of a millisecond, so it is done for the first few failures only. */
 #include "report/evidence.h"
 
-#include "contain/cgroup_path.h"
+#include "contain/cgroup.h"
 #include "report/core_look.h"
 #include "report/evidence_text.h"
 #include "report/file_head.h"

@@ -4,7 +4,7 @@
  * that fits counts. */
 #include "report/hints.h"
 
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
  * without waiting (a FIFO has no writer), and read only when it is a regular file. */
 #include "report/program_see.h"
 
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -20,7 +20,7 @@
 #include "report/report_cause.h"
 #include "report/report_others.h"
 #include "report/report_rows.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <limits.h>
 #include <stdio.h>

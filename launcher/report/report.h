@@ -6,8 +6,8 @@
 
 #include "agent/agent.h"
 #include "agent/cause.h"
-#include "contain/stuck.h"
-#include "lines/tail.h"
+#include "contain/descendants.h"
+#include "output/lines.h"
 #include "plan/plan.h"
 #include "report/end_words.h"
 #include "report/error_text.h"

@@ -11,8 +11,7 @@
 
 #include "agent/ending.h"
 #include "report/report_cause.h"
-#include "text/json_text.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include "diagnosis/findings.h"
 

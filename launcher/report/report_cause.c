@@ -5,7 +5,7 @@
 #include "agent/ending.h"
 #include "report/hints.h"
 #include "report/start_words.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include "diagnosis/findings.h"
 

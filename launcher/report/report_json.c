@@ -6,11 +6,11 @@
 #include "report/report.h"
 
 #include "agent/ending.h"
-#include "lines/loss.h"
+#include "output/lines.h"
 #include "report/report_attempts.h"
 #include "report/report_cause.h"
 #include "report/signal_json.h"
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <string.h>

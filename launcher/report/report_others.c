@@ -7,8 +7,8 @@
 
 #include "agent/ending.h"
 #include "report/report_cause.h"
-#include "text/rank_set.h"
-#include "text/words.h"
+#include "tables/rank_set.h"
+#include "tables/text.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * half a report is no use, so nobody in between need ask. */
 #include "report/report_rows.h"
 
-#include "text/escape.h"
+#include "tables/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  *       label    | a line of a worker, never wrapped
  *
  * No more than `limit` lines: what does not fit any more is left out. Bytes of workers may be anything: they
- * pass escape.h, as all that reaches the terminal. */
+ * pass text.h, as all that reaches the terminal. */
 #ifndef LAUNCHER_REPORT_ROWS_H
 #define LAUNCHER_REPORT_ROWS_H
 

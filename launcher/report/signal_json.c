@@ -2,7 +2,7 @@
 #include "report/signal_json.h"
 
 #include "agent/ending.h"
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * bit, a directory, a mount option ...; ENOEXEC is a foreign machine, or no program at all. */
 #include "report/start_words.h"
 
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * is about a worker stands in lists of one. */
 #include "report/torch_event.h"
 
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
 #include "base/log.h"
 #include "base/text.h"
-#include "contain/record.h"
+#include "contain/job_record.h"
 #include "ctl/ctl_flight.h"
 #include "ctl/ctl_jobs.h"
 #include "ctl/ctl_options.h"

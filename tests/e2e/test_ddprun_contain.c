@@ -2,7 +2,7 @@
  * big matrix of workers and faults is tests/survivors. */
 #include "contain/cgroup.h"
 #include "contain/procfs.h"
-#include "contain/record.h"
+#include "contain/job_record.h"
 #include "job.h"
 #include "patience.h"
 #include "procstat.h"

@@ -3,7 +3,7 @@
 #include "job.h"
 #include "lines_seen.h"
 #include "patience.h"
-#include "text/rank_set.h"
+#include "tables/rank_set.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,7 +1,6 @@
 /* Any stream in any pieces: the lines must be those of the whole stream, and no byte but line ends and
  * drawn-over updates may be lost. The first two bytes choose limit and pieces. */
-#include "lines/lines.h"
-#include "lines/tail.h"
+#include "output/lines.h"
 
 #include <stdlib.h>
 

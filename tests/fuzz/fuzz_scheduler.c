@@ -1,7 +1,7 @@
 /* Environments that anybody may have set: the input is a file, then variables, each ending with a NUL. Whatever they say, ddprun
  * reads, applies and prints it, or refuses it. */
 #include "cli/cli.h"
-#include "plan/host_list.h"
+#include "plan/hosts.h"
 #include "plan/scheduler.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* Whatever a worker prints: what a terminal gets of it is prefixes and lines of text, tabs and colours, and
  * nothing else. Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL,
  * and the bytes of a worker. */
-#include "lines/lines.h"
-#include "text/prefix.h"
-#include "text/rank_set.h"
-#include "lines/show.h"
-#include "text/utf8.h"
+#include "output/lines.h"
+#include "tables/prefix.h"
+#include "tables/rank_set.h"
+#include "output/fold.h"
+#include "tables/text.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* test_doorbell.c -- a loop that another thread wakes, also while the loop's thread is served first. */
-#include "output/doorbell.h"
+#include "output/output.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

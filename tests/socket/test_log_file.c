@@ -1,6 +1,5 @@
 /* test_log_file.c -- log files on disk: never over another, parts of a rotated one add up to what was written. */
-#include "output/log_file.h"
-#include "output/sinks.h"
+#include "output/log_files.h"
 
 #include "job.h"
 

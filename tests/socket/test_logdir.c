@@ -1,5 +1,5 @@
 /* test_logdir.c -- the directory of a job's logs, in a directory where anybody may have put something before. */
-#include "output/logdir.h"
+#include "output/log_files.h"
 
 #include "cli/cli.h"
 #include "job.h"

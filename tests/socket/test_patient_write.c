@@ -1,5 +1,5 @@
 /* The last words reach who reads slowly, and wait for nobody who does not read. */
-#include "output/patient_write.h"
+#include "output/writer.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

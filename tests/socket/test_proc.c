@@ -2,7 +2,7 @@
 #include "contain/descendants.h"
 #include "contain/hurry.h"
 #include "contain/procfs.h"
-#include "plan/gpu_count.h"
+#include "plan/gpu_look.h"
 #include "node/proc.h"
 #include "report/program_see.h"
 

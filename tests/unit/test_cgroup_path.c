@@ -1,5 +1,5 @@
 /* Where our control group is, from the text of /proc/self/cgroup and /proc/self/mountinfo. */
-#include "contain/cgroup_path.h"
+#include "contain/cgroup.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

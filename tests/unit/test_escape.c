@@ -1,6 +1,5 @@
 /* What a worker prints can neither harm a terminal nor pass for somebody else's words. */
-#include "text/escape.h"
-#include "text/utf8.h"
+#include "tables/text.h"
 
 #include <criterion/criterion.h>
 #include <stdint.h>

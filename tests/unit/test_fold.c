@@ -1,5 +1,5 @@
 /* Identical lines of many ranks are shown once, and no rank's lines ever change places. */
-#include "lines/fold.h"
+#include "output/fold.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Lists of hosts as schedulers write them; wrong, long and hostile ones are refused and never spread out. */
-#include "plan/host_list.h"
+#include "plan/hosts.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

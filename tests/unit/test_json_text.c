@@ -1,5 +1,5 @@
 /* Any bytes become UTF-8, and what is UTF-8 stays as it is. */
-#include "text/json_text.h"
+#include "tables/text.h"
 
 #include <criterion/criterion.h>
 

@@ -1,12 +1,12 @@
 /* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
 #include "command_line.h"
+#include "output/events.h"
 #include "report/event_json.h"
-#include "lines/fold.h"
-#include "lines/line_prefix.h"
+#include "output/fold.h"
+#include "output/line_prefix.h"
 #include "report/report.h"
 #include "report/torch_event.h"
-#include "lines/show.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
 #include "tables/dial_findings.h"
 #include "tables/exit_codes.h"
 #include "tables/schedulers.h"
-#include "text/prefix.h"
+#include "tables/prefix.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
 

@@ -1,5 +1,5 @@
 /* Lines are whole, whatever the reads were: every way to cut the same bytes gives the same lines. */
-#include "lines/lines.h"
+#include "output/lines.h"
 
 #include <criterion/criterion.h>
 #include <stdint.h>

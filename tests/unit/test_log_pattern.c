@@ -1,5 +1,5 @@
 /* test_log_pattern.c -- names of log files. */
-#include "text/log_pattern.h"
+#include "tables/log_pattern.h"
 
 #include <criterion/criterion.h>
 

@@ -1,5 +1,5 @@
 /* test_merge.c -- several streams in one file: whole lines, every byte kept. */
-#include "lines/merge.h"
+#include "output/lines.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

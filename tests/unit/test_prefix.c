@@ -1,5 +1,5 @@
 /* Templates: what stands in front of each line. */
-#include "text/prefix.h"
+#include "tables/prefix.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

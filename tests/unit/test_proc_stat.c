@@ -1,5 +1,5 @@
 /* A line of /proc/PID/stat. */
-#include "contain/proc_stat.h"
+#include "contain/procfs.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

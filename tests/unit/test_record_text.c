@@ -1,5 +1,5 @@
 /* The record of a running job: written, read, and everything that is none refused. */
-#include "contain/record_text.h"
+#include "contain/job_record.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* What programs read: the report as JSON, and the events of a job. */
+#include "output/events.h"
 #include "report/event_json.h"
 #include "report_case.h"
 

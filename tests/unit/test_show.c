@@ -1,5 +1,5 @@
 /* Lines on the console: prefix, escapes, and the row on which bars are drawn. */
-#include "lines/show.h"
+#include "output/fold.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The last words of a stream. */
-#include "lines/tail.h"
+#include "output/lines.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

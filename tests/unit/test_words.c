@@ -1,6 +1,6 @@
 /* Sentences with gaps, sizes and times for people, and what last words mean. */
 #include "report/hints.h"
-#include "text/words.h"
+#include "tables/text.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,0 +1,678 @@
+/* log_files.c -- see log_files.h.
+ *
+ * The number grows and names never move, so a part can be copied away at any time, and a rotation costs one rename.
+ * A part ends behind a newline when there is one within NEAR_BYTES of the limit, so that no line is cut in two.
+ *
+ * A rotation that fails must not cost a byte: the file just grows on, and the next chance is a whole limit later. */
+#include "output/log_files.h"
+
+#include "base/clock.h"
+#include "output/disk_watch.h"
+#include "output/line_prefix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    NEAR_BYTES = 64 * 1024, /* how far from the limit a newline is looked for */
+    LOOK_MS = 1000          /* how often we look whether the file is still there */
+};
+
+struct log_file {
+    int fd;
+    struct log_rotate rotate;
+    uint64_t size;   /* of the file as it is now */
+    uint64_t full;   /* rotate when it has this size; moves on when a rotation fails */
+    int part;        /* number of the latest part, 0 = none yet */
+    bool line_ended; /* the last byte written is a newline, or there is none */
+    uint64_t look_ms;
+    atomic_int news; /* enum log_news that nobody was told of yet */
+    char path[];
+};
+
+/* A limit of 0 means never: `full` is then out of reach, and writing needs no case of its own. */
+struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
+{
+    const size_t len = strlen(path) + 1;
+    struct log_file *f = calloc(1, sizeof(*f) + len);
+    if (f == NULL) {
+        ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log file %s", path);
+        return NULL;
+    }
+    memcpy(f->path, path, len);
+    f->rotate = rotate;
+    f->full = rotate.bytes > 0 ? rotate.bytes : UINT64_MAX;
+    f->line_ended = true;
+    disk_begin(DISK_MAIN, path);
+    f->fd = logdir_create(path, LOGDIR_OUTPUT, err);
+    disk_end(DISK_MAIN);
+    if (f->fd >= 0)
+        return f;
+    free(f);
+    return NULL;
+}
+
+/* --- rotation ------------------------------------------------------------------------------------------- */
+
+/* Where a part may end among the next bytes: behind the last newline that fits, else where it is full. */
+static size_t room_for(const struct log_file *f, const uint8_t *data, size_t len)
+{
+    const uint64_t left = f->size < f->full ? f->full - f->size : 0;
+    if (len <= left)
+        return len;
+    const size_t near = left > NEAR_BYTES ? NEAR_BYTES : (size_t)left;
+    const uint8_t *from = data + left - near;
+    const uint8_t *newline = memrchr(from, '\n', near);
+    if (newline != NULL)
+        return (size_t)(newline + 1 - data);
+    return f->line_ended && f->size > 0 && left < NEAR_BYTES ? 0 : (size_t)left;
+}
+
+static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
+{
+    return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
+}
+
+/* Never over what lies there: the next free number is taken. */
+static bool move_away(struct log_file *f)
+{
+    char name[PATH_MAX];
+    for (int tries = 0; tries < 1000; tries++) {
+        if (!part_name(name, f, f->part + 1))
+            return false;
+        int error = renameat2(AT_FDCWD, f->path, AT_FDCWD, name, RENAME_NOREPLACE) == 0 ? 0 : errno;
+        if (error == EINVAL || error == ENOSYS) /* a file system without that flag */
+            error = link(f->path, name) == 0 && unlink(f->path) == 0 ? 0 : errno;
+        if (error == 0 || error == EEXIST)
+            f->part++;
+        if (error != EEXIST)
+            return error == 0;
+    }
+    return false;
+}
+
+/* The new file could not be made: the old one gets its name again, or the user would look for his log in vain. */
+static void take_back(const struct log_file *f)
+{
+    char name[PATH_MAX];
+    if (part_name(name, f, f->part))
+        renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
+}
+
+/* The name is free: another file takes it. The old one is kept open until the new one is there. */
+static bool open_anew(struct log_file *f)
+{
+    struct ddp_err err;
+    int fd = logdir_create(f->path, LOGDIR_OUTPUT, &err);
+    if (fd < 0)
+        return false;
+    close(f->fd);
+    f->fd = fd;
+    f->size = 0;
+    f->line_ended = true;
+    return true;
+}
+
+/* One for each that is added, so the number stays the same. What somebody else has removed already is no error. */
+static void forget_oldest(const struct log_file *f)
+{
+    char name[PATH_MAX];
+    if (f->rotate.keep > 0 && f->part > f->rotate.keep && part_name(name, f, f->part - f->rotate.keep))
+        unlink(name);
+}
+
+static void rotate(struct log_file *f)
+{
+    const bool moved = move_away(f);
+    if (moved && open_anew(f)) {
+        f->full = f->rotate.bytes;
+        forget_oldest(f);
+        return;
+    }
+    if (moved)
+        take_back(f);
+    f->full = f->size + f->rotate.bytes;
+    atomic_store(&f->news, LOG_NOT_ROTATED);
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+/* Deleted, with its directory perhaps: what was in it is gone by the user's will, what comes now is not. */
+static void look_if_deleted(struct log_file *f)
+{
+    struct stat st;
+    const uint64_t now = clock_ms();
+    if (now < f->look_ms)
+        return;
+    f->look_ms = now + LOOK_MS;
+    if (fstat(f->fd, &st) == 0 && st.st_nlink == 0)
+        atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
+}
+
+/* Written by the writer's thread and asked for by the loop: hence atomic, and taken away by asking. */
+enum log_news log_file_news(struct log_file *f)
+{
+    return atomic_exchange(&f->news, LOG_NO_NEWS);
+}
+
+/* Up to `len` bytes into the file as it is now. */
+static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
+{
+    size_t done = 0;
+    while (done < len && *error == 0) {
+        ssize_t n = write(f->fd, data + done, len - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            *error = errno;
+    }
+    f->size += done;
+    if (done > 0)
+        f->line_ended = data[done - 1] == '\n';
+    return done;
+}
+
+/* Part by part: one write may fill several, when a worker prints more at once than the limit. */
+static size_t target_write(void *user, const uint8_t *data, size_t len, int *error)
+{
+    struct log_file *f = user;
+    size_t done = 0;
+    *error = 0;
+    disk_begin(DISK_FILES, f->path);
+    look_if_deleted(f);
+    while (done < len && *error == 0) {
+        size_t part = room_for(f, data + done, len - done);
+        done += write_some(f, data + done, part, error);
+        if (*error == 0 && done < len)
+            rotate(f);
+    }
+    disk_end(DISK_FILES);
+    return done;
+}
+
+static void target_close(void *user)
+{
+    struct log_file *f = user;
+    disk_begin(DISK_FILES, f->path);
+    close(f->fd);
+    disk_end(DISK_FILES);
+    free(f);
+}
+
+struct writer_target log_file_target(struct log_file *f)
+{
+    return (struct writer_target){ .write = target_write, .close = target_close, .user = f };
+}
+
+/* --- logdir ----------------------------------------------------------------------------------------------- */
+
+/* Other users may write to the directory above ours (/tmp). Nothing that lies there already is
+ * trusted: the job's own directory must be new, is entered by its owner alone, and files are
+ * created exclusively and never through a link. */
+
+enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
+
+int logdir_parents(const char *path)
+{
+    char part[PATH_MAX];
+    size_t len = strlen(path);
+    if (len >= sizeof(part))
+        return ENAMETOOLONG;
+    memcpy(part, path, len + 1);
+    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(part, SHARED_DIR) != 0 && errno != EEXIST)
+            return errno;
+        *slash = '/';
+    }
+    return 0;
+}
+
+/* A rank's directory may exist: it lies below a root that is ours. */
+static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
+{
+    int error = logdir_parents(path);
+    if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
+        error = errno;
+    if (error != 0)
+        return ddp_fail(err, DDP_ERR_IO, "cannot make the log directory %s: %s", path, strerror(error));
+    return DDP_OK;
+}
+
+/* The link is made under another name and renamed, so that it is never missing. A directory or file of that name is the
+ * user's and stays; without a link nothing is lost. */
+static void link_latest(const char *root)
+{
+    char link[PATH_MAX], temporary[PATH_MAX];
+    struct stat st;
+    const char *name = strrchr(root, '/') + 1;
+    const int dir_len = (int)(name - root);
+    int a = snprintf(link, sizeof(link), "%.*slatest", dir_len, root);
+    int b = snprintf(temporary, sizeof(temporary), "%.*s.latest.%s", dir_len, root, name);
+    if (a >= PATH_MAX || b >= PATH_MAX || (lstat(link, &st) == 0 && !S_ISLNK(st.st_mode)))
+        return;
+    if (symlink(name, temporary) == 0 && rename(temporary, link) != 0)
+        unlink(temporary);
+}
+
+ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err)
+{
+    disk_begin(DISK_MAIN, root);
+    ddp_status status = make_dir(root, PRIVATE_DIR, true, err);
+    if (status == DDP_OK && latest)
+        link_latest(root);
+    disk_end(DISK_MAIN);
+    return status;
+}
+
+ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (int i = 0; i < plan->nproc && status == DDP_OK; i++)
+        if (plan->workers[i].log_dir != NULL) {
+            disk_begin(DISK_MAIN, plan->workers[i].log_dir);
+            status = make_dir(plan->workers[i].log_dir, SHARED_DIR, false, err);
+            disk_end(DISK_MAIN);
+        }
+    return status;
+}
+
+int logdir_create(const char *path, int mode, struct ddp_err *err)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(path, flags, (mode_t)mode);
+    if (fd < 0 && errno == ENOENT && (errno = logdir_parents(path)) == 0)
+        fd = open(path, flags, (mode_t)mode);
+    if (fd < 0 && errno == EEXIST)
+        ddp_fail(err, DDP_ERR_IO,
+                 "the log file %s is there already, and no run writes over another's; move it away, or put "
+                 "%%j (job id) or %%t (time) into --log_file",
+                 path);
+    else if (fd < 0)
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),
+                 errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
+    return fd;
+}
+
+/* --- filtered --------------------------------------------------------------------------------------------- */
+
+/* Lines are cut a second time here, because the console has other rules for them (bars,
+ * folding, JSON); it is paid for by those only who ask for such a file. */
+
+/* An empty word is in every line, as Python has it. */
+static bool contains_one(const struct cli_filters *words, struct slice line)
+{
+    for (size_t i = 0; i < words->n; i++)
+        if (memmem(line.data, line.len, words->items[i], strlen(words->items[i])) != NULL)
+            return true;
+    return false;
+}
+
+/* A line that could not be put together for lack of memory is left out: the stream's own file has it. */
+static void on_line(void *user, struct slice text, enum line_kind kind)
+{
+    struct filtered *f = user;
+    const struct console_stream *s = f->console;
+    const size_t before = f->out.len;
+    const struct line_origin from = {
+        .local_rank = s->local_rank, .which = s->which, .pid = s->pid, .at = s->at
+    };
+    (void)kind;
+    if (contains_one(f->words, text) &&
+        !(line_prefix(s->console->plan, &from, false, &f->out) && buf_append(&f->out, text.data, text.len) &&
+          buf_append(&f->out, "\n", 1)))
+        f->out.len = before;
+}
+
+ddp_status filtered_init(struct filtered *f, const struct console_stream *console, struct ddp_err *err)
+{
+    struct console *c = console->console;
+    const int i = console->which == STD_ERR;
+    const char *path = c->plan->filtered[i];
+    if (path == NULL)
+        return DDP_OK;
+    *f = (struct filtered){ .sinks = c->sinks, .words = &c->plan->cli->filters[i], .console = console };
+    lines_init(&f->lines, on_line, f, LINES_LIMIT);
+    f->sink = sinks_find_file(c->sinks, path);
+    if (f->sink < 0)
+        f->sink = sinks_add_file(c->sinks, path, c->plan->cli->log_rotate, err);
+    if (f->sink >= 0)
+        return DDP_OK;
+    f->words = NULL;
+    return err->code;
+}
+
+void filtered_free(struct filtered *f)
+{
+    lines_free(&f->lines);
+    buf_free(&f->out);
+    *f = (struct filtered){ 0 };
+}
+
+static void put(struct filtered *f)
+{
+    sinks_put(f->sinks, f->sink, buf_slice(&f->out));
+    f->out.len = 0;
+}
+
+void filtered_feed(struct filtered *f, struct slice bytes)
+{
+    if (f->words == NULL)
+        return;
+    lines_feed(&f->lines, bytes);
+    put(f);
+}
+
+void filtered_finish(struct filtered *f)
+{
+    if (f->words == NULL)
+        return;
+    lines_finish(&f->lines);
+    put(f);
+}
+
+bool filtered_is_behind(const struct filtered *f, bool resume)
+{
+    return f->words != NULL && sinks_is_behind(f->sinks, f->sink, resume);
+}
+
+/* --- sinks ------------------------------------------------------------------------------------------------ */
+
+/* Why not one thread for everything: a terminal in which the user holds the text (Ctrl-S) must not
+ * stop the log files. Why not one thread for each file: 256 workers would make 512 of them, and
+ * files rarely block.
+ *
+ * Memory: all queues together are kept near QUEUED_BYTES, so each sink has its share of that. A sink
+ * that is stuck fills its own share and holds only those who write to it. */
+
+enum {
+    QUEUED_BYTES = 16 << 20, /* in all sinks */
+    SHARE_MAX = 1 << 20,     /* more would only be lag */
+    SHARE_MIN = 64 * 1024,   /* a read's worth */
+    LOW_PART = 4             /* reading goes on when this part of a share is left */
+};
+
+struct sink {
+    struct writer *writer; /* one of the three below; NULL = not in use */
+    int slot;
+    char *name;            /* owned */
+    struct log_file *file; /* the writer's; only to ask it for news. NULL for stdout and stderr. */
+    bool ended;
+    bool told_failed, told_recovered;
+};
+
+struct sinks {
+    struct writer *out, *err, *files; /* err may be out */
+    enum writer_policy policy;
+    struct sink *list;
+    int n, files_open;
+    struct loss *past; /* what files had lost when they were closed; the names are owned */
+    size_t n_past;
+};
+
+/* "2>&1", or both on one terminal. Two threads writing there would tear lines: a pipe keeps only
+ * short writes whole. */
+static bool same_file(int a, int b)
+{
+    struct stat x, y;
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* --- opening -------------------------------------------------------------------------------------------- */
+
+/* How much may wait for one sink. */
+static uint64_t share(const struct sinks *s)
+{
+    const uint64_t each = QUEUED_BYTES / (uint64_t)(SINK_FILES + s->files_open);
+    return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
+}
+
+/* Each time that a file comes: the same memory is then shared by more. */
+static void set_policy(struct sinks *s)
+{
+    writer_set_policy(s->out, s->policy, share(s));
+    writer_set_policy(s->err, s->policy, share(s));
+    writer_set_policy(s->files, s->policy, share(s));
+}
+
+/* A place in the list; -1 when memory is short. */
+static int free_place(struct sinks *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->list[i].writer == NULL)
+            return i;
+    struct sink *list = realloc(s->list, ((size_t)s->n + 1) * sizeof(*list));
+    if (list == NULL)
+        return -1;
+    s->list = list;
+    list[s->n] = (struct sink){ 0 };
+    return s->n++;
+}
+
+/* For `file`, or for `fd` when that is NULL. Returns the number, -1 when memory is short; `file` is still the caller's
+ * then. */
+static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
+{
+    const int place = free_place(s);
+    char *copy = strdup(name);
+    int slot = -1;
+    if (place >= 0 && copy != NULL)
+        slot =
+            file != NULL ? writer_add_target(writer, log_file_target(file)) : writer_add(writer, fd, false);
+    if (slot < 0) {
+        free(copy);
+        return -1;
+    }
+    s->list[place] = (struct sink){ .writer = writer, .slot = slot, .name = copy, .file = file };
+    return place;
+}
+
+struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, void *user)
+{
+    struct sinks *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->policy = policy;
+    s->out = writer_new(progress, user);
+    s->err = same_file(STDOUT_FILENO, STDERR_FILENO) ? s->out : writer_new(progress, user);
+    s->files = writer_new(progress, user);
+    if (s->out != NULL && s->err != NULL && s->files != NULL &&
+        add(s, s->out, STDOUT_FILENO, NULL, "stdout") == SINK_STDOUT &&
+        add(s, s->err, STDERR_FILENO, NULL, "stderr") == SINK_STDERR) {
+        set_policy(s);
+        return s;
+    }
+    sinks_free(s);
+    return NULL;
+}
+
+int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err)
+{
+    struct log_file *file = log_file_create(path, rotate, err);
+    if (file == NULL)
+        return -1;
+    int sink = add(s, s->files, -1, file, path);
+    if (sink < 0) {
+        struct writer_target target = log_file_target(file);
+        target.close(target.user);
+        ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log file %s", path);
+        return -1;
+    }
+    s->files_open++;
+    set_policy(s);
+    return sink;
+}
+
+/* Two workers may have one file by their pattern; two descriptors there would write over each other. */
+int sinks_find_file(const struct sinks *s, const char *path)
+{
+    for (int i = SINK_FILES; i < s->n; i++)
+        if (s->list[i].writer != NULL && !s->list[i].ended && strcmp(s->list[i].name, path) == 0)
+            return i;
+    return -1;
+}
+
+/* Not closed here: what waits is written first, by the thread, which may take its time. From now on nobody asks
+ * for the file's news, as the thread may free it at any moment. */
+void sinks_end_files(struct sinks *s)
+{
+    for (int i = SINK_FILES; i < s->n; i++) {
+        struct sink *sink = &s->list[i];
+        if (sink->writer == NULL || sink->ended)
+            continue;
+        sink->ended = true;
+        sink->file = NULL;
+        writer_end(sink->writer, sink->slot);
+        s->files_open--;
+    }
+}
+
+/* --- writing -------------------------------------------------------------------------------------------- */
+
+void sinks_put(struct sinks *s, int sink, struct slice bytes)
+{
+    if (bytes.len > 0)
+        writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
+}
+
+/* Two marks, far apart, or a stream would be stopped and started again for every read. Who may lose bytes never
+ * waits. */
+bool sinks_is_behind(struct sinks *s, int sink, bool resume)
+{
+    if (s->policy == WRITER_DROP)
+        return false;
+    const uint64_t queued = writer_state(s->list[sink].writer, s->list[sink].slot).queued;
+    return queued > (resume ? share(s) / LOW_PART : share(s));
+}
+
+uint64_t sinks_queued(struct sinks *s)
+{
+    return writer_queued(s->out) + (s->err != s->out ? writer_queued(s->err) : 0) + writer_queued(s->files);
+}
+
+bool sinks_empty(struct sinks *s)
+{
+    return sinks_queued(s) == 0;
+}
+
+uint64_t sinks_written(struct sinks *s)
+{
+    return writer_written(s->out) + (s->err != s->out ? writer_written(s->err) : 0) +
+           writer_written(s->files);
+}
+
+/* With no limit: what waits already is still written if the disk takes it; a write that fails is not tried again. */
+void sinks_wait_no_more(struct sinks *s)
+{
+    s->policy = WRITER_DROP;
+    writer_set_policy(s->out, WRITER_DROP, UINT64_MAX);
+    writer_set_policy(s->err, WRITER_DROP, UINT64_MAX);
+    writer_set_policy(s->files, WRITER_DROP, UINT64_MAX);
+}
+
+/* --- what happened -------------------------------------------------------------------------------------- */
+
+/* A file that is written to the end; its loss is remembered, since its slot begins anew. */
+static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)
+{
+    if (state->dropped > 0) {
+        struct loss *past = realloc(s->past, (s->n_past + 1) * sizeof(*past));
+        if (past != NULL) {
+            s->past = past;
+            past[s->n_past++] =
+                (struct loss){ .name = sink->name, .bytes = state->dropped, .error = state->why };
+            sink->name = NULL;
+        }
+    }
+    writer_release(sink->writer, sink->slot);
+    free(sink->name);
+    *sink = (struct sink){ 0 };
+}
+
+/* The news of a file come before those of its slot: that it was deleted explains what follows. */
+static bool file_news(struct sink *sink, struct sink_event *event)
+{
+    static const enum sink_news news[] = {
+        [LOG_MADE_AGAIN] = SINK_MADE_AGAIN, [LOG_DELETED] = SINK_DELETED, [LOG_NOT_ROTATED] = SINK_NOT_ROTATED
+    };
+    const enum log_news seen = sink->file != NULL ? log_file_news(sink->file) : LOG_NO_NEWS;
+    event->news = news[seen];
+    return seen != LOG_NO_NEWS;
+}
+
+/* The first failure is told, and the first time that it is over. A disk on which now and then a file is removed
+ * fails and recovers a thousand times; the sum comes at the end. */
+static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
+{
+    bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;
+    if (*told || (!state->dropping && !sink->told_failed))
+        return false;
+    *told = true;
+    event->news = state->dropping ? SINK_FAILED : SINK_RECOVERED;
+    return true;
+}
+
+bool sinks_next_event(struct sinks *s, struct sink_event *event)
+{
+    for (int i = 0; i < s->n; i++) {
+        struct sink *sink = &s->list[i];
+        if (sink->writer == NULL)
+            continue;
+        const struct writer_state state = writer_state(sink->writer, sink->slot);
+        *event = (struct sink_event){
+            .sink = i, .name = sink->name, .error = state.error, .dropped = state.dropped
+        };
+        if (file_news(sink, event) || state_news(sink, &state, event))
+            return true;
+        if (state.closed)
+            bury(s, sink, &state);
+    }
+    return false;
+}
+
+/* Bytes that still wait count as lost: this is asked when nobody waits for them any more. Files of former attempts
+ * come first. */
+bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
+{
+    if (i < s->n_past) {
+        *loss = s->past[i];
+        return true;
+    }
+    i -= s->n_past;
+    for (int k = 0; k < s->n; k++) {
+        const struct sink *sink = &s->list[k];
+        if (sink->writer == NULL)
+            continue;
+        const struct writer_state state = writer_state(sink->writer, sink->slot);
+        *loss = (struct loss){ .name = sink->name,
+                               .bytes = state.dropped + state.queued,
+                               .error = state.dropped > 0 ? state.why : state.error };
+        if (loss->bytes > 0 && i-- == 0)
+            return true;
+    }
+    return false;
+}
+
+void sinks_free(struct sinks *s)
+{
+    if (s == NULL)
+        return;
+    if (s->err != s->out)
+        writer_free(s->err);
+    writer_free(s->out);
+    writer_free(s->files);
+    for (int i = 0; i < s->n; i++)
+        free(s->list[i].name);
+    for (size_t i = 0; i < s->n_past; i++)
+        free((char *)s->past[i].name);
+    free(s->list);
+    free(s->past);
+    free(s);
+}

@@ -1,0 +1,212 @@
+/* gpu_look.c -- see gpu_look.h.
+ *
+ * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
+ * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would
+ * cost a second and a context per GPU. */
+#include "plan/gpu_look.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CPUS_MAX = 16384 };
+
+/* Has this machine, or container, a driver at all? To look for a library that is nowhere takes as long as to
+ * fork. nvidia-modprobe would load a driver when it is asked for one; WSL has /dev/dxg; a user may have
+ * libraries of his own. */
+static bool may_have_driver(void)
+{
+    static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
+                                          "/usr/bin/nvidia-modprobe" };
+    for (size_t i = 0; i < sizeof(traces) / sizeof(traces[0]); i++)
+        if (access(traces[i], F_OK) == 0)
+            return true;
+    return getenv("LD_LIBRARY_PATH") != NULL;
+}
+
+/* -1 when there is no library, or it does not find a driver. */
+static int count_by_nvml(void)
+{
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    unsigned n = 0;
+    if (lib == NULL)
+        return -1;
+    int (*init)(void) = (int (*)(void))dlsym(lib, "nvmlInit_v2");
+    int (*count)(unsigned *) = (int (*)(unsigned *))dlsym(lib, "nvmlDeviceGetCount_v2");
+    int (*shut_down)(void) = (int (*)(void))dlsym(lib, "nvmlShutdown");
+    int result = -1;
+    if (init != NULL && count != NULL && shut_down != NULL && init() == 0) {
+        result = count(&n) == 0 ? (int)n : -1;
+        shut_down();
+    }
+    dlclose(lib);
+    return result;
+}
+
+/* The driver's own list: one folder for each GPU of the machine, also for those that we may not use. */
+static int count_in_proc(void)
+{
+    int n = 0;
+    DIR *gpus = opendir("/proc/driver/nvidia/gpus");
+    if (gpus == NULL)
+        return 0;
+    for (const struct dirent *e; (e = readdir(gpus)) != NULL;)
+        n += e->d_name[0] != '.';
+    closedir(gpus);
+    return n;
+}
+
+int gpu_count(void)
+{
+    int n = may_have_driver() ? count_by_nvml() : 0;
+    return n >= 0 ? n : count_in_proc();
+}
+
+int cpu_count(void)
+{
+    cpu_set_t *set = CPU_ALLOC(CPUS_MAX); /* a fixed cpu_set_t is too small on big machines */
+    const size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+    int n = 0;
+    if (set != NULL && sched_getaffinity(0, size, set) == 0)
+        n = CPU_COUNT_S(size, set);
+    CPU_FREE(set);
+    return n > 0 ? n : 1;
+}
+
+/* --- numa look -------------------------------------------------------------------------------------------- */
+
+/* A GPU's PCI address comes from the management library, which knows GPUs by index and by UUID. Without it the names in
+ * /proc/driver/nvidia/gpus are addresses already, and in the order of their indices once they are sorted. */
+
+enum { FILE_SIZE = 8192 };
+
+/* As in nvml.h, version 3 of the structure. */
+struct nvml_pci {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device, pci_subsystem;
+    char bus_id[32];
+};
+
+struct machine {
+    char text[FILE_SIZE];
+    void *nvml; /* NULL = not there */
+    int (*by_index)(unsigned index, void **device);
+    int (*by_uuid)(const char *uuid, void **device);
+    int (*pci_info)(void *device, struct nvml_pci *info);
+    int (*shut_down)(void);
+};
+
+static const char *read_file(void *user, const char *path)
+{
+    struct machine *m = user;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, m->text, sizeof(m->text) - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return NULL;
+    m->text[n] = '\0';
+    return m->text;
+}
+
+static bool is_number(const char *gpu)
+{
+    return gpu[0] != '\0' && gpu[strspn(gpu, "0123456789")] == '\0';
+}
+
+static bool ask_library(struct machine *m, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    void *device = NULL;
+    struct nvml_pci info = { 0 };
+    if (m->nvml == NULL)
+        return false;
+    const int found = is_number(gpu) ? m->by_index((unsigned)atoi(gpu), &device) : m->by_uuid(gpu, &device);
+    if (found != 0 || m->pci_info(device, &info) != 0)
+        return false;
+    snprintf(out, NUMA_PCI_SIZE, "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
+    return true;
+}
+
+static int is_gpu(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool ask_proc(const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    struct dirent **names = NULL;
+    const int n = scandir("/proc/driver/nvidia/gpus", &names, is_gpu, alphasort);
+    const int index = is_number(gpu) ? atoi(gpu) : -1;
+    if (index >= 0 && index < n)
+        snprintf(out, NUMA_PCI_SIZE, "%.*s", NUMA_PCI_SIZE - 1, names[index]->d_name);
+    for (int i = 0; i < n; i++)
+        free(names[i]);
+    free(names);
+    return index >= 0 && index < n;
+}
+
+static bool pci_address(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
+{
+    return ask_library(user, gpu, out) || ask_proc(gpu, out);
+}
+
+static void open_library(struct machine *m)
+{
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (lib == NULL)
+        return;
+    int (*init)(void) = (int (*)(void))dlsym(lib, "nvmlInit_v2");
+    m->by_index = (int (*)(unsigned, void **))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2");
+    m->by_uuid = (int (*)(const char *, void **))dlsym(lib, "nvmlDeviceGetHandleByUUID");
+    m->pci_info = (int (*)(void *, struct nvml_pci *))dlsym(lib, "nvmlDeviceGetPciInfo_v3");
+    m->shut_down = (int (*)(void))dlsym(lib, "nvmlShutdown");
+    if (init != NULL && m->by_index != NULL && m->by_uuid != NULL && m->pci_info != NULL &&
+        m->shut_down != NULL && init() == 0)
+        m->nvml = lib;
+    else
+        dlclose(lib);
+}
+
+static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
+{
+    if (!rank_set_init(allowed, NUMA_CPUS_MAX))
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (sched_getaffinity(0, NUMA_CPUS_MAX / 8, (cpu_set_t *)(void *)allowed->bits) == 0)
+        return DDP_OK;
+    rank_set_free(allowed);
+    return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot find out which CPUs may be used: %s",
+                    strerror(errno));
+}
+
+ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
+{
+    struct machine *m = calloc(1, sizeof(*m));
+    *look = (struct numa_look){ .read = read_file, .pci_address = pci_address, .user = m };
+    if (m == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    const ddp_status status = read_affinity(&look->allowed, err);
+    if (status == DDP_OK)
+        open_library(m);
+    else
+        free(m);
+    return status;
+}
+
+void numa_look_close(struct numa_look *look)
+{
+    struct machine *m = look->user;
+    if (m->nvml != NULL) {
+        m->shut_down();
+        dlclose(m->nvml);
+    }
+    free(m);
+    rank_set_free(&look->allowed);
+}

@@ -1,0 +1,239 @@
+/* hosts.c -- see hosts.h.
+ *
+ * A list in Slurm's form is never spread out: an item stands for as many hosts as its brackets multiply to, and the name
+ * of the k-th is made by taking k apart, last brackets first, like the wheels of a counter. */
+#include "plan/hosts.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DIGITS_MAX = 9 };
+
+/* --- Slurm ---------------------------------------------------------------------------------------------- */
+
+/* A number of at most DIGITS_MAX digits; *width is how many there are. Nine digits always fit into an int,
+ * so nothing can run over; the width is kept because Slurm's "01" is not "1". */
+static bool take_number(const char **at, const char *end, int *value, int *width)
+{
+    *value = *width = 0;
+    while (*at < end && isdigit((unsigned char)**at) && *width < DIGITS_MAX) {
+        *value = *value * 10 + (*(*at)++ - '0');
+        ++*width;
+    }
+    return *width > 0;
+}
+
+/* One of "01-16,20" inside brackets: from, to, and the digits to pad to. */
+struct range {
+    int from, to, width;
+};
+
+/* The digits of the first number count for both: that is how Slurm pads. */
+static bool take_range(const char **at, const char *end, struct range *r)
+{
+    int width;
+    if (!take_number(at, end, &r->from, &r->width))
+        return false;
+    r->to = r->from;
+    if (*at < end && **at == '-') {
+        ++*at;
+        if (!take_number(at, end, &r->to, &width))
+            return false;
+    }
+    if (*at < end && *(*at)++ != ',')
+        return false;
+    return r->from <= r->to;
+}
+
+/* How many numbers the text between brackets stands for; 0 = it is wrong. A range is counted and not
+ * walked: "[1-999999999]" in a variable must not cost a second. */
+static long count_ranges(const char *at, const char *end)
+{
+    struct range r;
+    long n = 0;
+    while (at < end && n <= HOST_LIST_MAX) {
+        if (!take_range(&at, end, &r))
+            return 0;
+        n += r.to - r.from + 1L;
+    }
+    return n;
+}
+
+/* The index-th of them, with its zeros in front; "" when there is none. */
+static void print_number(const char *at, const char *end, long index, char *out, size_t size)
+{
+    struct range r;
+    out[0] = '\0';
+    while (at < end && take_range(&at, end, &r)) {
+        if (index <= r.to - r.from) {
+            snprintf(out, size, "%0*ld", r.width, r.from + index);
+            return;
+        }
+        index -= r.to - r.from + 1L;
+    }
+}
+
+/* The end of the item at `text`: a comma outside of brackets, or the end. */
+static const char *item_end(const char *text)
+{
+    bool inside = false;
+    while (*text != '\0' && (inside || *text != ',')) {
+        inside = *text == '[' || (inside && *text != ']');
+        text++;
+    }
+    return text;
+}
+
+/* How many hosts one item stands for; 0 = it is wrong. Brackets multiply ("r[1-4]n[01-16]"); the product is
+ * compared with its limit after each, so a long holds it. */
+static long item_hosts(const char *at, const char *end)
+{
+    long n = at < end ? 1 : 0;
+    while (n > 0 && n <= HOST_LIST_MAX && (at = memchr(at, '[', (size_t)(end - at))) != NULL) {
+        const char *close = memchr(at, ']', (size_t)(end - at));
+        n = close != NULL ? n * count_ranges(at + 1, close) : 0;
+        if (close == NULL)
+            break;
+        at = close + 1;
+    }
+    return n;
+}
+
+/* Hosts that stand for one step of the brackets that begin at `at`: the product of those behind them. */
+static long hosts_behind(const char *at, const char *end)
+{
+    const char *close = memchr(at, ']', (size_t)(end - at));
+    return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
+}
+
+/* The index-th host of an item that has that many. */
+static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
+{
+    size_t used = 0;
+    while (at < end && used < HOST_NAME_SIZE) {
+        if (*at != '[') {
+            name[used++] = *at++;
+            continue;
+        }
+        const char *close = memchr(at, ']', (size_t)(end - at));
+        const long step = hosts_behind(at, end);
+        print_number(at + 1, close, index / step, name + used, HOST_NAME_SIZE - used);
+        used += strlen(name + used);
+        index %= step;
+        at = close + 1;
+    }
+    if (used >= HOST_NAME_SIZE)
+        return false;
+    name[used] = '\0';
+    return used > 0;
+}
+
+/* Whole items are skipped by their counts, without a name being made. */
+bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
+{
+    long left = index;
+    while (*text != '\0') {
+        const char *end = item_end(text);
+        const long n = item_hosts(text, end);
+        if (n == 0 || left < 0)
+            return false;
+        if (left < n)
+            return item_name(text, end, left, name);
+        left -= n;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+bool host_list_slurm(const char *text, struct host_list *out)
+{
+    long n = 0;
+    *out = (struct host_list){ .here = -1 };
+    for (const char *at = text; *at != '\0';) {
+        const char *end = item_end(at);
+        const long more = item_hosts(at, end);
+        n += more;
+        if (more == 0 || n > HOST_LIST_MAX)
+            return false;
+        at = *end == ',' ? end + 1 : end;
+    }
+    out->n = (int)n;
+    return host_list_slurm_at(text, 0, out->first);
+}
+
+/* --- words ---------------------------------------------------------------------------------------------- */
+
+/* Schedulers write short names, machines often know their long one: what stands before the first dot is
+ * compared. */
+static bool same_host(const char *a, const char *b)
+{
+    const size_t len = strcspn(a, ".");
+    return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
+}
+
+/* The next word of `text`, cut where it is too long; false at the end. */
+static bool take_word(const char **text, const char **word, size_t *len)
+{
+    *word = *text + strspn(*text, " \t\r\n");
+    *len = strcspn(*word, " \t\r\n");
+    *text = *word + *len;
+    return *len > 0;
+}
+
+static bool is_before(const char *text, const char *word, size_t len)
+{
+    const char *other;
+    size_t other_len;
+    while (take_word(&text, &other, &other_len) && other < word)
+        if (other_len == len && memcmp(other, word, len) == 0)
+            return true;
+    return false;
+}
+
+/* A word that stood there before is another slot of the same host; most stand side by side, which is asked first. */
+bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
+{
+    const char *at = text, *word, *last = "";
+    size_t len, last_len = 0;
+    *out = (struct host_list){ .here = -1 };
+    for (int i = 0, changes = 0; take_word(&at, &word, &len); i++) {
+        char name[HOST_NAME_SIZE];
+        if ((counted && i % 2 == 1) || (len == last_len && memcmp(word, last, len) == 0))
+            continue;
+        if (++changes > HOST_WORDS_MAX || len >= sizeof(name))
+            return false;
+        last = word, last_len = len;
+        if (is_before(text, word, len))
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)len, word);
+        if (out->n == 0)
+            memcpy(out->first, name, sizeof(name));
+        if (out->here < 0 && same_host(name, here))
+            out->here = out->n;
+        out->n++;
+    }
+    return out->n > 0;
+}
+
+/* "4(x2),3": four on each of the first two nodes, three on the third. 0 for whatever is not of this form. */
+int host_list_tasks(const char *text, int node)
+{
+    const char *const end = text + strlen(text);
+    while (text < end) {
+        int tasks, times = 1, width;
+        if (!take_number(&text, end, &tasks, &width))
+            return 0;
+        if (strncmp(text, "(x", 2) == 0) {
+            text += 2;
+            if (!take_number(&text, end, &times, &width) || *text++ != ')')
+                return 0;
+        }
+        if (node < times)
+            return tasks;
+        node -= times;
+        if (text < end && *text++ != ',')
+            return 0;
+    }
+    return 0;
+}

@@ -1,0 +1,590 @@
+/* worker.c -- see worker.h.
+ *
+ *     PROGRAM        what is executed
+ *     ./train        ./train ARGS
+ *     train.py       python3 -u train.py ARGS
+ *     -m pkg.mod     python3 -u -m pkg.mod ARGS
+ *     --run_path     python3 -u -c '(runpy)' train.py ARGS
+ *
+ * Which python: $PYTHON_EXEC, else the first python3 in the worker's PATH, which is the one of an activated
+ * virtual environment. torchrun takes the one that runs torchrun; a C program has none of its own. */
+#include "plan/worker.h"
+
+#include "plan/plan.h"
+#include "tables/log_pattern.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *plan_text_of(const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    return n < 0 ? NULL : text;
+}
+
+void plan_note(struct plan *plan, const char *fmt, ...)
+{
+    va_list ap;
+    int i = 0;
+    while (i < PLAN_NOTES_MAX && plan->notes[i] != NULL)
+        i++;
+    if (i == PLAN_NOTES_MAX)
+        return;
+    va_start(ap, fmt);
+    if (vasprintf(&plan->notes[i], fmt, ap) < 0)
+        plan->notes[i] = NULL;
+    va_end(ap);
+}
+
+void plan_output_free(struct plan_worker *w)
+{
+    free(w->log_dir);
+    free(w->out.file);
+    free(w->err.file);
+    free(w->error_file);
+    w->log_dir = w->out.file = w->err.file = w->error_file = NULL;
+}
+
+static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
+
+/* What runpy needs, in as few words as torchrun's own: argv as the script expects it. */
+static const char run_path_code[] =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+enum { FRONT_MAX = 4 };
+
+/* The name decides, not the file's content: the file may be on PATH, or made by the time it runs. Started as torchrun,
+ * every program is Python's unless it was said otherwise. */
+static bool is_python(const struct cli *cli)
+{
+    size_t len = strlen(cli->program);
+    if (cli->run_path)
+        return true;
+    if (cli->no_python)
+        return false;
+    return cli->module || cli->torchrun || (len > 3 && strcmp(cli->program + len - 3, ".py") == 0);
+}
+
+static const char *interpreter(const char *python_exec)
+{
+    return python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
+}
+
+static bool is_named_python(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    return strncmp(slash != NULL ? slash + 1 : program, "python", strlen("python")) == 0;
+}
+
+const char *program_python(const struct cli *cli, const char *python_exec)
+{
+    if (is_python(cli))
+        return interpreter(python_exec);
+    return is_named_python(cli->program) ? cli->program : NULL;
+}
+
+const char *program_script(const struct cli *cli, const char *python_exec)
+{
+    const bool is_file = is_python(cli) && !cli->module && strcmp(cli->program, "-") != 0;
+    return is_file && is_named_python(interpreter(python_exec)) ? cli->program : NULL;
+}
+
+/* Words in front of PROGRAM; returns how many. */
+static size_t interpreter_words(const struct cli *cli, const char *python_exec, const char *words[FRONT_MAX])
+{
+    size_t n = 0;
+    if (!is_python(cli))
+        return 0;
+    words[n++] = interpreter(python_exec);
+    words[n++] = "-u"; /* unbuffered: its last words must not be lost in its own buffer */
+    if (cli->run_path) {
+        words[n++] = "-c";
+        words[n++] = run_path_code;
+    } else if (cli->module) {
+        words[n++] = "-m";
+    }
+    return n;
+}
+
+/* Length of the mark at `at`, 0 when there is none. torchrun also knows it without braces. */
+static size_t mark_length(const char *at, bool braces_only)
+{
+    const size_t len = sizeof(rank_name) - 1;
+    if (at[0] == '$' && at[1] == '{' && strncmp(at + 2, rank_name, len) == 0 && at[2 + len] == '}')
+        return len + 3;
+    if (braces_only || at[0] != '$' || strncmp(at + 1, rank_name, len) != 0)
+        return 0;
+    const unsigned char next = (unsigned char)at[1 + len];
+    return isalnum(next) || next == '_' ? 0 : len + 1;
+}
+
+/* Append `arg` with the marks replaced, and a NUL. As torchrun: Python's Template.safe_substitute, by which "$$" is
+ * one dollar, too. */
+static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
+{
+    bool ok = true;
+    while (ok && *arg != '\0') {
+        const size_t mark = mark_length(arg, !cli->torchrun);
+        if (mark > 0) {
+            ok = buf_printf(text, "%d", local_rank);
+            arg += mark;
+        } else {
+            ok = buf_append(text, arg, 1);
+            arg += cli->torchrun && arg[0] == '$' && arg[1] == '$' ? 2 : 1;
+        }
+    }
+    return ok && buf_append(text, "", 1);
+}
+
+/* As torch.distributed.launch: the script's first argument. */
+static bool add_rank_argument(struct buf *text, const struct cli *cli, int local_rank, size_t *n)
+{
+    if (cli->rank_argument == NULL || cli->use_env)
+        return true;
+    ++*n;
+    return buf_printf(text, "--%s=%d", cli->rank_argument, local_rank) && buf_append(text, "", 1);
+}
+
+/* Pointers first, their texts behind them: one block, one free. */
+static char **pack(const struct buf *text, size_t n)
+{
+    size_t pointers = (n + 1) * sizeof(char *);
+    char **argv = malloc(pointers + text->len);
+    if (argv == NULL)
+        return NULL;
+    char *p = (char *)argv + pointers;
+    memcpy(p, text->data, text->len);
+    for (size_t i = 0; i < n; i++, p += strlen(p) + 1)
+        argv[i] = p;
+    argv[n] = NULL;
+    return argv;
+}
+
+char **program_argv(const struct cli *cli, const char *python_exec, int local_rank)
+{
+    const char *front[FRONT_MAX];
+    struct buf text = { 0 };
+    size_t n = interpreter_words(cli, python_exec, front);
+    bool ok = true;
+    for (size_t i = 0; i < n; i++)
+        ok = ok && buf_append(&text, front[i], strlen(front[i]) + 1);
+    ok = ok && buf_append(&text, cli->program, strlen(cli->program) + 1);
+    n++;
+    ok = ok && add_rank_argument(&text, cli, local_rank, &n);
+    for (char *const *arg = cli->args; *arg != NULL; arg++, n++)
+        ok = ok && add_argument(&text, cli, *arg, local_rank);
+    char **argv = ok ? pack(&text, n) : NULL;
+    buf_free(&text);
+    return argv;
+}
+
+/* --- plan env --------------------------------------------------------------------------------------------- */
+
+/* The environments of the workers: what all of them have is put together once, what differs is added when
+ * one is started. */
+
+/* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
+static void tell_task(struct env_facts *facts, const struct cli_task *task)
+{
+    facts->local_world_size = task->local_world_size;
+    facts->node_rank = task->node_rank;
+    facts->nnodes = task->nnodes;
+}
+
+/* A dry run offers no port, and shows what would follow from one. */
+static bool has_rank0_store(const struct plan *plan)
+{
+    return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
+}
+
+/* Theirs is the launcher's store, or one that rank 0 hosts beside it. */
+static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
+{
+    if (!has_rank0_store(plan))
+        return;
+    facts->rank0_store = true;
+    facts->master_port = plan->rank0_port;
+    if (plan->rank0_addr[0] != '\0')
+        facts->master_addr = plan->rank0_addr;
+}
+
+/* What differs between the workers of a node. */
+static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
+{
+    const struct plan_worker *w = &plan->workers[local_rank];
+    facts->rank = w->rank;
+    facts->local_rank = w->visible != NULL    ? 0
+                        : plan->cli->per_task ? plan->cli->task.local_rank
+                                              : w->local_rank;
+    facts->role_rank = plan->role_rank + local_rank;
+    facts->visible = w->visible;
+    facts->error_file = w->error_file;
+    facts->flight = plan->flight;
+    struct flight_page page = plan->page;
+    page.index = (uint64_t)local_rank;
+    if (page.pid != 0)
+        flight_page_print(facts->page, &page);
+    facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
+}
+
+/* Made anew for each block, because the port becomes known only after the plan is made. */
+static struct env_facts facts_of(const struct plan *plan, int local_rank)
+{
+    struct env_facts facts = { .world_size = plan->world_size,
+                               .role_size = plan->role_size,
+                               .local_world_size = plan->nproc,
+                               .node_rank = plan->node_rank,
+                               .nnodes = plan->nnodes,
+                               .restart_count = plan->restarts,
+                               .attempt = plan->attempt,
+                               .max_restarts = plan->cli->max_restarts,
+                               .master_addr = plan->master_addr,
+                               .master_port = plan->master_port,
+                               .job = plan->job,
+                               .role = plan->cli->role,
+                               .signals = plan->stop_signals,
+                               .timer_file = plan->timer_file,
+                               .cookie = plan->facts->cookie,
+                               .share_gpu = plan->cli->share_gpu,
+                               .timeout_ms = plan->cli->timeout_ms };
+    tell_rank0_store(&facts, plan);
+    if (plan->cli->per_task)
+        tell_task(&facts, &plan->cli->task);
+    tell_worker(&facts, plan, local_rank);
+    env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
+    return facts;
+}
+
+/* torchrun's file timer is asked for by a variable. Its FIFO lies beside the workers' error files, and goes with them. */
+static bool plan_timer_file(struct plan *plan)
+{
+    const struct plan_facts *f = plan->facts;
+    const char *enabled = env_find(f->environ_block, "TORCHELASTIC_ENABLE_FILE_TIMER");
+    const char *named = env_find(f->environ_block, worker_env_name(ENV_TORCHELASTIC_TIMER_FILE));
+    if (enabled == NULL || strcmp(enabled, "1") != 0)
+        return true;
+    if (named != NULL && *named != '\0')
+        plan->timer_file = plan_text_of("%s", named);
+    else if (f->error_stem != NULL)
+        plan->timer_file = plan_text_of("%s.timer", f->error_stem);
+    else if (f->tmp_dir == NULL)
+        return true; /* no directory is safe for it: there are no timers */
+    else
+        plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
+    return plan->timer_file != NULL;
+}
+
+/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
+ddp_status plan_environment(struct plan *plan)
+{
+    char *const *inherited = plan->facts->environ_block;
+    struct buf signals = { 0 };
+    if (!plan_timer_file(plan) || !signals_print(plan->cli->stop_signals, &signals)) {
+        buf_free(&signals);
+        return DDP_ERR_NOMEM;
+    }
+    plan->stop_signals = (char *)signals.data;
+    struct env_facts facts = facts_of(plan, 0);
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
+        plan_note(
+            plan,
+            "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
+            "them use more threads",
+            facts.local_world_size);
+    return env_base_init(&plan->env, &facts, inherited, plan->cli->env.items, plan->cli->env.n)
+               ? DDP_OK
+               : DDP_ERR_NOMEM;
+}
+
+static const char *own_flight(const struct plan *plan)
+{
+    const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    const char *value = env_sources_find(&sources, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+const char *plan_flight(const struct plan *plan)
+{
+    const char *own = own_flight(plan);
+    return own != NULL ? own : plan->flight;
+}
+
+/* Beside the logs of the attempt, where there are any and the user has named no other place. */
+bool plan_set_flight(struct plan *plan)
+{
+    free(plan->flight);
+    plan->flight = NULL;
+    if (plan->log_root == NULL || own_flight(plan) != NULL)
+        return true;
+    plan->flight = plan_text_of("%s/attempt_%d", plan->log_root, plan->attempt);
+    return plan->flight != NULL;
+}
+
+ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err)
+{
+    struct env_facts facts = facts_of(plan, local_rank);
+    if (worker_env_init(env, &facts, &plan->env))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the environment of local rank %d", local_rank);
+}
+
+/* --- plan output ------------------------------------------------------------------------------------------ */
+
+/* The second step of the plan: what a round decides about each worker, and where its output goes.
+ *
+ * Where a stream goes:
+ *
+ *     options                     console   file
+ *     none                        yes       -
+ *     --log_dir=D                 yes       D/<job>_<random>/attempt_0/<local rank>/stdout.log
+ *     --log_dir=D --redirects=1   -         the same
+ *     --redirects=1               -         below $TMPDIR, and the user is told where
+ *     --log_dir=D --tee=1         yes       only the streams that the map names have files
+ *     --log_dir=/dev/null         yes       none at all
+ *     --log_file=P                yes       as P says, below D/<job>_<random> when D is given, too
+ *
+ * The random text keeps two runs of one job from writing over each other's logs. *
+ * Names may hold ranks, so they are made anew for each round. */
+
+/* torchrun's way of saying that no files are wanted, even where a map names some. */
+static bool to_nowhere(const struct cli *cli)
+{
+    return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
+}
+
+/* --local_ranks_filter takes ranks off the console and leaves their files alone. */
+static bool is_shown(const struct cli *cli, int local_rank)
+{
+    return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
+}
+
+/* Streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file
+ * alone mean --tee=3, but not with torchrun's defaults. */
+static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
+{
+    bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
+    int tee = std_map_get(&cli->tee, local_rank);
+    int redirect = std_map_get(&cli->redirects, local_rank);
+    if (!chosen && (cli->log_dir != NULL || cli->log_file != NULL) && !to_nowhere(cli))
+        tee = STD_BOTH;
+    *to_file = tee | redirect;
+    *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
+}
+
+/* A map of zeros needs none. */
+bool plan_any_file(const struct plan *plan)
+{
+    int to_file, off_console;
+    for (int r = 0; r < plan->nproc; r++) {
+        streams(plan->cli, r, &to_file, &off_console);
+        if (to_file != 0)
+            return true;
+    }
+    return false;
+}
+
+/* --log_file alone names files that have no directory of the job. */
+static bool needs_log_root(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    return !to_nowhere(cli) && (cli->log_dir != NULL || (cli->log_file == NULL && plan_any_file(plan)));
+}
+
+ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err)
+{
+    if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "%s, and neither are /tmp and /var/tmp; name a directory with --log_dir",
+                    plan->facts->tmp_note);
+}
+
+/* The job's directory: named after the job, and never that of another run. */
+bool plan_log_root(struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const char *nonce = plan->facts->nonce;
+    if (!needs_log_root(plan))
+        return true;
+    if (cli->log_dir == NULL)
+        plan->log_root = plan_text_of("%s/ddprun_%s", plan->facts->tmp_dir, nonce);
+    else if (cli->job == NULL && plan->meeting.nnodes_max == 1 && !cli->torchrun)
+        plan->log_root = plan_text_of("%s/%s", cli->log_dir, nonce);
+    else
+        plan->log_root = plan_text_of("%s/%s_%s", cli->log_dir, plan->job, nonce);
+    if (plan->log_root == NULL)
+        return false;
+    if (cli->log_dir == NULL && plan->facts->tmp_note != NULL)
+        plan_note(plan, "%s", plan->facts->tmp_note);
+    if (cli->log_dir == NULL)
+        plan_note(plan, "no --log_dir is given; log files are in %s", plan->log_root);
+    return true;
+}
+
+/* The name that the pattern gives a stream; below the job's directory when there is one. */
+static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
+{
+    const char *pattern = plan->cli->log_file;
+    const struct log_names names = { .host = plan->facts->host,
+                                     .time = plan->facts->start_time,
+                                     .job = plan->job,
+                                     .stream = stream,
+                                     .rank = w->rank,
+                                     .local_rank = w->local_rank,
+                                     .node_rank = plan->node_rank,
+                                     .attempt = plan->attempt };
+    struct buf name = { 0 };
+    bool ok = pattern[0] == '/' || plan->log_root == NULL || buf_printf(&name, "%s/", plan->log_root);
+    ok = ok && log_pattern_name(pattern, &names, &name) && buf_append(&name, "", 1);
+    if (!ok)
+        buf_free(&name);
+    return (char *)name.data;
+}
+
+/* --log_dir=/dev/null means that the bytes vanish: a stream without console and file. */
+static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
+                        bool console, struct plan_stream *stream)
+{
+    stream->console = console;
+    stream->shared = false;
+    if (!to_file || to_nowhere(plan->cli))
+        return true;
+    stream->file = plan->cli->log_file != NULL ? name_by_pattern(plan, w, name)
+                                               : plan_text_of("%s/%s.log", w->log_dir, name);
+    return stream->file != NULL;
+}
+
+/* torchrun's layout, so that tools which read it go on working: <root>/attempt_0/<local rank>/stdout.log ...
+ */
+static bool plan_output(const struct plan *plan, struct plan_worker *w)
+{
+    int to_file, off_console;
+    streams(plan->cli, w->local_rank, &to_file, &off_console);
+    if (plan->log_root != NULL) {
+        w->log_dir = plan_text_of("%s/attempt_%d/%d", plan->log_root, plan->attempt, w->local_rank);
+        if (w->log_dir == NULL)
+            return false;
+    }
+    if (w->log_dir != NULL)
+        w->error_file = plan_text_of("%s/error.json", w->log_dir);
+    else if (plan->facts->error_stem != NULL && !to_nowhere(plan->cli))
+        w->error_file =
+            plan_text_of("%s.attempt_%d_rank_%d.json", plan->facts->error_stem, plan->attempt, w->rank);
+    else
+        w->error_file = plan_text_of("%s", "");
+    return w->error_file != NULL &&
+           plan_stream(plan, w, "stdout", to_file & STD_OUT, !(off_console & STD_OUT), &w->out) &&
+           plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
+}
+
+/* One stream that has a file, to find those with the same one. */
+struct named {
+    struct plan_stream *stream;
+    const struct plan_worker *worker;
+};
+
+/* Equal names come to stand side by side, and among them the lowest rank first, so that an error names the same
+ * two each time. */
+static int by_file(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+    const int order = strcmp(x->stream->file, y->stream->file);
+    return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
+}
+
+/* Both streams of one worker may have one file, as behind "2>&1". Two workers only when it was said. */
+static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
+{
+    a->stream->shared = b->stream->shared = true;
+    if (a->worker == b->worker || plan->cli->log_merge)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--log_file=%s gives local ranks %d and %d the same file, %s; put %%r (rank) into it, or say "
+        "--log_merge if whole lines of several workers shall go to one file",
+        plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
+}
+
+/* Only a pattern can give two streams one name. */
+static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
+{
+    struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
+    ddp_status status = DDP_OK;
+    size_t n = 0;
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the log files of %d workers", plan->nproc);
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        if (w->out.file != NULL)
+            all[n++] = (struct named){ &w->out, w };
+        if (w->err.file != NULL)
+            all[n++] = (struct named){ &w->err, w };
+    }
+    if (n > 0)
+        qsort(all, n, sizeof(*all), by_file);
+    for (size_t i = 1; i < n && status == DDP_OK; i++)
+        if (strcmp(all[i - 1].stream->file, all[i].stream->file) == 0)
+            status = share(plan, &all[i - 1], &all[i], err);
+    free(all);
+    return status;
+}
+
+static void take_round(struct plan *plan, const struct plan_round *round)
+{
+    plan->attempt = round->attempt;
+    plan->restarts = round->restarts;
+    plan->node_rank = round->node_rank;
+    plan->nnodes = round->nnodes;
+    plan->world_size = round->world_size;
+    plan->role_rank = round->role_rank;
+    plan->role_size = round->role_size;
+    if (round->master_addr != NULL && round->master_addr != plan->master_addr)
+        snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", round->master_addr);
+    if (round->master_port != 0)
+        plan->master_port = round->master_port;
+    plan->rank0_port = round->rank0_port;
+    snprintf(plan->rank0_addr, sizeof(plan->rank0_addr), "%s",
+             round->rank0_addr != NULL ? round->rank0_addr : "");
+}
+
+/* Beside the directories of the workers, as torchrun has them. */
+static bool plan_filtered(struct plan *plan)
+{
+    static const char *const names[] = { "stdout", "stderr" };
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        free(plan->filtered[i]);
+        plan->filtered[i] = NULL;
+        if (plan->cli->filters[i].n == 0 || plan->log_root == NULL)
+            continue;
+        plan->filtered[i] =
+            plan_text_of("%s/attempt_%d/filtered_%s.log", plan->log_root, plan->attempt, names[i]);
+        ok = ok && plan->filtered[i] != NULL;
+    }
+    return ok;
+}
+
+/* Names of files may tell the attempt or a rank, so they are made anew for each round; what was planned once for the
+ * job stays. */
+ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
+{
+    take_round(plan, round);
+    if (!plan_filtered(plan) || !plan_set_flight(plan))
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d", round->attempt);
+    for (int r = 0; r < plan->nproc; r++) {
+        struct plan_worker *w = &plan->workers[r];
+        plan_output_free(w);
+        w->rank = round->first_rank + r;
+        if (!plan_output(plan, w))
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d of %d workers", round->attempt,
+                            plan->nproc);
+    }
+    return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
+}

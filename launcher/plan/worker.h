@@ -1,0 +1,47 @@
+/* worker.h -- what a worker is started with: its command, its environment, and where its output goes. Steps of plan_make(). */
+#ifndef LAUNCHER_PLAN_WORKER_H
+#define LAUNCHER_PLAN_WORKER_H
+
+#include "cli/cli.h"
+#include "plan/plan.h"
+
+/* The command of worker `local_rank`: NULL-terminated, one allocation, free() it. PROGRAM as it is; one that
+ * ends in .py, or -m, runs as "$PYTHON_EXEC -u ..." ("python3" when that is not set). "${local_rank}" in an
+ * argument becomes the number, as torchrun does; every other dollar stays, unless we were started as torchrun. NULL when
+ * memory is short. */
+char **program_argv(const struct cli *cli, const char *python_exec, int local_rank);
+
+/* The interpreter of PROGRAM, a name in PATH or a path: that of a script or module, or PROGRAM itself when it is called
+ * python. NULL = by its name it is no Python program. Borrowed. */
+const char *program_python(const struct cli *cli, const char *python_exec);
+
+/* The file that a Python is to run: PROGRAM, or NULL when it is a module, "-", or no Python program. NULL also with an
+ * interpreter whose name does not begin with "python", because a wrapper may run it where other files are. Borrowed. */
+const char *program_script(const struct cli *cli, const char *python_exec);
+
+enum { PLAN_RANKS_WORDS = 160 };
+/* Does any worker need a file? */
+bool plan_any_file(const struct plan *plan);
+
+/* The job's own directory for logs. False when memory is short. */
+bool plan_log_root(struct plan *plan);
+
+/* DDP_ERR_ARG when log files would need a temporary directory and none is safe. */
+ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
+
+/* What the environments of all workers have in common. */
+ddp_status plan_environment(struct plan *plan);
+
+/* Where flight records of the attempt go. False when memory is short. */
+bool plan_set_flight(struct plan *plan);
+
+/* New text; NULL when memory is short. */
+char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* A sentence for the user, left out when memory is short. */
+void plan_note(struct plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a round has given the worker; the next one gives it anew. */
+void plan_output_free(struct plan_worker *w);
+
+#endif

@@ -1,0 +1,174 @@
+/* prefix.c -- see prefix.h.
+ *
+ * "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
+ *
+ * A field that does not exist is refused: torchrun leaves it as it stands, and the typing error is then found in a
+ * thousand lines. Time is UTC with the zone in it, so that the lines of several hosts can be sorted. */
+#include "tables/prefix.h"
+
+#include "base/events.h"
+#include "tables/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[PREFIX_FIELD_COUNT] = {
+#define X(id, name, meaning) name,
+    PREFIX_FIELDS(X)
+#undef X
+};
+
+/* --- the template --------------------------------------------------------------------------------------- */
+
+/* All names, because the one that was meant is hardly ever the nearest. */
+static ddp_status refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
+{
+    char all[256];
+    size_t at = 0;
+    for (int i = 0; i < PREFIX_FIELD_COUNT; i++)
+        at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i > 0 ? ", " : "", names[i]);
+    return ddp_fail(err, DDP_ERR_ARG, "%s '%.*s'; fields are written ${rank}, and there are: %s", what,
+                    len < 64 ? (int)len : 64, name, all);
+}
+
+static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct ddp_err *err)
+{
+    if (p->n == PREFIX_PIECES_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "it has more than %d fields and texts between them",
+                        PREFIX_PIECES_MAX);
+    p->pieces[p->n++] = piece;
+    return DDP_OK;
+}
+
+static ddp_status add_text(struct prefix *p, const char *text, size_t len, struct ddp_err *err)
+{
+    if (len == 0)
+        return DDP_OK;
+    return add_piece(p, (struct prefix_piece){ .text = text, .len = len }, err);
+}
+
+/* A handful of names: looked through once per template. */
+static ddp_status add_field(struct prefix *p, const char *name, size_t len, struct ddp_err *err)
+{
+    for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
+            p->timed |= i == PREFIX_TIME || i == PREFIX_ELAPSED;
+            p->ranked |= i == PREFIX_RANK || i == PREFIX_LOCAL_RANK;
+            return add_piece(p, (struct prefix_piece){ .field = (enum prefix_field)i }, err);
+        }
+    }
+    return refuse(err, "there is no field", name, len);
+}
+
+/* "$5" is a price. */
+static size_t name_length(const char *p)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)p[n]) || p[n] == '_')
+        n++;
+    return isdigit((unsigned char)p[0]) ? 0 : n;
+}
+
+/* What begins with a dollar at *at, moved behind it. A dollar before anything but a name is text. */
+static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
+{
+    const char *dollar = *at;
+    const char *name = dollar + (dollar[1] == '{' ? 2 : 1);
+    size_t len = name_length(name);
+    if (dollar[1] == '{' && name[len] != '}')
+        return refuse(err, "a field does not end:", dollar, strlen(dollar));
+    *at = name + len + (dollar[1] == '{');
+    if (dollar[1] == '{' || len > 0)
+        return add_field(p, name, len, err);
+    if (dollar[1] == '$')
+        (*at)++;
+    return add_text(p, dollar, 1, err);
+}
+
+/* A newline in it would tear every line, and an escape sequence is ours to write. */
+static bool has_control(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
+            return true;
+    return false;
+}
+
+ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    if (has_control(template))
+        return ddp_fail(err, DDP_ERR_ARG, "it has control characters, and a prefix is printable text");
+    while (*template != '\0' && status == DDP_OK) {
+        size_t text = strcspn(template, "$");
+        status = add_text(p, template, text, err);
+        template += text;
+        if (*template == '$' && status == DDP_OK)
+            status = add_dollar(p, &template, err);
+    }
+    return status;
+}
+
+/* --- the prefix ----------------------------------------------------------------------------------------- */
+
+/* A job's name may hold any byte; what a terminal would obey is replaced. */
+static bool put_value(struct buf *out, const char *value)
+{
+    size_t begin = out->len;
+    if (value == NULL)
+        value = "-";
+    if (!buf_append(out, value, strlen(value)))
+        return false;
+    for (size_t i = begin; i < out->len; i++)
+        if (out->data[i] < ' ' || out->data[i] == 0x7f)
+            out->data[i] = '?';
+    return true;
+}
+
+static bool put_pieces(const struct prefix *p, const struct prefix_values *values, struct buf *out)
+{
+    bool ok = true;
+    for (size_t i = 0; i < p->n && ok; i++) {
+        const struct prefix_piece *piece = &p->pieces[i];
+        ok = piece->text != NULL ? buf_append(out, piece->text, piece->len)
+                                 : put_value(out, values->of[piece->field]);
+    }
+    return ok;
+}
+
+/* The colour ends before the blanks at the end, which have none to show. */
+bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
+{
+    size_t begin = out->len, blanks = 0;
+    if (p->n == 0)
+        return true;
+    if (colour == PREFIX_NO_COLOUR)
+        return put_pieces(p, values, out);
+    bool ok = buf_printf(out, "\033[%dm", colour) && put_pieces(p, values, out);
+    while (ok && out->len > begin && out->data[out->len - 1] == ' ') {
+        out->len--;
+        blanks++;
+    }
+    return ok && buf_printf(out, COLOUR_OFF "%*s", (int)blanks, "");
+}
+
+int prefix_colour(int rank)
+{
+    /* Readable on dark and on light ground; red is left to errors. */
+    static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
+    enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
+    return colours[(unsigned)rank % COLOURS];
+}
+
+/* --- time ----------------------------------------------------------------------------------------------- */
+
+void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us)
+{
+    event_time(out, unix_us);
+}
+
+void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us)
+{
+    snprintf(out, PREFIX_TIME_MAX, "%llu.%06d", (unsigned long long)(us / 1000000), (int)(us % 1000000));
+}

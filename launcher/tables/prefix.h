@@ -1,0 +1,66 @@
+/* prefix.h -- what stands in front of a worker's line, from a template such as "${host}[${rank}] ".
+ *
+ * The template is read once into pieces. A prefix is made of them once per stream, or once per read when it tells the
+ * time, and not once per line. */
+#ifndef LAUNCHER_TABLES_PREFIX_H
+#define LAUNCHER_TABLES_PREFIX_H
+
+#include "base/buf.h"
+#include "ddp/error.h"
+
+/* Id, name in a template, meaning. */
+#define PREFIX_FIELDS(X)                                                           \
+    X(HOST, "host", "this host")                                                   \
+    X(HOSTNAME, "hostname", "the same, torchrun's name for it")                    \
+    X(RANK, "rank", "rank in the job")                                             \
+    X(LOCAL_RANK, "local_rank", "rank on this node")                               \
+    X(ROLE_NAME, "role_name", "name of the role")                                  \
+    X(PID, "pid", "process id")                                                    \
+    X(STREAM, "stream", "stdout or stderr")                                        \
+    X(JOB, "job", "job id")                                                        \
+    X(ATTEMPT, "attempt", "0, or how often the workers were restarted")            \
+    X(TIME, "time", "when the line was read: UTC, as 2026-11-21T16:24:00.123456Z") \
+    X(ELAPSED, "elapsed", "the same in seconds since the start of ddprun, to the microsecond")
+
+enum prefix_field {
+#define X(id, ...) PREFIX_##id,
+    PREFIX_FIELDS(X)
+#undef X
+        PREFIX_FIELD_COUNT
+};
+
+enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
+
+/* A template, understood. Zeroed = empty: no prefix. Literal text is borrowed from the template. */
+struct prefix {
+    struct prefix_piece {
+        const char *text; /* literal text, NULL for a field */
+        size_t len;
+        enum prefix_field field;
+    } pieces[PREFIX_PIECES_MAX];
+    size_t n;
+    bool timed;  /* names a field that is different for every read */
+    bool ranked; /* names the rank, or the local rank */
+};
+
+/* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar, as torchrun has it.
+ * DDP_ERR_ARG: `err` says what is wrong, with the names of all fields. */
+ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
+
+/* What to put in for each field; NULL where it is not known. Borrowed. */
+struct prefix_values {
+    const char *of[PREFIX_FIELD_COUNT];
+};
+
+/* Append the prefix, in `colour` (an SGR number, PREFIX_NO_COLOUR = none). Values cannot bring control characters in.
+ * False when memory is short. */
+bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
+
+/* The colour of a rank. */
+int prefix_colour(int rank);
+
+/* PREFIX_TIME: from microseconds since 1970. PREFIX_ELAPSED: from microseconds. */
+void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us);
+void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us);
+
+#endif

@@ -1,0 +1,131 @@
+/* rank_set.c -- see rank_set.h.
+ *
+ * SET  = PART { "," PART }
+ *     PART = RANK | RANK "-" RANK
+ *
+ * A bit for each rank: membership is asked once per line or worker, sets are made once. A number is compared with
+ * the limit digit by digit, so no length of it can overflow. */
+#include "tables/rank_set.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD_BITS = 64 };
+
+static size_t words_of(int limit)
+{
+    return ((size_t)limit + WORD_BITS - 1) / WORD_BITS;
+}
+
+bool rank_set_init(struct rank_set *set, int limit)
+{
+    *set = (struct rank_set){ .bits = calloc(words_of(limit), sizeof(uint64_t)), .limit = limit };
+    if (set->bits == NULL)
+        set->limit = 0;
+    return set->bits != NULL;
+}
+
+void rank_set_free(struct rank_set *set)
+{
+    free(set->bits);
+    *set = (struct rank_set){ 0 };
+}
+
+void rank_set_add(struct rank_set *set, int rank)
+{
+    if (rank >= 0 && rank < set->limit)
+        set->bits[rank / WORD_BITS] |= UINT64_C(1) << rank % WORD_BITS;
+}
+
+bool rank_set_has(const struct rank_set *set, int rank)
+{
+    return rank >= 0 && rank < set->limit && (set->bits[rank / WORD_BITS] >> rank % WORD_BITS & 1) != 0;
+}
+
+int rank_set_highest(const struct rank_set *set)
+{
+    int rank = set->limit - 1;
+    while (rank >= 0 && !rank_set_has(set, rank))
+        rank--;
+    return rank;
+}
+
+/* --- reading -------------------------------------------------------------------------------------------- */
+
+bool rank_read(const char **at, int limit, int *rank)
+{
+    if (!isdigit((unsigned char)**at))
+        return false;
+    *rank = 0;
+    while (isdigit((unsigned char)**at)) {
+        *rank = *rank * 10 + (*(*at)++ - '0');
+        if (*rank >= limit)
+            return false;
+    }
+    return true;
+}
+
+/* A comma must have something behind it: "0," is a list that was cut short, by a script more often than not.
+ * One PART, moved behind it and the comma that follows. */
+static bool read_part(const char **at, struct rank_set *set)
+{
+    int first, last;
+    if (!rank_read(at, set->limit, &first))
+        return false;
+    last = first;
+    if (**at == '-') {
+        (*at)++;
+        if (!rank_read(at, set->limit, &last) || last < first)
+            return false;
+    }
+    for (int rank = first; rank <= last; rank++)
+        rank_set_add(set, rank);
+    if (**at == ',' && (*at)[1] != '\0')
+        (*at)++;
+    else if (**at != '\0')
+        return false;
+    return true;
+}
+
+/* Into a set of its own first: an error on the way must not cost the caller the one that it has. */
+ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err)
+{
+    struct rank_set read;
+    if (!rank_set_init(&read, limit))
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    bool ok = *text != '\0';
+    while (ok && *text != '\0')
+        ok = read_part(&text, &read);
+    if (!ok) {
+        rank_set_free(&read);
+        return ddp_fail(err, DDP_ERR_ARG, "ranks from 0 to %d, as 0,2-5", limit - 1);
+    }
+    rank_set_free(set);
+    *set = read;
+    return DDP_OK;
+}
+
+/* --- printing ------------------------------------------------------------------------------------------- */
+
+/* Runs are found by their numbers, so ranks that are left out of the middle end one. */
+bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out)
+{
+    const size_t begin = out->len;
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        int first = rank_at(user, i), last = first;
+        if (first < 0)
+            continue;
+        while (i + 1 < n && rank_at(user, i + 1) == last + 1) {
+            last++;
+            i++;
+        }
+        const char *comma = out->len > begin ? "," : "";
+        if (out->len - begin > max)
+            return buf_printf(out, ",...");
+        ok = last > first ? buf_printf(out, "%s%d-%d", comma, first, last)
+                          : buf_printf(out, "%s%d", comma, first);
+    }
+    return ok;
+}

@@ -1,0 +1,403 @@
+/* text.c -- see text.h.
+ *
+ * The table of the Unicode standard (3-7) in code: only the second byte's range depends on the
+ * first. */
+#include "tables/text.h"
+
+#include "base/date.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How many bytes a sequence has that begins with `first`, 0 when none does. */
+static size_t length_of(uint8_t first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first >= 0xc2 && first <= 0xdf)
+        return 2;
+    if (first >= 0xe0 && first <= 0xef)
+        return 3;
+    return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
+}
+
+size_t utf8_sequence(const uint8_t *p, size_t len)
+{
+    uint8_t low = 0x80, high = 0xbf; /* what the second byte may be */
+    size_t need = length_of(p[0]);
+    if (need <= 1)
+        return need;
+    if (p[0] == 0xe0)
+        low = 0xa0;
+    else if (p[0] == 0xed)
+        high = 0x9f;
+    else if (p[0] == 0xf0)
+        low = 0x90;
+    else if (p[0] == 0xf4)
+        high = 0x8f;
+    if (len < need || p[1] < low || p[1] > high)
+        return 0;
+    for (size_t i = 2; i < need; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    return need;
+}
+
+/* The first byte says the length in its leading ones; below them it has the highest bits. */
+uint32_t utf8_code(const uint8_t *p, size_t len)
+{
+    static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
+    uint32_t code = p[0] & masks[len];
+    for (size_t i = 1; i < len; i++)
+        code = code << 6 | (p[i] & 0x3f);
+    return code;
+}
+
+/* --- words ------------------------------------------------------------------------------------------------ */
+
+/* The word for the gap that begins at `gap`, and where the gap ends. NULL: nobody fills it. */
+static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
+{
+    size_t len = strcspn(gap + 1, "{} ");
+    *end = gap + 1 + len;
+    if (**end != '}')
+        return NULL;
+    ++*end;
+    for (size_t i = 0; i < n; i++)
+        if (strlen(words[i].name) == len && memcmp(words[i].name, gap + 1, len) == 0)
+            return words[i].text != NULL ? words[i].text : "";
+    return NULL;
+}
+
+/* A brace that begins no known word is text: a path or a program's name may have one, and a typing error in a
+ * table is better seen than swallowed. */
+bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
+{
+    bool ok = true;
+    while (*sentence != '\0' && ok) {
+        size_t plain = strcspn(sentence, "{");
+        const char *end, *fill = sentence[plain] == '{' ? fill_of(sentence + plain, words, n, &end) : NULL;
+        if (fill != NULL) {
+            ok = buf_append(out, sentence, plain) && buf_append(out, fill, strlen(fill));
+            sentence = end;
+        } else {
+            plain += sentence[plain] == '{';
+            ok = buf_append(out, sentence, plain);
+            sentence += plain;
+        }
+    }
+    return ok;
+}
+
+/* One digit behind the point only where the number would else say little: 1.5 GiB, but 64 MiB. */
+const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+    if (bytes < 1024) {
+        snprintf(out, SIZE_TEXT_MAX, "%d bytes", (int)bytes);
+        return out;
+    }
+    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        value /= 1024;
+        unit++;
+    }
+    bool whole = value >= 100 || value - (double)(uint64_t)value < 0.05;
+    snprintf(out, SIZE_TEXT_MAX, whole ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return out;
+}
+
+/* The unit grows with the number, so that there are few digits at any length: nobody compares hours to the second. */
+const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
+{
+    if (ms < 1000)
+        snprintf(out, TIME_TEXT_MAX, "%d ms", (int)ms);
+    else if (ms < 600 * 1000)
+        snprintf(out, TIME_TEXT_MAX, "%.1f s", (double)ms / 1000.0);
+    else if (ms < 120 * 60 * 1000)
+        snprintf(out, TIME_TEXT_MAX, "%.0f min", (double)ms / 60000.0);
+    else
+        snprintf(out, TIME_TEXT_MAX, "%.1f h", (double)ms / 3600000.0);
+    return out;
+}
+
+/* The moment may come from a worker's file: the sum is kept from wrapping and from falling below zero, and the year has
+ * no more than the four digits that there is room for. */
+const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
+{
+    enum { DAY_MS = 24 * 3600 * 1000 };
+    int64_t ms = (int64_t)(unix_ms & (UINT64_MAX >> 2)) + (int64_t)offset_s * 1000;
+    ms = ms > 0 ? ms : 0;
+    const struct date date = date_of((uint64_t)(ms / DAY_MS));
+    const int of_day = (int)(ms % DAY_MS);
+    int n =
+        day ? snprintf(out, TIME_TEXT_MAX, "%04d-%02d-%02d ", date.year % 10000, date.month, date.day) : 0;
+    snprintf(out + n, TIME_TEXT_MAX - (size_t)n, "%02d:%02d:%02d.%03d", of_day / 3600000, of_day / 60000 % 60,
+             of_day / 1000 % 60, of_day % 1000);
+    return out;
+}
+
+/* One row of the matrix at a time. */
+size_t words_distance(const char *a, const char *b)
+{
+    size_t row[WORDS_DISTANCE_MAX + 1];
+    const size_t len = strlen(b);
+    if (len > WORDS_DISTANCE_MAX)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= len; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= len; j++) {
+            const size_t above = row[j];
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            best = above + 1 < best ? above + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            diagonal = above;
+        }
+    }
+    return row[len];
+}
+
+/* --- escape ----------------------------------------------------------------------------------------------- */
+
+/* What is allowed is listed, not what is forbidden: new sequences are invented by every terminal, and nobody can list
+ * them all. An ESC that is not allowed becomes four harmless characters, and then what follows it is text, however it
+ * would have gone on.
+ *
+ *     bytes                          terminal
+ *     ESC [ 31 m                     passes: colours and the like, with digits, ; and : only (">4;1m" sets a keyboard)
+ *     ESC [ K, ESC [ 2 K             nothing: a bar erases its row, but here each update has a row of its own
+ *     BS at the end                  nothing: moves the cursor to where the bar's next update begins
+ *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b
+ *     bidi and other format codes
+ *     not UTF-8                      \xff
+ *
+ * Lines are whole when they come here, so no sequence is cut by the size of a read. Plain text is the
+ * common case: it is looked at eight bytes at a time. */
+
+enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
+
+/* Does one of eight bytes need a look: below a space, DEL, or above ASCII? */
+static bool is_special(const uint8_t *p)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t w, del;
+    memcpy(&w, p, sizeof(w));
+    del = w ^ ones * DEL;
+    return ((w | ((w - ones * ' ') & ~w) | ((del - ones) & ~del)) & ones * 0x80) != 0;
+}
+
+/* How many bytes from `p` on are plain text. */
+static size_t plain_run(const uint8_t *p, size_t len)
+{
+    size_t n = 0;
+    while (len - n >= sizeof(uint64_t) && !is_special(p + n))
+        n += sizeof(uint64_t);
+    while (n < len && p[n] >= ' ' && p[n] < DEL)
+        n++;
+    return n;
+}
+
+/* Code points that move text about or hide it instead of being text. */
+static bool is_format(uint32_t code)
+{
+    static const struct {
+        uint32_t low, high;
+    } ranges[] = { { 0x80, 0x9f },     { 0x61c, 0x61c },   { 0x200e, 0x200f },  { 0x2028, 0x202e },
+                   { 0x2066, 0x2069 }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f } };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
+        if (code >= ranges[i].low && code <= ranges[i].high)
+            return true;
+    return false;
+}
+
+/* Length of one character that is text but not plain, 0 when it is none. */
+static size_t text_sequence(const uint8_t *p, size_t len)
+{
+    size_t n = utf8_sequence(p, len);
+    if (n == 1)
+        return *p == '\t';
+    return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
+}
+
+/* How many bytes from `p` on pass as they are. */
+static size_t text_run(const uint8_t *p, size_t len)
+{
+    size_t n = plain_run(p, len), more;
+    while (n < len && (more = text_sequence(p + n, len - n)) > 0) {
+        n += more;
+        n += plain_run(p + n, len - n);
+    }
+    return n;
+}
+
+/* Length of "ESC [ parameters final", 0 when it is something else. Nothing after `len` is looked at. */
+static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
+{
+    static const char parameters[] = "0123456789;:";
+    size_t n = 2;
+    if (len < 3 || p[0] != ESC || p[1] != '[')
+        return 0;
+    while (n < len && n < PARAMETERS_MAX && p[n] != '\0' && strchr(parameters, p[n]) != NULL)
+        n++;
+    return n < len && p[n] == final ? n + 1 : 0;
+}
+
+/* "ESC [ m" and "ESC [ 0 m" are. */
+static bool is_colour_off(const uint8_t *p, size_t len)
+{
+    for (size_t i = 2; i + 1 < len; i++)
+        if (p[i] != '0')
+            return false;
+    return true;
+}
+
+static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
+{
+    static const char hex[] = "0123456789abcdef";
+    bool ok = true;
+    for (size_t i = 0; i < len && ok; i++)
+        ok = buf_append(out, (const char[]){ '\\', 'x', hex[p[i] >> 4], hex[p[i] & 15] }, 4);
+    return ok;
+}
+
+static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t *used)
+{
+    const size_t sequence = utf8_sequence(p, len);
+    *used = sequence > 0 ? sequence : 1;
+    return put_visible(out, p, *used);
+}
+
+/* Append what the bytes at `p`, which do not begin with text, look like; *used says how many they were. */
+static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
+{
+    if ((*used = control_sequence(p, len, 'm')) > 0) {
+        *coloured = !is_colour_off(p, *used);
+        return buf_append(out, p, *used);
+    }
+    if ((*used = control_sequence(p, len, 'K')) > 0)
+        return true;
+    return put_character(out, p, len, used);
+}
+
+bool escape_put(struct buf *out, struct slice line)
+{
+    const uint8_t *p = line.data;
+    size_t len = line.len;
+    bool ok = true, coloured = false;
+    while (len > 0 && p[len - 1] == '\b')
+        len--;
+    for (size_t used; len > 0 && ok; p += used, len -= used) {
+        used = text_run(p, len);
+        ok = used > 0 ? buf_append(out, p, used) : put_special(out, p, len, &used, &coloured);
+    }
+    return ok && buf_append(out, COLOUR_OFF, coloured ? sizeof(COLOUR_OFF) - 1 : 0);
+}
+
+bool escape_put_plain(struct buf *out, struct slice line)
+{
+    const uint8_t *p = line.data;
+    size_t len = line.len;
+    bool ok = true;
+    for (size_t used; len > 0 && ok; p += used, len -= used) {
+        used = text_run(p, len);
+        ok = used > 0 ? buf_append(out, p, used) : put_character(out, p, len, &used);
+    }
+    return ok;
+}
+
+/* --- json text -------------------------------------------------------------------------------------------- */
+
+/* Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is
+ * replaced, never dropped: the reader shall see that something was there. Every add function takes care of
+ * its own item when it fails, so callers chain them with && and clean up with one cJSON_Delete of the root. */
+
+/* A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
+static size_t sequence(const uint8_t *p, size_t len)
+{
+    return p[0] != 0 ? utf8_sequence(p, len) : 0;
+}
+
+/* Good bytes are copied in runs; worker output is nearly always good, and each line of --json comes through here. */
+bool utf8_clean(struct buf *out, struct slice bytes)
+{
+    const uint8_t *p = bytes.data, *end = p + bytes.len;
+    bool ok = true;
+    while (p < end && ok) {
+        const uint8_t *good = p;
+        size_t n;
+        while (p < end && (n = sequence(p, (size_t)(end - p))) > 0)
+            p += n;
+        ok = buf_append(out, good, (size_t)(p - good));
+        if (p < end) {
+            ok = ok && buf_append(out, "\xef\xbf\xbd", 3);
+            p++;
+        }
+    }
+    return ok;
+}
+
+/* The item is taken over in both cases. */
+bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
+{
+    bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
+    if (!ok)
+        cJSON_Delete(item);
+    return ok;
+}
+
+bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes)
+{
+    struct buf clean = { 0 };
+    bool ok = utf8_clean(&clean, bytes) && buf_append(&clean, "", 1) &&
+              json_add(object, name, cJSON_CreateString((const char *)clean.data));
+    buf_free(&clean);
+    return ok;
+}
+
+bool json_add_text(struct cJSON *object, const char *name, const char *text)
+{
+    return text != NULL ? json_add_bytes(object, name, slice_str(text)) : json_add_null(object, name);
+}
+
+bool json_add_number(struct cJSON *object, const char *name, double value)
+{
+    return json_add(object, name, cJSON_CreateNumber(value));
+}
+
+bool json_add_bool(struct cJSON *object, const char *name, bool value)
+{
+    return json_add(object, name, cJSON_CreateBool(value));
+}
+
+bool json_add_null(struct cJSON *object, const char *name)
+{
+    return json_add(object, name, cJSON_CreateNull());
+}
+
+struct cJSON *json_add_object(struct cJSON *array)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && cJSON_AddItemToArray(array, o))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+/* The object is gone afterwards, also when memory was short: then `out` is as it was before. */
+bool json_print(struct buf *out, struct cJSON *object, bool indented)
+{
+    char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
+    size_t before = out->len;
+    bool ok = text != NULL && buf_append(out, text, strlen(text)) && buf_append(out, "\n", 1);
+    if (!ok)
+        out->len = before;
+    cJSON_free(text);
+    cJSON_Delete(object);
+    return ok;
+}

@@ -1,0 +1,94 @@
+/* text.h -- text as users read it: UTF-8, sentences with gaps, sizes and times, what a terminal may be sent, JSON. */
+#ifndef LAUNCHER_TABLES_TEXT_H
+#define LAUNCHER_TABLES_TEXT_H
+
+#include "base/buf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Length of the valid UTF-8 sequence at `p` (`len` > 0 bytes are there), 0 when there is none: no overlong forms, no
+ * surrogates, nothing above U+10FFFF. */
+size_t utf8_sequence(const uint8_t *p, size_t len);
+
+/* The code point of a valid sequence of `len` bytes. */
+uint32_t utf8_code(const uint8_t *p, size_t len);
+
+/* --- words ------------------------------------------------------------------------------------------------ */
+
+/* Sentences with gaps: "{program} is a directory" and what to put in. So a table can hold whole
+ * sentences, and whoever reads the table reads what the user will. */
+
+struct word {
+    const char *name; /* of the gap, without braces */
+    const char *text; /* NULL counts as "" */
+};
+
+/* Append `sentence` with every {name} filled; a gap that nobody fills stays as it is. False when memory is short. */
+bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
+
+/* "64 MiB", "1.5 GiB", "512 bytes": a size for people. Returns `out`. */
+enum { SIZE_TEXT_MAX = 32 };
+const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
+
+/* "3 ms", "2.5 s", "12 min", "3.4 h". Returns `out`. */
+enum { TIME_TEXT_MAX = 32 };
+const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
+
+/* "2026-11-21 12:04:09.613": a moment (ms since 1970) at a place `offset_s` east of Greenwich. Without
+ * `day` only the time of that day. Returns `out`. */
+const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
+
+/* Letters to insert, remove or replace to make one word of the other (Levenshtein). SIZE_MAX when `b` is longer than
+ * WORDS_DISTANCE_MAX. */
+enum { WORDS_DISTANCE_MAX = 255 };
+size_t words_distance(const char *a, const char *b);
+
+/* --- escape ----------------------------------------------------------------------------------------------- */
+
+/* A worker's line as a terminal may be given it.
+ *
+ * Text, tabs and colours pass. Everything else that a terminal would obey (moving the cursor, titles, the clipboard,
+ * other screens, 8-bit controls, text that runs right to left over what stands there) and every byte that is not UTF-8
+ * becomes visible as \xNN. So a worker can harm neither the terminal nor what others wrote on it. */
+
+#define COLOUR_OFF "\033[0m"
+#define ERASE_ROW  "\033[K" /* from the cursor to the end of the row */
+
+/* Append one line, without its end. A colour that it leaves on is switched off behind it. False when memory is short;
+ * part of it may be appended then. */
+bool escape_put(struct buf *out, struct slice line);
+
+/* The same without colours, for what is not a terminal: words of ours, with names in them that others have given. */
+bool escape_put_plain(struct buf *out, struct slice line);
+
+/* --- json text -------------------------------------------------------------------------------------------- */
+
+/* Any bytes as a JSON string, and finished objects as lines. cJSON copies bytes as they are,
+ * and what workers write need not be UTF-8. */
+
+struct cJSON;
+
+/* Append `bytes` as UTF-8: each byte that is not part of a valid sequence, and each NUL, becomes U+FFFD.
+ * False when memory is short. */
+bool utf8_clean(struct buf *out, struct slice bytes);
+
+/* Add the member `name` to `object`; false when memory is short. A NULL text adds null. */
+bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
+bool json_add_text(struct cJSON *object, const char *name, const char *text);
+bool json_add_number(struct cJSON *object, const char *name, double value);
+bool json_add_bool(struct cJSON *object, const char *name, bool value);
+bool json_add_null(struct cJSON *object, const char *name);
+
+/* Add `item` (taken over, freed when it cannot be added; NULL = memory was short already). */
+bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
+
+/* A new object at the end of `array`, which owns it from the start: whatever fails later, the root's
+ * cJSON_Delete finds it. NULL when memory is short. */
+struct cJSON *json_add_object(struct cJSON *array);
+
+/* Append `object` on one line, or indented, with a newline at the end. Frees `object` in any case; NULL is
+ * allowed and gives false. */
+bool json_print(struct buf *out, struct cJSON *object, bool indented);
+
+#endif

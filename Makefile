@@ -132,7 +132,7 @@ CONV_FLAGS := -ffp-contract=fast
 # Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
-$(call obj,$(addprefix worker/reducer/,optim.c norm.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
+$(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
 # GCC 12 lays out ASan's frames by 32 bytes (GCC bug 110027), and AVX-512 stores to 64 crash there.
 $(call obj,worker/train/layers/conv_tile.c tests/unit/test_resnet_layers.c): private ALL_CFLAGS += \
@@ -232,7 +232,7 @@ $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pth
 # The test says whom the kernel refuses.
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 # The test says what the disk does.
-$(BUILD)/tests/unit/test_ckpts_disk: private ALL_LDFLAGS += \
+$(BUILD)/tests/unit/test_ckpts: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gradients that PyTorch's DistributedDataParallel averages over three ranks, for tests/socket/test_reducer_torch.c.
+"""Gradients that PyTorch's DistributedDataParallel averages over three ranks, for tests/socket/test_reducer.c.
 
     python3 tests/interop/torch_reducer.py > tests/socket/torch_gradients.h
 """

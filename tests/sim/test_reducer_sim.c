@@ -1,7 +1,7 @@
 /* Several ranks' reducers without ranks: each marks its gradients in an order of its own, some do not use all of them, some
  * run out of batches. A bucket is reduced when all have launched it, as a collective would be; so what is checked is what keeps
  * a job from hanging: all ranks launch the same buckets in the same order, whatever happens on each of them. */
-#include "reducer/reducer_core.h"
+#include "reducer/step.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 enum { RANKS = 4, PARAMS = 12, STEPS = 6, JOBS = 300, TRACE = 4096 };
 
 struct sim_rank {
-    struct reducer_core core;
+    struct reducer_step step;
     struct bucket_plan plan;
     size_t order[PARAMS]; /* in which this step's gradients come */
     size_t given;         /* of them */
@@ -46,16 +46,16 @@ static void open_ranks(bool find_unused, bool uneven)
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = (struct sim_rank){ .given = 0 };
         plan_for(&ranks[r], NULL);
-        cr_assert_eq(core_open(&ranks[r].core, &ranks[r].plan, params, PARAMS, &err), DDP_OK);
-        ranks[r].core.find_unused = find_unused;
-        ranks[r].core.uneven = uneven;
+        cr_assert_eq(step_open(&ranks[r].step, &ranks[r].plan, params, PARAMS, &err), DDP_OK);
+        ranks[r].step.find_unused = find_unused;
+        ranks[r].step.uneven = uneven;
     }
 }
 
 static void close_ranks(void)
 {
     for (int r = 0; r < RANKS; r++) {
-        core_close(&ranks[r].core);
+        step_close(&ranks[r].step);
         bucket_plan_free(&ranks[r].plan);
     }
 }
@@ -75,9 +75,9 @@ static void shuffle(struct sim_rank *r)
 static void note_launches(struct sim_rank *r)
 {
     size_t b;
-    while (core_launch(&r->core, &b)) {
+    while (step_launch(&r->step, &b)) {
         size_t used = strlen(r->launched);
-        cr_assert_eq(r->core.pending[b], 0, "bucket %zu is not full", b);
+        cr_assert_eq(r->step.pending[b], 0, "bucket %zu is not full", b);
         snprintf(r->launched + used, sizeof(r->launched) - used, "%zu ", b);
     }
 }
@@ -87,17 +87,17 @@ static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {
         struct sim_rank *r = &ranks[i];
-        struct core_wish wish;
+        struct step_effects effects;
         size_t order[PARAMS];
-        r->core.next_sync = sync;
-        cr_assert_eq(core_forward(&r->core, &wish, &err), DDP_OK, "%s", err.msg);
-        memcpy(order, ranks[root].core.order, sizeof(order));
-        if (wish.rebuild) {
+        r->step.next_sync = sync;
+        cr_assert_eq(step_forward(&r->step, &effects, &err), DDP_OK, "%s", err.msg);
+        memcpy(order, ranks[root].step.order, sizeof(order));
+        if (effects.rebuild) {
             plan_for(r, order);
-            core_rebuilt(&r->core);
+            step_rebuilt(&r->step);
         }
         if (!r->batch)
-            core_shadow(&r->core, sync);
+            step_shadow(&r->step, sync);
         shuffle(r);
     }
 }
@@ -107,8 +107,8 @@ static void give_one(struct sim_rank *r)
 {
     size_t p = r->order[r->given++];
     bool blank;
-    ddp_status status = r->core.find_unused && any(3) == 0 ? core_unused(&r->core, p, &blank, &err)
-                                                           : core_ready(&r->core, p, &err);
+    ddp_status status = r->step.find_unused && any(3) == 0 ? step_unused(&r->step, p, &blank, &err)
+                                                           : step_ready(&r->step, p, &err);
     cr_assert_eq(status, DDP_OK, "%s", err.msg);
     note_launches(r);
 }
@@ -118,21 +118,21 @@ static void end_step(struct sim_rank *r)
 {
     size_t i;
     bool blank;
-    cr_assert_eq(core_finish(&r->core, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(step_finish(&r->step, &err), DDP_OK, "%s", err.msg);
     note_launches(r);
-    while (core_missing(&r->core, &i)) {
-        cr_assert_eq(core_unused(&r->core, i, &blank, &err), DDP_OK, "%s", err.msg);
+    while (step_missing(&r->step, &i)) {
+        cr_assert_eq(step_unused(&r->step, i, &blank, &err), DDP_OK, "%s", err.msg);
         note_launches(r);
     }
-    cr_assert(!r->core.sync || r->core.launched == r->plan.count, "a bucket is left over");
-    core_end(&r->core);
+    cr_assert(!r->step.sync || r->step.launched == r->plan.count, "a bucket is left over");
+    step_end(&r->step);
     strcat(r->launched, "| ");
 }
 
 /* Ranks take turns by chance. */
 static void run_step(void)
 {
-    size_t stop = ranks[0].core.find_unused ? PARAMS - any(4) : PARAMS;
+    size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;
     for (size_t left = RANKS * PARAMS * 4; left-- > 0;) {
         struct sim_rank *r = &ranks[any(RANKS)];
         if (r->batch && r->given < stop)
@@ -162,7 +162,7 @@ static void run_job(uint32_t number, bool find_unused, bool uneven)
     for (int step = 0; step < STEPS; step++) {
         for (int r = 0; r < RANKS; r++)
             ranks[r].batch = !uneven || r == last || (step == 0 ? any(2) == 0 : ranks[r].batch && any(3) > 0);
-        bool first = !ranks[0].core.recorded;
+        bool first = !ranks[0].step.recorded;
         begin_step(any(4) > 0, root);
         for (int r = RANKS; first && r-- > 0;)
             root = ranks[r].batch ? r : root;
@@ -193,12 +193,12 @@ Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
     size_t first = ranks[1].plan.count;
     for (size_t p = 0; p < PARAMS; p++)
         if (ranks[1].plan.bucket_of[p] != 0)
-            cr_assert_eq(core_ready(&ranks[1].core, p, &err), DDP_OK);
+            cr_assert_eq(step_ready(&ranks[1].step, p, &err), DDP_OK);
     note_launches(&ranks[1]);
     cr_assert_str_empty(ranks[1].launched, "%zu buckets", first);
     for (size_t p = 0; p < PARAMS; p++)
         if (ranks[1].plan.bucket_of[p] == 0)
-            cr_assert_eq(core_ready(&ranks[1].core, p, &err), DDP_OK);
+            cr_assert_eq(step_ready(&ranks[1].step, p, &err), DDP_OK);
     note_launches(&ranks[1]);
     cr_assert_eq(strncmp(ranks[1].launched, "0 1 ", 4), 0, "%s", ranks[1].launched);
     close_ranks();

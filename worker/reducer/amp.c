@@ -1,12 +1,15 @@
-/* amp.c -- numbers of 16 bits to float32 and back, over arrays; see ddp/amp.h.
+/* amp.c -- see ddp/amp.h: arrays of 16-bit numbers to float32 and back, and the scale of the loss.
  *
- * One loop per type, free of branches, for the vectoriser: half.h only selects. */
+ * One loop per type, free of branches, for the vectoriser: half.h only selects. For the scale one table says which call is allowed
+ * in which stage. Calls that compute with the scale keep subnormals: a scale that has backed off that far is still above 0. */
 #include "ddp/amp.h"
 
+#include "base/not_null.h"
 #include "core/flush_subnormals.h"
 #include "core/half.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static ddp_status unknown(ddp_dtype dtype, struct ddp_err *err)
@@ -90,4 +93,134 @@ int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size
         return -1;
     const float factor = (float)(1.0 / scale);
     return multiply(to, factor, n) | !isfinite(factor);
+}
+
+/* --- the scale ------------------------------------------------------------------------------------------- */
+
+enum scaler_call { UNSCALED, STEP, UPDATE };
+
+static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
+
+/* What is wrong with a call in a stage; NULL: nothing. */
+static const char *const refusal[3][3] = {
+    /*             READY                                 UNSCALED  STEPPED */
+    [UNSCALED] = { NULL, "the gradients of this step are unscaled already",
+                   "this step is done; ddp_scaler_update begins the next" },
+    [STEP] = { "the gradients of this step are not unscaled yet; ddp_scaler_unscaled comes first", NULL,
+               "this step is done already; ddp_scaler_update begins the next" },
+    [UPDATE] = { "nothing is known about this step's gradients; ddp_scaler_unscaled comes first", NULL,
+                 NULL },
+};
+
+/* The stage may come from memory that was never initialised. */
+static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
+{
+    if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
+        return ddp_fail(err, DDP_ERR_ARG, "%s: stage %d is none: begin with DDP_SCALER_INIT", call_name[call],
+                        (int)scaler->stage);
+    const char *why = refusal[call][scaler->stage];
+    return why == NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s: %s", call_name[call], why);
+}
+
+/* Kept until update, which is where a bad step changes the scale. */
+ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
+{
+    NOT_NULL(scaler, err);
+    ddp_status status = check_stage(scaler, UNSCALED, err);
+    if (status != DDP_OK)
+        return status;
+    scaler->found_inf = found_inf != 0;
+    scaler->stage = DDP_SCALER_UNSCALED;
+    return DDP_OK;
+}
+
+/* The decision is the scaler's, the update the caller's: this module holds no parameters. */
+ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
+{
+    NOT_NULL(scaler, err);
+    NOT_NULL(go, err);
+    *go = 0;
+    ddp_status status = check_stage(scaler, STEP, err);
+    if (status != DDP_OK)
+        return status;
+    *go = !scaler->found_inf;
+    scaler->stage = DDP_SCALER_STEPPED;
+    return DDP_OK;
+}
+
+/* torch's kernel multiplies in double and keeps a float. The counter starts again even when growth is
+ * refused. */
+static void grow_or_back_off(ddp_scaler *s)
+{
+    FLUSH_SUBNORMALS(false);
+    if (s->found_inf) {
+        s->scale = (float)((double)s->scale * s->backoff);
+        s->tracker = 0;
+        return;
+    }
+    if (++s->tracker < s->interval)
+        return;
+    float grown = (float)((double)s->scale * s->growth);
+    if (isfinite(grown))
+        s->scale = grown;
+    s->tracker = 0;
+}
+
+/* Also without a step, for a caller that gave the step up: torch allows it, too. */
+ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
+{
+    NOT_NULL(scaler, err);
+    ddp_status status = check_stage(scaler, UPDATE, err);
+    if (status != DDP_OK)
+        return status;
+    grow_or_back_off(scaler);
+    scaler->stage = DDP_SCALER_READY;
+    scaler->found_inf = 0;
+    return DDP_OK;
+}
+
+/* --- the scale in checkpoints ---------------------------------------------------------------------------------------- */
+
+void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
+{
+    FLUSH_SUBNORMALS(false);
+    state[0] = scaler->scale;
+    state[1] = scaler->growth;
+    state[2] = scaler->backoff;
+    state[3] = scaler->interval;
+    state[4] = scaler->tracker;
+}
+
+/* Between these, and neither of them: whole or any numbers; NaN is in no range. The scale's are where a float32 becomes 0 or
+ * infinite: one that has backed off to 0 never comes back, and would leave out every step of a run that goes on. */
+static const struct {
+    const char *name;
+    double above, below;
+    bool whole;
+} limits[DDP_SCALER_STATE] = {
+    { "scale", 0x1p-150, 0x1.ffffffp127, false },
+    { "growth", 1, 1e30, false },
+    { "backoff", 0, 1, false },
+    { "interval", 0, 0x1p31, true },
+    { "tracker", -1, INT32_MAX, true },
+};
+
+ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE], struct ddp_err *err)
+{
+    NOT_NULL(scaler, err);
+    NOT_NULL(state, err);
+    FLUSH_SUBNORMALS(false);
+    for (int i = 0; i < DDP_SCALER_STATE; i++) {
+        bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
+        if (!in_range || (limits[i].whole && state[i] != floor(state[i])))
+            return ddp_fail(err, DDP_ERR_CORRUPT, "scaler: saved %s is %g, expected %s above %g and below %g",
+                            limits[i].name, state[i], limits[i].whole ? "a whole number" : "a number",
+                            limits[i].above, limits[i].below);
+    }
+    *scaler = (ddp_scaler){ .scale = (float)state[0],
+                            .growth = state[1],
+                            .backoff = state[2],
+                            .interval = (int32_t)state[3],
+                            .tracker = (int32_t)state[4] };
+    return DDP_OK;
 }

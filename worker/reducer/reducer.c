@@ -1,24 +1,502 @@
-/* reducer.c -- see include/ddp/reducer.h; which file does what is in reducer_state.h.
+/* reducer.c -- see include/ddp/reducer.h.
  *
  * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks' arenas at
- * once. What may be called when, and which bucket is next, reducer_core.c decides; here its wishes are carried out. */
-#include "core/thread_util.h"
+ * once. step.c decides which call is allowed and which bucket comes next; this file carries it out. Everything collective happens in
+ * the same order on all ranks, because step.c decides from what all of them know. */
+#include "core/context.h"
+#include "core/crc32c.h"
 #include "core/error.h"
-#include "reducer/reducer_memory.h"
-#include "reducer/reducer_options.h"
-#include "reducer/reducer_verify.h"
+#include "core/flush_subnormals.h"
+#include "core/thread_util.h"
+#include "reducer/step.h"
+#include "reducer/values.h"
+#include "reducer/verify.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the rebuild works in, until it is over; NULLs when there will be none. */
+struct sync_spare {
+    int64_t *sent;
+    size_t *order;
+    bool *seen;
+    char *copy; /* of the arena */
+};
+
+struct ddp_reducer {
+    ddp_group *group;
+    ddp_param *params; /* owned copy; names and data are the caller's. The buffers follow the parameters */
+    size_t n;
+    ddp_param *buffers; /* in `params` */
+    ddp_reducer_options options;
+    struct bucket_plan plan;
+    struct reducer_step step;
+    char *arena;           /* shared block: the gradients, bucket after bucket */
+    char *packed;          /* shared block: all buffers one after the other; NULL without buffers */
+    uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
+    size_t wire_elements;  /* room in it */
+    struct comm_job *jobs; /* for each bucket */
+    bool threaded;         /* buckets go to the context's lane */
+    ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
+    struct ddp_err
+        failed; /* what no step can follow: the first bucket that was not reduced, a rebuild that went wrong;
+                              written by who reduces, read after a drain */
+
+    int32_t *used; /* find_unused: how many ranks have used each parameter, in the step before */
+    char
+        *kept; /* find_unused: gradients as they were before they counted as zero; as the arena is laid out */
+    struct sync_spare spare;
+    bool *blank;      /* ... of which parameters, in this step */
+    struct roll roll; /* the last roll call */
+    int32_t *answers; /* ... of each rank */
+    int order_root;   /* whose order of readiness counts */
+};
+
+/* Keep `err` for ddp_last_error(); returns its code. */
+static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
+{
+    return ctx_fail(reducer->group->ctx, err);
+}
+
+/* --- memory, on the host or on a device ------------------------------------------------------------------ */
+
+/* Do gradients lie in the memory of a device? */
+static bool reducer_on_device(const ddp_reducer *reducer)
+{
+    return reducer->group->comm->ops->copy != NULL;
+}
+
+/* Keep the first failure. */
+static void keep_failure(ddp_reducer *reducer, ddp_status status, struct ddp_err *err)
+{
+    if (status != DDP_OK && reducer->failed.code == DDP_OK)
+        reducer->failed = *err;
+}
+
+static void reducer_copy(ddp_reducer *reducer, void *to, const void *from, size_t bytes)
+{
+    struct comm *comm = reducer->group->comm;
+    struct ddp_err err = { 0 };
+    if (!reducer_on_device(reducer))
+        memcpy(to, from, bytes);
+    else
+        keep_failure(reducer, comm->ops->copy(comm, to, from, bytes, reducer->options.stream, &err), &err);
+}
+
+static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
+{
+    struct comm *comm = reducer->group->comm;
+    struct ddp_err err = { 0 };
+    if (!reducer_on_device(reducer))
+        memset(at, 0, bytes);
+    else
+        keep_failure(reducer, comm->ops->zero(comm, at, bytes, reducer->options.stream, &err), &err);
+}
+
+static void reducer_settle(ddp_reducer *reducer)
+{
+    struct comm *comm = reducer->group->comm;
+    struct ddp_err err = { 0 };
+    if (reducer_on_device(reducer))
+        keep_failure(reducer, comm->ops->settle(comm, reducer->options.stream, &err), &err);
+}
+
+/* --- a bucket is reduced --------------------------------------------------------------------------------- */
+
+/* Reducing is a job, the same on the program's thread and on the thread for communication:
+ *
+ *     own all-reduce    [ / predivide ]  all_reduce  [ times what is left of the average ]
+ *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
+ *     hook              whatever it does
+ *
+ * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types in
+ * f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither thread nor wait:
+ * the same jobs then only queue work on a stream. */
+
+/* What happens to a value before and after the all-reduce, and which that is. */
+struct averaging {
+    double before, after;
+    ddp_op op;
+};
+
+/* The roll call of the step is over before its first bucket is launched, so the job may read it on any thread. */
+static size_t divisor_of(const ddp_reducer *reducer)
+{
+    return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
+                                                        : (size_t)ddp_world_size(reducer->group->ctx);
+}
+
+/* Without predivide the sum is divided by the world size in any case: sums of 16-bit types stay in their range. */
+static struct averaging averaging_of(const ddp_reducer *reducer)
+{
+    double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
+    double predivide = reducer->options.predivide;
+    if (predivide > 0)
+        return (struct averaging){ 1 / predivide, predivide / divisor, DDP_SUM };
+    return (struct averaging){ 1, world / divisor, DDP_AVG };
+}
+
+/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the other. */
+static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
+{
+    ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
+    ddp_status status =
+        ddp_all_reduce(reducer->group, values, values, n, dtype, op, reducer->options.stream, goes_on);
+    if (work != NULL) {
+        ddp_work_free(reducer->last);
+        reducer->last = work;
+    }
+    return status;
+}
+
+/* The zeros between gradients are scaled and summed along: looking for them would cost more, and they stay zeros. */
+static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
+{
+    const struct averaging a = averaging_of(reducer);
+    values_scale(b->dtype, grads, n, a.before);
+    ddp_status status = all_reduce(reducer, grads, n, b->dtype, a.op);
+    if (status == DDP_OK)
+        values_scale(b->dtype, grads, n, a.after);
+    return status;
+}
+
+/* The gradients themselves stay in f32: only what a bucket looks like on its way is smaller, in one buffer for all. */
+static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
+{
+    const struct averaging a = averaging_of(reducer);
+    values_narrow(reducer->options.wire, reducer->wire, grads, n, a.before);
+    ddp_status status = all_reduce(reducer, reducer->wire, n, reducer->options.wire, a.op);
+    if (status == DDP_OK)
+        values_widen(reducer->options.wire, grads, reducer->wire, n, a.after);
+    return status;
+}
+
+static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct bucket *b, void *grads, size_t n)
+{
+    const ddp_bucket view = { .index = index,
+                              .last = index + 1 == reducer->plan.count,
+                              .grads = grads,
+                              .count = n,
+                              .dtype = b->dtype,
+                              .divisor = divisor_of(reducer),
+                              .stream = reducer->options.stream };
+    struct ddp_err err = { 0 };
+    last_error_keep(&err); /* a hook need not leave words, and those of another call would mislead */
+    ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
+    if (status == DDP_OK || ddp_last_error()[0] != '\0')
+        return status;
+    ddp_fail(&err, status, "reducer: the hook returned %s", ddp_status_name(status));
+    return reducer_fail(reducer, &err);
+}
+
+/* One bucket holds one type, so the choice is made once for all of its gradients. */
+static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
+{
+    const struct bucket *b = &reducer->plan.buckets[index];
+    void *grads = reducer->arena + b->at;
+    size_t n = b->span / ddp_dtype_size(b->dtype);
+
+    if (reducer->options.hook != NULL)
+        return call_hook(reducer, index, b, grads, n);
+    if (reducer->options.compress && b->dtype == DDP_F32)
+        return reduce_compressed(reducer, grads, n);
+    return reduce_plain(reducer, b, grads, n);
+}
+
+/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their names. */
+static void note_bucket(ddp_reducer *reducer, size_t index)
+{
+    struct collective_check *check = &reducer->group->ctx->check;
+    const char *first = NULL;
+    uint32_t names = 0;
+    if (!check->on)
+        return;
+    for (size_t i = 0; i < reducer->n; i++) {
+        if (reducer->plan.bucket_of[i] != index)
+            continue;
+        first = first != NULL ? first : reducer->params[i].name;
+        names = crc32c(names, reducer->params[i].name, strlen(reducer->params[i].name));
+    }
+    snprintf(check->what, sizeof(check->what), "bucket %zu of %zu: %.80s and %zu more (%08x)", index,
+             reducer->plan.count, first != NULL ? first : "nothing", reducer->plan.buckets[index].params - 1,
+             names);
+}
+
+/* After a failure the buckets behind it are left alone: the ranks may be out of step. The words are of this thread, and
+ * the program will ask for them on another. Subnormals are flushed here, on either thread, so a hook computes the same bits on both. */
+static void run_bucket_job(void *user, size_t index)
+{
+    ddp_reducer *reducer = user;
+    if (reducer->failed.code != DDP_OK)
+        return;
+    struct recorder *recorder = &reducer->group->ctx->recorder;
+    recorder->bucket = (int)index;
+    recorder->posted_ns = reducer->jobs[index].posted_ns;
+    note_bucket(reducer, index);
+    FLUSH_SUBNORMALS(true);
+    ddp_status status = reduce_bucket(reducer, index);
+    recorder->bucket = -1;
+    recorder->posted_ns = 0; /* a hook may have made no call */
+    if (status != DDP_OK)
+        ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
+                 reducer->plan.count);
+}
+
+static ddp_status buckets_failed(const ddp_reducer *reducer)
+{
+    return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
+}
+
+/* From here on the program's stream comes after the buckets; the host does not wait. */
+static void follow_last(ddp_reducer *reducer)
+{
+    ddp_status status = ddp_work_wait(reducer->last);
+    if (status != DDP_OK && reducer->failed.code == DDP_OK)
+        ddp_fail(&reducer->failed, status, "%s", ddp_last_error());
+    ddp_work_free(reducer->last);
+    reducer->last = NULL;
+}
+
+/* The drain makes everything that the lane's thread has written visible here, `failed` and gradients alike. */
+static ddp_status bucket_wait(ddp_reducer *reducer)
+{
+    comm_thread_drain(reducer->group->ctx->thread);
+    if (reducer->last != NULL)
+        follow_last(reducer);
+    return buckets_failed(reducer);
+}
+
+/* A job's place is free again when its bucket comes up next, as a step ends with a wait. */
+static ddp_status bucket_launch(ddp_reducer *reducer)
+{
+    size_t b;
+    while (step_launch(&reducer->step, &b)) {
+        struct comm_job *job = &reducer->jobs[b];
+        *job = (struct comm_job){ .run = run_bucket_job,
+                                  .user = reducer,
+                                  .what = b,
+                                  .posted_ns = recorder_now(&reducer->group->ctx->recorder) };
+        if (reducer->threaded)
+            comm_thread_post(reducer->group->ctx->thread, job);
+        else
+            run_bucket_job(reducer, b);
+    }
+    return reducer->threaded ? DDP_OK : buckets_failed(reducer);
+}
+
+/* Buckets are reduced one by one, so the largest one is all the room that is needed. */
+static ddp_status bucket_wire_open(ddp_reducer *reducer)
+{
+    size_t most = BUCKET_ALIGN;
+    void *block = NULL;
+
+    for (size_t b = 0; b < reducer->plan.count; b++)
+        if (reducer->plan.buckets[b].span > most)
+            most = reducer->plan.buckets[b].span;
+    if (!reducer->options.compress || most / sizeof(float) <= reducer->wire_elements)
+        return DDP_OK;
+    ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
+    reducer->wire = NULL;
+    reducer->wire_elements = 0;
+    if (status == DDP_OK)
+        status = ddp_shared_alloc(reducer->group, most / sizeof(float) * sizeof(*reducer->wire), &block);
+    reducer->wire = block;
+    if (status == DDP_OK)
+        reducer->wire_elements = most / sizeof(float);
+    return status;
+}
+
+/* --- model, buffers and the order of readiness: one rank sends, the others receive ----------------------- */
+
+static size_t param_bytes(const ddp_param *p)
+{
+    return p->count * ddp_dtype_size(p->dtype);
+}
+
+/* Once in a run, straight into the program's memory: what a barrier for each costs does not matter here. */
+static ddp_status sync_model(ddp_reducer *reducer, int root)
+{
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < reducer->n + reducer->options.buffer_count && status == DDP_OK; i++) {
+        const ddp_param *p = &reducer->params[i];
+        status =
+            ddp_broadcast(reducer->group, p->data, p->count, p->dtype, root, reducer->options.stream, NULL);
+    }
+    return status;
+}
+
+/* Buffers are small and many: packing them costs less than a barrier for each. */
+static ddp_status send_buffers(ddp_reducer *reducer, int root)
+{
+    bool mine = ddp_rank(reducer->group->ctx) == root;
+    size_t n = reducer->options.buffer_count, total = 0;
+    char *at = reducer->packed;
+
+    if (at == NULL)
+        return DDP_OK;
+    for (size_t i = 0; i < n; at += param_bytes(&reducer->buffers[i++]))
+        if (mine)
+            reducer_copy(reducer, at, reducer->buffers[i].data, param_bytes(&reducer->buffers[i]));
+    total = (size_t)(at - reducer->packed);
+    ddp_status status =
+        ddp_broadcast(reducer->group, reducer->packed, total, DDP_U8, root, reducer->options.stream, NULL);
+    at = reducer->packed;
+    for (size_t i = 0; i < n && status == DDP_OK; at += param_bytes(&reducer->buffers[i++]))
+        if (!mine)
+            reducer_copy(reducer, reducer->buffers[i].data, at, param_bytes(&reducer->buffers[i]));
+    return status;
+}
+
+static void sync_spare_close(struct sync_spare *spare)
+{
+    free(spare->sent);
+    free(spare->order);
+    free(spare->seen);
+    free(spare->copy);
+    *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
+}
+
+/* A rebuild there is once, or never. Large memory costs nothing before it is written to, and then this much is there for
+ * one forward only. */
+static bool get_spare(ddp_reducer *reducer)
+{
+    struct sync_spare *spare = &reducer->spare;
+    if (reducer->step.keep_order || reducer->step.find_unused)
+        return true;
+    spare->sent = calloc(reducer->n, sizeof(*spare->sent));
+    spare->order = calloc(reducer->n, sizeof(*spare->order));
+    spare->seen = calloc(reducer->n, sizeof(*spare->seen));
+    spare->copy = malloc(reducer->plan.arena_bytes + 1);
+    return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
+}
+
+/* `kept` is of calloc, so that pages of parameters which are always used are never touched. */
+static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
+{
+    if (reducer->step.find_unused)
+        reducer->kept = calloc(reducer->plan.arena_bytes + 1, 1);
+    if ((reducer->step.find_unused && reducer->kept == NULL) || !get_spare(reducer))
+        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: no memory to keep %zu bytes of gradients",
+                        reducer->plan.arena_bytes);
+    return DDP_OK;
+}
+
+/* From equal orders equal plans; the order of another rank is looked at before anything is indexed with it. */
+static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
+{
+    const struct sync_spare *r = &reducer->spare;
+    const struct bucket_rule rule = { reducer->options.first_bucket_bytes, reducer->options.bucket_cap_bytes,
+                                      r->order };
+    if (!step_is_order(r->sent, reducer->n, r->seen))
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "reducer: rank %d sent an order that is not one of %zu parameters",
+                        reducer->order_root, reducer->n);
+    for (size_t k = 0; k < reducer->n; k++)
+        r->order[k] = (size_t)r->sent[k];
+    return bucket_plan_make(plan, reducer->params, reducer->n, &rule, err);
+}
+
+/* What gradients hold is the program's: it may be accumulating. */
+static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
+{
+    char *copy = reducer->spare.copy;
+    reducer_copy(reducer, copy, reducer->arena, to->arena_bytes);
+    reducer_zero(reducer, reducer->arena, to->arena_bytes);
+    for (size_t i = 0; i < reducer->n; i++)
+        reducer_copy(reducer, reducer->arena + to->at[i], copy + reducer->plan.at[i],
+                     param_bytes(&reducer->params[i]));
+    reducer_settle(reducer);
+    bucket_plan_free(&reducer->plan);
+    reducer->plan = *to;
+}
+
+/* The arena stays: a plan in another order needs exactly as much of it. */
+static ddp_status adopt_order(ddp_reducer *reducer)
+{
+    struct bucket_plan plan;
+    struct ddp_err err = { 0 };
+    int64_t *sent = reducer->spare.sent;
+
+    for (size_t k = 0; k < reducer->n; k++)
+        sent[k] = (int64_t)reducer->step.order[k];
+    ddp_status status =
+        ddp_broadcast(reducer->group, sent, reducer->n, DDP_I64, reducer->order_root, NULL, NULL);
+    if (status != DDP_OK)
+        return status;
+    if (plan_anew(reducer, &plan, &err) != DDP_OK)
+        return reducer_fail(reducer, &err);
+    move_gradients(reducer, &plan);
+    step_rebuilt(&reducer->step);
+    return bucket_wire_open(reducer);
+}
+
+/* Half a rebuild is none to go on from, whatever the program does with the error. */
+static ddp_status rebuild_buckets(ddp_reducer *reducer)
+{
+    ddp_status status = adopt_order(reducer);
+    sync_spare_close(&reducer->spare);
+    if (status != DDP_OK)
+        ddp_fail(&reducer->failed, status, "%s", ddp_last_error());
+    return status;
+}
+
+/* The copy lies where the gradient lies in the arena, so no second table of places is needed. */
+static void sync_blank(ddp_reducer *reducer, size_t i)
+{
+    size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
+    reducer_copy(reducer, reducer->kept + at, reducer->arena + at, bytes);
+    reducer_zero(reducer, reducer->arena + at, bytes);
+    reducer->blank[i] = true;
+}
+
+/* A sum and not a maximum, as in PyTorch: 0 is what matters, and how many it was may help somebody who debugs. Behind the
+ * last bucket, where nobody waits for it yet. */
+static ddp_status share_used(ddp_reducer *reducer)
+{
+    for (size_t i = 0; i < reducer->n; i++)
+        reducer->used[i] = reducer->step.used[i];
+    ddp_status status = ddp_all_reduce(reducer->group, reducer->used, reducer->used, reducer->n, DDP_I32,
+                                       DDP_SUM, NULL, NULL);
+    for (size_t i = 0; i < reducer->n && status == DDP_OK; i++) {
+        size_t at = reducer->plan.at[i];
+        if (reducer->blank[i] && reducer->used[i] == 0)
+            reducer_copy(reducer, reducer->arena + at, reducer->kept + at, param_bytes(&reducer->params[i]));
+        reducer->blank[i] = false;
+    }
+    return status;
+}
+
+static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *effects)
+{
+    ddp_status status = effects->rebuild ? rebuild_buckets(reducer) : DDP_OK;
+    if (status == DDP_OK && effects->send_buffers)
+        status = send_buffers(reducer, reducer->roll.first);
+    return status;
+}
+
+static ddp_status sync_end(ddp_reducer *reducer)
+{
+    ddp_status status = bucket_wait(reducer);
+    if (status == DDP_OK && reducer->step.sync && reducer->step.find_unused)
+        status = share_used(reducer);
+    if (status != DDP_OK)
+        return status;
+    if (!reducer->step.recorded)
+        reducer->order_root = reducer->roll.first;
+    step_end(&reducer->step);
+    return DDP_OK;
+}
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
 /* The one place that frees a reducer; shared memory belongs to the backend. */
-static void release(ddp_reducer *reducer)
+static void reducer_release(ddp_reducer *reducer)
 {
     ddp_work_free(reducer->last);
     bucket_plan_free(&reducer->plan);
-    core_close(&reducer->core);
+    step_close(&reducer->step);
     free(reducer->params);
     free(reducer->jobs);
     free(reducer->used);
@@ -29,7 +507,8 @@ static void release(ddp_reducer *reducer)
     free(reducer);
 }
 
-static ddp_status check(const ddp_reducer *reducer, const ddp_param *params, size_t n, struct ddp_err *err)
+static ddp_status check_model(const ddp_reducer *reducer, const ddp_param *params, size_t n,
+                              struct ddp_err *err)
 {
     const ddp_reducer_options *o = &reducer->options;
     if (n == 0)
@@ -43,7 +522,8 @@ static ddp_status check(const ddp_reducer *reducer, const ddp_param *params, siz
 }
 
 /* All of it now: a step must not fail for want of memory on one rank of many. */
-static ddp_status get_memory(ddp_reducer *reducer, const ddp_param *params, size_t n, struct ddp_err *err)
+static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params, size_t n,
+                                   struct ddp_err *err)
 {
     size_t buffers = reducer->options.buffer_count;
     reducer->n = n;
@@ -72,7 +552,7 @@ static bool wants_thread(const ddp_reducer *reducer)
 
 /* A backend that does not block makes none, whatever was asked for. Where nothing was, one that cannot be had is no error:
  * the same is done without. */
-static ddp_status get_thread(ddp_reducer *reducer, struct ddp_err *err)
+static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
     reducer->threaded = wants_thread(reducer) && reducer->group->ctx->thread != NULL;
@@ -80,27 +560,27 @@ static ddp_status get_thread(ddp_reducer *reducer, struct ddp_err *err)
 }
 
 /* Everything that needs no other rank. On an error `reducer` is to be released. */
-static ddp_status build(ddp_reducer *reducer, const ddp_param *params, size_t n,
-                        const ddp_reducer_options *given, struct ddp_err *err)
+static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, size_t n,
+                                const ddp_reducer_options *given, struct ddp_err *err)
 {
     ddp_reducer_options *o = &reducer->options;
     ddp_status status = reducer_options_read(given, o, err);
     if (status == DDP_OK)
-        status = check(reducer, params, n, err);
+        status = check_model(reducer, params, n, err);
     if (status == DDP_OK)
-        status = get_memory(reducer, params, n, err);
+        status = reducer_allocate(reducer, params, n, err);
     const struct bucket_rule rule = { o->first_bucket_bytes, o->bucket_cap_bytes, NULL };
     if (status == DDP_OK)
         status = bucket_plan_make(&reducer->plan, reducer->params, n, &rule, err);
     if (status == DDP_OK)
-        status = core_open(&reducer->core, &reducer->plan, reducer->params, n, err);
+        status = step_open(&reducer->step, &reducer->plan, reducer->params, n, err);
     if (status != DDP_OK)
         return status;
-    reducer->core.find_unused = o->find_unused;
-    reducer->core.keep_order = o->keep_order;
-    reducer->core.uneven = o->uneven != DDP_UNEVEN_NO;
+    reducer->step.find_unused = o->find_unused;
+    reducer->step.keep_order = o->keep_order;
+    reducer->step.uneven = o->uneven != DDP_UNEVEN_NO;
     status = sync_get_memory(reducer, err);
-    return status == DDP_OK ? get_thread(reducer, err) : status;
+    return status == DDP_OK ? reducer_start_thread(reducer, err) : status;
 }
 
 /* In shared memory, where a broadcast is one copy. */
@@ -147,7 +627,7 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
 }
 
 /* The collective part: the same model everywhere, rank 0's values, memory for the gradients. */
-static ddp_status unite(ddp_reducer *reducer)
+static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
     reducer->roll = (struct roll){ world, 0, 0, true };
@@ -174,13 +654,13 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
         return ctx_fail(group->ctx, &err);
     }
     reducer->group = group;
-    ddp_status status = build(reducer, params, n, options, &err);
+    ddp_status status = reducer_build(reducer, params, n, options, &err);
     if (status != DDP_OK)
         reducer_fail(reducer, &err);
     else
-        status = unite(reducer);
+        status = reducer_unite(reducer);
     if (status != DDP_OK) {
-        release(reducer);
+        reducer_release(reducer);
         return status;
     }
     *out = reducer;
@@ -194,7 +674,87 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
         return DDP_OK;
     comm_thread_drain(reducer->group->ctx->thread);
     ddp_status status = free_shared(reducer);
-    release(reducer);
+    reducer_release(reducer);
+    return status;
+}
+
+/* --- ranks with different numbers of batches ------------------------------------------------------------- */
+
+/*     rank with a batch      answers the roll call in ddp_reducer_forward, then computes
+ *     rank without           answers it in ddp_reducer_join, again and again, and does what a step does among ranks, with
+ *                            zeros for gradients, until no rank has a batch
+ *
+ * All know the answers of all, so nothing else need be asked: whether the step has sync, who broadcasts buffers (the first
+ * rank that still computes), what to divide by, and whose parameters count in the end. */
+
+/* One number from each rank; the smallest collective there is, as every forward pays for it. */
+static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
+{
+    int32_t mine = (int32_t)answer;
+    struct ddp_err err;
+    ddp_status status = ddp_all_gather(reducer->group, &mine, reducer->answers, 1, DDP_I32, NULL, NULL);
+    if (status != DDP_OK)
+        return status;
+    struct roll roll;
+    status = roll_read(&roll, reducer->answers, ddp_world_size(reducer->group->ctx), reducer->options.uneven,
+                       &err);
+    if (status != DDP_OK)
+        return reducer_fail(reducer, &err);
+    if (roll.active == 0)
+        roll.last = reducer->roll.last; /* of the last step: it is they who came last */
+    reducer->roll = roll;
+    return DDP_OK;
+}
+
+static ddp_status join_answer(ddp_reducer *reducer)
+{
+    return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
+}
+
+/* A step of the others, in the same order of collectives as theirs: rebuild, buffers, buckets, who used what. */
+static ddp_status shadow_step(ddp_reducer *reducer)
+{
+    struct step_effects effects;
+    struct ddp_err err;
+
+    if (step_forward(&reducer->step, &effects, &err) != DDP_OK)
+        return reducer_fail(reducer, &err);
+    ddp_status status = sync_begin(reducer, &effects);
+    if (status != DDP_OK)
+        return status;
+    step_shadow(&reducer->step, reducer->roll.sync);
+    reducer_zero(reducer, reducer->arena, reducer->plan.arena_bytes);
+    status = bucket_launch(reducer);
+    return status == DDP_OK ? sync_end(reducer) : status;
+}
+
+/* Before the roll call, as after it the others would count on us. */
+static ddp_status check_join(const ddp_reducer *reducer)
+{
+    struct ddp_err err;
+    if (reducer->options.uneven == DDP_UNEVEN_NO)
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join, but ddp_reducer_options.uneven was not set");
+    else if (reducer->step.phase != STEP_IDLE)
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join in the middle of a step; call ddp_reducer_finish before");
+    else
+        return DDP_OK;
+    return reducer_fail(reducer, &err);
+}
+
+/* Ends when all the others have ended, too: their batches are finite, and each wait for them has the step's time-out. */
+ddp_status ddp_reducer_join(ddp_reducer *reducer)
+{
+    NOT_NULL_KEPT(reducer);
+    ddp_status status = bucket_wait(reducer);
+    if (status == DDP_OK)
+        status = check_join(reducer);
+    while (status == DDP_OK) {
+        status = call_roll(reducer, ROLL_NONE);
+        if (status == DDP_OK && reducer->roll.active == 0)
+            return sync_model(reducer, reducer->roll.last);
+        if (status == DDP_OK)
+            status = shadow_step(reducer);
+    }
     return status;
 }
 
@@ -207,27 +767,27 @@ void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
 
 void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 {
-    reducer->core.next_sync = on != 0;
+    reducer->step.next_sync = on != 0;
 }
 
 /* Misuse is looked for before the roll call, which would make the others wait for a step that does not come. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL_KEPT(reducer);
-    struct core_wish wish;
+    struct step_effects effects;
     struct ddp_err err;
     ddp_status status = bucket_wait(reducer);
 
     if (status != DDP_OK)
         return status;
-    if (core_forward(&reducer->core, &wish, &err) != DDP_OK)
+    if (step_forward(&reducer->step, &effects, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
-    if (reducer->core.uneven)
+    if (reducer->step.uneven)
         status = join_answer(reducer);
     if (status == DDP_OK)
-        status = sync_begin(reducer, &wish);
+        status = sync_begin(reducer, &effects);
     if (status != DDP_OK)
-        core_cancel(&reducer->core);
+        step_cancel(&reducer->step);
     return status;
 }
 
@@ -235,7 +795,7 @@ ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 {
     NOT_NULL_KEPT(reducer);
     struct ddp_err err;
-    if (core_ready(&reducer->core, i, &err) != DDP_OK)
+    if (step_ready(&reducer->step, i, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
     return bucket_launch(reducer);
 }
@@ -245,7 +805,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     NOT_NULL_KEPT(reducer);
     struct ddp_err err;
     bool blank;
-    if (core_unused(&reducer->core, i, &blank, &err) != DDP_OK)
+    if (step_unused(&reducer->step, i, &blank, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
     if (blank)
         sync_blank(reducer, i);
@@ -260,9 +820,9 @@ ddp_status ddp_reducer_finish(ddp_reducer *reducer)
     size_t i;
     ddp_status status = DDP_OK;
 
-    if (core_finish(&reducer->core, &err) != DDP_OK)
+    if (step_finish(&reducer->step, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
-    while (status == DDP_OK && core_missing(&reducer->core, &i))
+    while (status == DDP_OK && step_missing(&reducer->step, &i))
         status = ddp_reducer_unused(reducer, i);
     return status == DDP_OK ? sync_end(reducer) : status;
 }
@@ -271,7 +831,7 @@ ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 
 int ddp_reducer_used(const ddp_reducer *reducer, size_t i)
 {
-    return i < reducer->n && (!reducer->core.find_unused || reducer->used[i] > 0);
+    return i < reducer->n && (!reducer->step.find_unused || reducer->used[i] > 0);
 }
 
 size_t ddp_reducer_buckets(const ddp_reducer *reducer)

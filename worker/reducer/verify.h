@@ -1,9 +1,13 @@
-/* reducer_options.h -- options as they are given, checked and completed; and those that must be the same on all ranks, one
- * row each. Pure. */
-#ifndef WORKER_REDUCER_REDUCER_OPTIONS_H
-#define WORKER_REDUCER_REDUCER_OPTIONS_H
+/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks its own first,
+ * so a mistake of one rank alone is found before anything collective. */
+#ifndef WORKER_REDUCER_VERIFY_H
+#define WORKER_REDUCER_VERIFY_H
 
+#include "ddp/group.h"
+#include "ddp/optim.h"
 #include "ddp/reducer.h"
+
+/* --- on one rank ----------------------------------------------------------------------------------------- */
 
 /* name, type, as a number to compare with other ranks' */
 #define REDUCER_COMPARED(X)                               \
@@ -38,5 +42,26 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);
+
+/* --- on all ranks ---------------------------------------------------------------------------------------- */
+
+enum { MODEL_LISTS = 2 };
+
+struct model {
+    const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
+    size_t count[MODEL_LISTS];
+    const ddp_reducer_options *options; /* those of reducer_options.h are compared */
+};
+
+/* Collective. Compares counts, names, shapes and types with rank 0. DDP_ERR_MISMATCH on all ranks names the first
+ * difference and the rank that has it. */
+ddp_status reducer_verify(ddp_group *group, const struct model *model);
+
+/* Collective. DDP_ERR_MISMATCH on all ranks names the first number that differs, and both sides. */
+ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
+
+/* The same for what does not decay: a flag for each of n parameters, NULL = all decay. It names the first parameter. */
+ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
+                            size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* A step of the reducer, told as a story: what the program says, and which buckets are launched for it. */
-#include "reducer/reducer_core.h"
+#include "reducer/step.h"
 
 #include <criterion/criterion.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static const ddp_param params[PARAMS] = {
     { .name = "fc2.bias", .count = 4, .dtype = DDP_F32 },
 };
 static struct bucket_plan plan;
-static struct reducer_core core;
+static struct reducer_step step;
 static struct ddp_err err;
 static char trace[2048];
 
@@ -36,46 +36,46 @@ static void begin(void)
     trace[0] = '\0';
     cr_assert_eq(bucket_plan_make(&plan, params, PARAMS, &rule, &err), DDP_OK);
     cr_assert_eq(plan.count, 3);
-    cr_assert_eq(core_open(&core, &plan, params, PARAMS, &err), DDP_OK);
+    cr_assert_eq(step_open(&step, &plan, params, PARAMS, &err), DDP_OK);
 }
 
 static void end(void)
 {
-    core_close(&core);
+    step_close(&step);
     bucket_plan_free(&plan);
 }
 
-TestSuite(reducer_core, .init = begin, .fini = end);
+TestSuite(reducer_step, .init = begin, .fini = end);
 
 static void outcome(ddp_status status)
 {
     size_t b;
     if (status != DDP_OK)
         say(": %s", err.msg);
-    while (core_launch(&core, &b))
+    while (step_launch(&step, &b))
         say(" -> bucket %zu", b);
     say("\n");
 }
 
 static void forward(void)
 {
-    struct core_wish wish;
-    ddp_status status = core_forward(&core, &wish, &err);
-    say("forward%s%s", status == DDP_OK && wish.rebuild ? ", rebuild" : "",
-        status == DDP_OK && wish.send_buffers ? ", buffers" : "");
+    struct step_effects effects;
+    ddp_status status = step_forward(&step, &effects, &err);
+    say("forward%s%s", status == DDP_OK && effects.rebuild ? ", rebuild" : "",
+        status == DDP_OK && effects.send_buffers ? ", buffers" : "");
     outcome(status);
 }
 
 static void ready(size_t i)
 {
     say("ready %zu", i);
-    outcome(core_ready(&core, i, &err));
+    outcome(step_ready(&step, i, &err));
 }
 
 static void unused(size_t i)
 {
     bool blank;
-    ddp_status status = core_unused(&core, i, &blank, &err);
+    ddp_status status = step_unused(&step, i, &blank, &err);
     say("unused %zu%s", i, blank ? ", blank" : "");
     outcome(status);
 }
@@ -84,14 +84,14 @@ static void unused(size_t i)
 static void finish(void)
 {
     size_t i;
-    ddp_status status = core_finish(&core, &err);
+    ddp_status status = step_finish(&step, &err);
     say("finish");
     outcome(status);
     if (status != DDP_OK)
         return;
-    while (core_missing(&core, &i))
+    while (step_missing(&step, &i))
         unused(i);
-    core_end(&core);
+    step_end(&step);
 }
 
 static void whole_step(void)
@@ -108,7 +108,7 @@ static void expect(const char *story)
     trace[0] = '\0';
 }
 
-Test(reducer_core, buckets_are_launched_as_they_fill_but_never_out_of_turn)
+Test(reducer_step, buckets_are_launched_as_they_fill_but_never_out_of_turn)
 {
     forward();
     ready(0);
@@ -124,16 +124,16 @@ Test(reducer_core, buckets_are_launched_as_they_fill_but_never_out_of_turn)
            "ready 1\n"
            "ready 3 -> bucket 0 -> bucket 1 -> bucket 2\n"
            "finish\n");
-    cr_assert_eq(core.order[1], 4);
+    cr_assert_eq(step.order[1], 4);
 }
 
-Test(reducer_core, the_order_of_the_first_step_is_taken_over_once)
+Test(reducer_step, the_order_of_the_first_step_is_taken_over_once)
 {
     whole_step();
     trace[0] = '\0';
     forward();
     expect("forward, rebuild, buffers\n");
-    core_rebuilt(&core);
+    step_rebuilt(&step);
     for (size_t i = PARAMS; i-- > 0;)
         ready(i);
     finish();
@@ -142,18 +142,18 @@ Test(reducer_core, the_order_of_the_first_step_is_taken_over_once)
     cr_assert(strstr(trace, "rebuild") == NULL);
 }
 
-Test(reducer_core, a_rebuild_is_not_wished_where_the_order_may_change)
+Test(reducer_step, a_rebuild_is_not_wished_where_the_order_may_change)
 {
-    core.find_unused = true;
+    step.find_unused = true;
     whole_step();
     whole_step();
-    core.find_unused = false;
-    core.keep_order = true;
+    step.find_unused = false;
+    step.keep_order = true;
     whole_step();
     cr_assert(strstr(trace, "rebuild") == NULL);
 }
 
-Test(reducer_core, a_program_may_leave_forward_out)
+Test(reducer_step, a_program_may_leave_forward_out)
 {
     for (size_t i = PARAMS; i-- > 0;)
         ready(i);
@@ -169,9 +169,9 @@ Test(reducer_core, a_program_may_leave_forward_out)
 }
 
 /* The others are in a roll call. */
-Test(reducer_core, with_uneven_inputs_forward_may_not_be_left_out)
+Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
-    core.uneven = true;
+    step.uneven = true;
     ready(4);
     expect("ready 4: reducer: parameter 4 \"fc2.bias\" is marked, but no step was begun; with "
            "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass\n");
@@ -186,17 +186,17 @@ Test(reducer_core, with_uneven_inputs_forward_may_not_be_left_out)
 }
 
 /* Buffers are not sent after a step without sync, and parameters may be ready twice in it. */
-Test(reducer_core, steps_without_sync_launch_nothing)
+Test(reducer_step, steps_without_sync_launch_nothing)
 {
     whole_step();
-    core.rebuilt = true;
-    core.next_sync = false;
+    step.rebuilt = true;
+    step.next_sync = false;
     trace[0] = '\0';
     forward();
     ready(3);
     ready(3);
     finish();
-    core.next_sync = true;
+    step.next_sync = true;
     forward();
     expect("forward, buffers\n"
            "ready 3\n"
@@ -206,20 +206,20 @@ Test(reducer_core, steps_without_sync_launch_nothing)
 }
 
 /* The flag is read at the beginning of a step. */
-Test(reducer_core, asking_for_no_sync_in_the_middle_of_a_step_is_for_the_next_one)
+Test(reducer_step, asking_for_no_sync_in_the_middle_of_a_step_is_for_the_next_one)
 {
     forward();
     ready(4);
-    core.next_sync = false;
+    step.next_sync = false;
     ready(3);
     expect("forward, buffers\n"
            "ready 4\n"
            "ready 3 -> bucket 0\n");
 }
 
-Test(reducer_core, what_is_not_marked_is_unused_and_counts_as_zero)
+Test(reducer_step, what_is_not_marked_is_unused_and_counts_as_zero)
 {
-    core.find_unused = true;
+    step.find_unused = true;
     forward();
     unused(4);
     ready(3);
@@ -235,14 +235,14 @@ Test(reducer_core, what_is_not_marked_is_unused_and_counts_as_zero)
 }
 
 /* Its gradient holds what was accumulated. */
-Test(reducer_core, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
+Test(reducer_step, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
 {
-    core.find_unused = true;
-    core.next_sync = false;
+    step.find_unused = true;
+    step.next_sync = false;
     forward();
     ready(4);
     finish();
-    core.next_sync = true;
+    step.next_sync = true;
     forward();
     unused(4);
     unused(3);
@@ -254,14 +254,14 @@ Test(reducer_core, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next
            "unused 3, blank -> bucket 0\n");
 }
 
-Test(reducer_core, who_has_no_batch_launches_everything_at_once)
+Test(reducer_step, who_has_no_batch_launches_everything_at_once)
 {
-    core.uneven = true;
+    step.uneven = true;
     forward();
-    core_shadow(&core, true);
+    step_shadow(&step, true);
     finish();
     forward();
-    core_shadow(&core, false);
+    step_shadow(&step, false);
     finish();
     expect("forward, buffers\n"
            "finish -> bucket 0 -> bucket 1 -> bucket 2\n"
@@ -269,7 +269,7 @@ Test(reducer_core, who_has_no_batch_launches_everything_at_once)
            "finish\n");
 }
 
-Test(reducer_core, misuse_is_named)
+Test(reducer_step, misuse_is_named)
 {
     ready(5);
     finish();
@@ -297,11 +297,11 @@ Test(reducer_core, misuse_is_named)
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0)\n");
 }
 
-Test(reducer_core, an_evaluation_may_have_forwards_without_a_backward)
+Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
 {
     forward();
     forward();
-    core.uneven = true;
+    step.uneven = true;
     forward();
     expect("forward, buffers\n"
            "forward, buffers\n"
@@ -312,19 +312,61 @@ Test(reducer_core, an_evaluation_may_have_forwards_without_a_backward)
            "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0)\n");
 }
 
-Test(reducer_core, with_unused_parameters_a_step_has_to_be_begun)
+Test(reducer_step, with_unused_parameters_a_step_has_to_be_begun)
 {
-    core.find_unused = true;
+    step.find_unused = true;
     finish();
     expect("finish: reducer: finish, but no step was begun; call ddp_reducer_forward before the backward "
            "pass\n");
 }
 
-Test(reducer_core, an_order_from_another_rank_is_looked_at)
+Test(reducer_step, an_order_from_another_rank_is_looked_at)
 {
     bool seen[4];
-    cr_assert(core_is_order((const int64_t[]){ 2, 0, 3, 1 }, 4, seen));
-    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, 3, 2 }, 4, seen));
-    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, 4, 1 }, 4, seen));
-    cr_assert_not(core_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
+    cr_assert(step_is_order((const int64_t[]){ 2, 0, 3, 1 }, 4, seen));
+    cr_assert_not(step_is_order((const int64_t[]){ 2, 0, 3, 2 }, 4, seen));
+    cr_assert_not(step_is_order((const int64_t[]){ 2, 0, 4, 1 }, 4, seen));
+    cr_assert_not(step_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
+}
+
+/* The roll call of ranks with different numbers of batches. */
+
+static struct roll roll;
+
+static ddp_status read_four(int a, int b, int c, int d, ddp_uneven uneven)
+{
+    const int32_t answers[] = { a, b, c, d };
+    return roll_read(&roll, answers, 4, uneven, &err);
+}
+
+Test(reducer_roll, counts_those_that_have_a_batch)
+{
+    cr_assert_eq(read_four(ROLL_NONE, ROLL_SYNC, ROLL_SYNC, ROLL_NONE, DDP_UNEVEN_WORLD), DDP_OK);
+    cr_assert_eq(roll.active, 2);
+    cr_assert_eq(roll.first, 1);
+    cr_assert_eq(roll.last, 2);
+    cr_assert(roll.sync);
+    cr_assert_eq(read_four(ROLL_NONE, ROLL_NONE, ROLL_NONE, ROLL_LOCAL, DDP_UNEVEN_WORLD), DDP_OK);
+    cr_assert_eq(roll.first, 3);
+    cr_assert_not(roll.sync);
+}
+
+Test(reducer_roll, nobody_has_one_at_the_end)
+{
+    cr_assert_eq(read_four(ROLL_NONE, ROLL_NONE, ROLL_NONE, ROLL_NONE, DDP_UNEVEN_STOP), DDP_OK);
+    cr_assert_eq(roll.active, 0);
+}
+
+Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
+{
+    cr_assert_eq(read_four(ROLL_NONE, ROLL_LOCAL, ROLL_LOCAL, ROLL_SYNC, DDP_UNEVEN_WORLD), DDP_ERR_MISMATCH);
+    cr_assert_str_eq(err.msg, "reducer: forward: rank 3 synchronises in this step, rank 1 only accumulates; "
+                              "ddp_reducer_set_sync must be the same on all ranks");
+}
+
+Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
+{
+    cr_assert_eq(read_four(ROLL_SYNC, ROLL_SYNC, ROLL_NONE, ROLL_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
+    cr_assert_str_eq(
+        err.msg, "reducer: rank 2 has no more batches, and 3 of 4 ranks have; DDP_UNEVEN_WORLD would go on");
 }

@@ -1,0 +1,332 @@
+/* step.c -- see step.h.
+ *
+ * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is full already,
+ * because gradients may become ready in different orders on different ranks, and collectives must not. So one number,
+ * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough to see which
+ * layer it is. */
+#include "reducer/step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- wrong calls in words -------------------------------------------------------------------------------- */
+
+enum { LISTED = 8, LIST = 720 };
+
+static ddp_status words_no_such(const struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_ARG, "reducer: there is no parameter %zu, 0 to %zu was expected", i,
+                    step->n - 1);
+}
+
+/* Twice in one step would reduce a half-written bucket; it mostly means that the last step was not finished. */
+static ddp_status words_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; was "
+                    "ddp_reducer_finish left out?",
+                    i, step->params[i].name, step->plan->bucket_of[i]);
+}
+
+static ddp_status words_not_expected(const struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    if (i >= step->n)
+        return words_no_such(step, i, err);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked unused, but all must be used; set "
+        "ddp_reducer_options.find_unused on all ranks",
+        i, step->params[i].name, step->plan->bucket_of[i]);
+}
+
+static void list_param(const struct reducer_step *step, size_t i, char list[LIST])
+{
+    size_t used = strlen(list);
+    snprintf(list + used, LIST - used, "%s%zu \"%.40s\" (bucket %zu)", used > 0 ? ", " : "", i,
+             step->params[i].name, step->plan->bucket_of[i]);
+}
+
+/* Returns how many are not ready; `list` names the first of them. */
+static size_t list_unready(const struct reducer_step *step, char list[LIST])
+{
+    size_t missing = 0;
+    list[0] = '\0';
+    for (size_t i = 0; i < step->n; i++)
+        if (!step->ready[i] && missing++ < LISTED)
+            list_param(step, i, list);
+    return missing;
+}
+
+/* Only with uneven inputs: else a step may begin so. */
+static ddp_status words_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: parameter %zu \"%.100s\" is marked, but no step was begun; with "
+                    "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass",
+                    i, step->params[i].name);
+}
+
+/* A layer that took no part in the loss is the usual cause. */
+static ddp_status words_unready(const struct reducer_step *step, struct ddp_err *err)
+{
+    char list[LIST];
+    size_t missing = list_unready(step, list);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: finish, but %zu of %zu parameters were not marked ready: %s%s", missing,
+                    step->n, list, missing > LISTED ? ", and others" : "");
+}
+
+/* The other ranks wait in a bucket that this one has not launched: going on would only move the error elsewhere. */
+static ddp_status words_unfinished(const struct reducer_step *step, struct ddp_err *err)
+{
+    char list[LIST];
+    size_t missing = step->sync ? list_unready(step, list) : 0;
+    if (missing == 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "reducer: forward, but the last step was not ended; call ddp_reducer_finish");
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: forward, but the last step was not ended: bucket %zu of %zu is next, and %zu of %zu "
+        "parameters were not marked ready: %s%s",
+        step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
+}
+
+/* Otherwise nothing tells this from a step in which every parameter is unused. */
+static ddp_status words_nothing_begun(struct ddp_err *err)
+{
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: finish, but no step was begun; call ddp_reducer_forward before the backward pass");
+}
+
+/* --- a step ---------------------------------------------------------------------------------------------- */
+
+ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, const ddp_param *params,
+                     size_t n, struct ddp_err *err)
+{
+    *step = (struct reducer_step){
+        .plan = plan, .params = params, .n = n, .sync = true, .next_sync = true, .buffers_due = true
+    };
+    step->ready = calloc(n, sizeof(*step->ready));
+    step->used = calloc(n, sizeof(*step->used));
+    step->pending = calloc(n, sizeof(*step->pending)); /* no plan has more buckets than parameters */
+    step->order = calloc(n, sizeof(*step->order));
+    if (step->ready == NULL || step->used == NULL || step->pending == NULL || step->order == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: no memory for %zu parameters", n);
+    return DDP_OK;
+}
+
+void step_close(struct reducer_step *step)
+{
+    free(step->ready);
+    free(step->used);
+    free(step->pending);
+    free(step->order);
+}
+
+/* Nothing is ready, nothing is launched. The flag counts from here on: changing it in the middle of a step would let a
+ * bucket be reduced on some ranks and not on others. */
+static void begin(struct reducer_step *step, enum step_phase phase)
+{
+    memset(step->ready, 0, step->n * sizeof(*step->ready));
+    for (size_t b = 0; b < step->plan->count; b++)
+        step->pending[b] = step->plan->buckets[b].params;
+    step->launched = 0;
+    step->sync = step->next_sync;
+    step->phase = phase;
+}
+
+/* Evaluation has forwards without a backward. With uneven inputs there is none: ranks without a batch count steps by
+ * forwards. */
+static bool may_forward(const struct reducer_step *step)
+{
+    return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
+}
+
+/* `buffers_due` looks back one step: behind a step without sync the ranks' buffers are meant to differ (PyTorch, too). */
+ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
+{
+    if (!may_forward(step))
+        return words_unfinished(step, err);
+    effects->rebuild = step->recorded && !step->rebuilt && !step->keep_order && !step->find_unused;
+    effects->send_buffers = step->buffers_due;
+    begin(step, STEP_FORWARD);
+    step->buffers_were_due = step->buffers_due;
+    step->buffers_due = step->sync;
+    return DDP_OK;
+}
+
+/* Once: later steps may have other orders, and a plan that followed them would move gradients again and again. */
+static void record(struct reducer_step *step, size_t i)
+{
+    if (!step->recorded)
+        step->order[step->ordered++] = i;
+}
+
+/* Both marks. A step without sync may run several backward passes, so there a mark is no news. With uneven inputs others
+ * wait for this rank's answer, which forward gives, before they reduce anything. */
+static ddp_status mark(struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    if (i >= step->n)
+        return words_no_such(step, i, err);
+    if (step->phase == STEP_IDLE && step->uneven)
+        return words_no_forward(step, i, err);
+    if (step->phase == STEP_IDLE)
+        begin(step, STEP_IDLE);
+    if (step->sync && step->ready[i])
+        return words_twice(step, i, err);
+    step->phase = STEP_BACKWARD;
+    if (step->sync) {
+        step->ready[i] = true;
+        step->pending[step->plan->bucket_of[i]]--;
+        record(step, i);
+    }
+    return DDP_OK;
+}
+
+ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err)
+{
+    ddp_status status = mark(step, i, err);
+    if (status == DDP_OK)
+        step->used[i] = true;
+    return status;
+}
+
+ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err)
+{
+    *blank = false;
+    if (!step->find_unused)
+        return words_not_expected(step, i, err);
+    ddp_status status = mark(step, i, err);
+    *blank = status == DDP_OK && step->sync && !step->used[i];
+    return status;
+}
+
+/* Ready in the order of the list: it is recorded, too, but another rank's order counts then. */
+void step_shadow(struct reducer_step *step, bool sync)
+{
+    step->sync = step->buffers_due = sync;
+    memset(step->used, 0, step->n * sizeof(*step->used));
+    for (size_t i = 0; i < step->n && sync; i++) {
+        step->ready[i] = true;
+        record(step, i);
+    }
+    memset(step->pending, 0, step->n * sizeof(*step->pending));
+    step->phase = STEP_BACKWARD;
+}
+
+/* Nothing is launched between steps: buckets of zero pending are not only those that have just filled. */
+bool step_launch(struct reducer_step *step, size_t *bucket)
+{
+    bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
+    if (!some_left || step->pending[step->launched] > 0)
+        return false;
+    *bucket = step->launched++;
+    return true;
+}
+
+bool step_missing(const struct reducer_step *step, size_t *i)
+{
+    for (*i = 0; *i < step->n; (*i)++)
+        if (!step->ready[*i])
+            return step->sync;
+    return false;
+}
+
+/* Between steps finish is misuse in any case; with find_unused it would launch a whole step of zeros that nobody meant. */
+ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
+{
+    size_t i;
+    if (step->phase == STEP_IDLE && step->find_unused)
+        return words_nothing_begun(err);
+    if (step->phase == STEP_IDLE || (!step->find_unused && step_missing(step, &i)))
+        return words_unready(step, err);
+    return DDP_OK;
+}
+
+void step_cancel(struct reducer_step *step)
+{
+    step->phase = STEP_IDLE;
+    step->buffers_due = step->buffers_were_due;
+}
+
+/* What was used counts until a step with sync has made something of it. */
+void step_end(struct reducer_step *step)
+{
+    step->phase = STEP_IDLE;
+    memset(step->ready, 0, step->n * sizeof(*step->ready));
+    if (!step->sync)
+        return;
+    step->recorded = true;
+    memset(step->used, 0, step->n * sizeof(*step->used));
+}
+
+void step_rebuilt(struct reducer_step *step)
+{
+    step->rebuilt = true;
+    begin(step, step->phase);
+}
+
+bool step_is_order(const int64_t *order, size_t n, bool *seen)
+{
+    memset(seen, 0, n * sizeof(*seen));
+    for (size_t k = 0; k < n; k++) {
+        if (order[k] < 0 || (uint64_t)order[k] >= n || seen[order[k]])
+            return false;
+        seen[order[k]] = true;
+    }
+    return true;
+}
+
+/* --- the roll call --------------------------------------------------------------------------------------- */
+
+/* The first rank that answers otherwise than rank `first`, of those that have a batch; -1 = none. */
+static int other_mind(const int32_t *answers, int world, int first)
+{
+    for (int r = first + 1; r < world; r++)
+        if (answers[r] != ROLL_NONE && answers[r] != answers[first])
+            return r;
+    return -1;
+}
+
+static int first_without(const int32_t *answers, int world)
+{
+    int r = 0;
+    while (r < world && answers[r] != ROLL_NONE)
+        r++;
+    return r;
+}
+
+/* Which of the two forgot something nobody can tell, so both are named. */
+static ddp_status differ(const struct roll *roll, int other, struct ddp_err *err)
+{
+    int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
+    return ddp_fail(err, DDP_ERR_MISMATCH,
+                    "reducer: forward: rank %d synchronises in this step, rank %d only accumulates; "
+                    "ddp_reducer_set_sync must be the same on all ranks",
+                    syncs, does_not);
+}
+
+ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_uneven uneven,
+                     struct ddp_err *err)
+{
+    struct roll roll = { 0, 0, 0, false };
+    for (int r = 0; r < world; r++) {
+        if (answers[r] == ROLL_NONE)
+            continue;
+        roll.first = roll.active++ == 0 ? r : roll.first;
+        roll.last = r;
+    }
+    roll.sync = roll.active > 0 && answers[roll.first] == ROLL_SYNC;
+    int other = roll.active > 0 ? other_mind(answers, world, roll.first) : -1;
+    if (other >= 0)
+        return differ(&roll, other, err);
+    if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "reducer: rank %d has no more batches, and %d of %d ranks have; DDP_UNEVEN_WORLD would go on",
+            first_without(answers, world), roll.active, world);
+    *out = roll;
+    return DDP_OK;
+}

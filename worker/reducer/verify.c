@@ -1,0 +1,482 @@
+/* verify.c -- see verify.h.
+ *
+ * Normally one all_gather of a count and a hash shows that all models are equal. Only when they are not, rank 0's
+ * list is compared card by card to find which rank differs where. Cards have a fixed size: no rank allocates
+ * by a number that another one sent.
+ *
+ *     all_gather  (counts, hash)          equal everywhere: done, the usual case
+ *     broadcast   card 0, 1, 2 ...        rank 0's parameters, buffers, options; each rank keeps its first difference
+ *     all_gather  that card               the lowest rank with a difference is the one that is named
+ *     broadcast   rank 0's card for it    so that all ranks can name both sides
+ *
+ * All ranks take the same way, because all of them see the same summaries: a check that only some ranks make would
+ * hang the others, which is the very error it is there to find. */
+#include "reducer/verify.h"
+
+#include "core/context.h"
+#include "reducer/values.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options --------------------------------------------------------------------------------------------- */
+
+/* PyTorch's defaults. A small first bucket, because it is full before the others and its reduction can begin soonest; 25
+ * MiB, where the cost of a call no longer shows beside that of moving the bytes. */
+enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
+
+/* From the rows of reducer_options.h: a new option that must be equal on all ranks is one row there. */
+static const char *const option_names[] = {
+#define X(name, value) #name,
+    REDUCER_COMPARED(X)
+#undef X
+};
+
+const char *reducer_option_name(size_t which)
+{
+    return which < COMPARED_OPTIONS ? option_names[which] : "?";
+}
+
+int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
+{
+    const int64_t values[] = {
+#define X(name, value) value,
+        REDUCER_COMPARED(X)
+#undef X
+    };
+    return which < COMPARED_OPTIONS ? values[which] : 0;
+}
+
+/* Values from a cast or an uninitialised struct are refused rather than taken for a default. */
+static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
+{
+    if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: overlap %d is not one of ddp_overlap", (int)o->overlap);
+    if (o->uneven < DDP_UNEVEN_NO || o->uneven > DDP_UNEVEN_STOP)
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven %d is not one of ddp_uneven", (int)o->uneven);
+    if (o->compress && o->wire != DDP_F16 && o->wire != DDP_BF16)
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire %s; with compress it is DDP_F16 or DDP_BF16",
+                        ddp_dtype_name(o->wire));
+    if (!(o->predivide >= 0 && o->predivide <= 1e9))
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide %g; 0 or a factor up to 1e9 was expected",
+                        o->predivide);
+    if (o->hook != NULL && (o->compress || o->predivide > 0))
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: a hook does its own averaging; leave %s at 0",
+                        o->compress ? "compress" : "predivide");
+    return DDP_OK;
+}
+
+/* `size` says how much of the struct the caller's header knew: a program built with an older one keeps working,
+ * and what it does not know has its default. */
+ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
+                                struct ddp_err *err)
+{
+    *out = (ddp_reducer_options)DDP_REDUCER_OPTIONS_INIT;
+    if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_reducer_options.size is %zu: begin with DDP_REDUCER_OPTIONS_INIT", given->size);
+    if (given != NULL)
+        memcpy(out, given, given->size);
+    if (out->first_bucket_bytes == 0)
+        out->first_bucket_bytes = FIRST_BUCKET;
+    if (out->bucket_cap_bytes == 0)
+        out->bucket_cap_bytes = BUCKET_CAP;
+    return check_values(out, err);
+}
+
+static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: %s %zu \"%.100s\" has %zu elements, which is not the product of its shape",
+                    what, i, p->name, p->count);
+}
+
+static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
+{
+    size_t product = 1;
+    if (p->dims == 0)
+        return DDP_OK;
+    if (p->dims > DDP_MAX_DIMS || p->shape == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: %s %zu \"%.100s\" has %zu dimensions%s; 0 to %d can be",
+                        what, i, p->name, p->dims, p->shape == NULL ? " and no shape" : "", DDP_MAX_DIMS);
+    for (size_t d = 0; d < p->dims; d++)
+        if (__builtin_mul_overflow(product, p->shape[d], &product))
+            return wrong_shape(what, p, i, err);
+    return product == p->count ? DDP_OK : wrong_shape(what, p, i, err);
+}
+
+/* Buffers are checked like parameters: both are broadcast from where they lie. */
+ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
+{
+    if (list == NULL && n > 0)
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: %zu %ss, but no list", n, what);
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].name == NULL || (list[i].data == NULL && list[i].count > 0))
+            return ddp_fail(err, DDP_ERR_ARG, "reducer: %s %zu has no %s", what, i,
+                            list[i].name == NULL ? "name" : "data");
+        if (check_shape(what, &list[i], i, err) != DDP_OK)
+            return err->code;
+    }
+    return DDP_OK;
+}
+
+/* What the reducer computes itself, it computes with the processor. */
+ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
+{
+    const char *what = options->compress                      ? "compress"
+                       : options->predivide > 0               ? "predivide"
+                       : options->uneven == DDP_UNEVEN_ACTIVE ? "DDP_UNEVEN_ACTIVE"
+                                                              : NULL;
+    if (what == NULL)
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_UNSUPPORTED,
+        "reducer: %s is not there for gradients on a device; a hook can do it (ddp_reducer_options.hook)",
+        what);
+}
+
+/* Fractions of integers are nobody's gradient. */
+ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
+                               struct ddp_err *err)
+{
+    bool fractions = options->predivide > 0 || options->uneven == DDP_UNEVEN_ACTIVE;
+    for (size_t i = 0; i < n && fractions; i++)
+        if (!values_are_real(params[i].dtype))
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "reducer: parameter %zu \"%.100s\" is %s; %s needs floating point", i,
+                            params[i].name, ddp_dtype_name(params[i].dtype),
+                            options->predivide > 0 ? "predivide" : "DDP_UNEVEN_ACTIVE");
+    return DDP_OK;
+}
+
+/* --- models of all ranks --------------------------------------------------------------------------------- */
+
+struct summary {
+    int64_t counts[MODEL_LISTS];
+    int64_t hash;
+};
+
+struct card {
+    char name[200];
+    int64_t index; /* in its list; NONE in an answer "I have no difference" */
+    int64_t count; /* elements, or an option's value; NONE when the rank has none of this number */
+    int64_t shape[DDP_MAX_DIMS];
+    int32_t dims, dtype;
+    int32_t list; /* which one: OPTIONS are behind the lists of the model */
+};
+
+enum { NONE = -1, OPTIONS = MODEL_LISTS };
+
+static const char *const list_names[] = { "parameter", "buffer", "option" };
+
+/* Every rank has the same options by name, so only the lists of the model differ in length. */
+static size_t length_of(const struct model *model, int list)
+{
+    return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
+}
+
+/* A long name loses its end, on all ranks alike; dims has its limit in reducer_check_list(), and here for whoever forgets
+ * that. */
+static void describe_param(struct card *card, const ddp_param *param)
+{
+    snprintf(card->name, sizeof(card->name), "%s", param->name);
+    card->count = (int64_t)param->count;
+    card->dtype = (int32_t)param->dtype;
+    card->dims = (int32_t)param->dims;
+    for (size_t d = 0; d < param->dims && d < DDP_MAX_DIMS; d++)
+        card->shape[d] = (int64_t)param->shape[d];
+}
+
+/* Also for an index that this rank does not have. Zeroed with its padding, as it is compared and hashed by bytes. */
+static void card_of(struct card *card, const struct model *model, int list, size_t i)
+{
+    memset(card, 0, sizeof(*card));
+    card->list = list;
+    card->index = (int64_t)i;
+    card->count = NONE;
+    if (i >= length_of(model, list))
+        return;
+    if (list == OPTIONS) {
+        snprintf(card->name, sizeof(card->name), "%s", reducer_option_name(i));
+        card->count = reducer_option_value(model->options, i);
+    } else {
+        describe_param(card, &model->list[list][i]);
+    }
+}
+
+/* Not against an attacker, against a mistake: 64 bits are plenty for that. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* Over cards, so that what is compared in the end is what was hashed. */
+static struct summary summarise(const struct model *model)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    struct summary summary = { { 0 }, 0 };
+    struct card card;
+
+    for (int list = 0; list <= OPTIONS; list++) {
+        for (size_t i = 0; i < length_of(model, list); i++) {
+            card_of(&card, model, list, i);
+            hash = hash_bytes(hash, &card, sizeof(card));
+        }
+    }
+    for (int list = 0; list < MODEL_LISTS; list++)
+        summary.counts[list] = (int64_t)model->count[list];
+    summary.hash = (int64_t)hash;
+    return summary;
+}
+
+static bool same_card(const struct card *a, const struct card *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* "f32 10x30", "f32 x 300". A peer's numbers are printed, not used: dims is limited. */
+static void shape_text(char *text, size_t room, const struct card *card)
+{
+    int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
+    int used = snprintf(text, room, "%s ", ddp_dtype_name((ddp_dtype)card->dtype));
+    if (dims == 0)
+        snprintf(text + used, room - (size_t)used, "x %" PRId64, card->count);
+    for (int d = 0; d < dims && (size_t)used < room; d++)
+        used += snprintf(text + used, room - (size_t)used, "%s%" PRId64, d > 0 ? "x" : "", card->shape[d]);
+}
+
+enum { TEXT = 400 };
+
+/* "\"fc1.weight\" (f32 x 100)" */
+static const char *card_text(char text[TEXT], const struct card *card)
+{
+    char shape[180];
+    if (card->list == OPTIONS)
+        snprintf(text, TEXT, "%" PRId64, card->count);
+    else if (card->count == NONE)
+        snprintf(text, TEXT, "no such %s", list_names[card->list]);
+    else {
+        shape_text(shape, sizeof(shape), card);
+        snprintf(text, TEXT, "\"%.*s\" (%s)", (int)sizeof(card->name) - 1, card->name, shape);
+    }
+    return text;
+}
+
+/* Go through rank 0's cards together; my first difference, or index NONE. */
+static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
+                                struct card *mine)
+{
+    struct card own, roots;
+    for (size_t i = 0; i < n; i++) {
+        card_of(&own, model, list, i);
+        roots = own;
+        ddp_status status = ddp_broadcast(group, &roots, sizeof(roots), DDP_U8, 0, NULL, NULL);
+        if (status != DDP_OK)
+            return status;
+        if (mine->index == NONE && !same_card(&own, &roots))
+            *mine = own;
+    }
+    if (mine->index == NONE && length_of(model, list) > n)
+        card_of(mine, model, list, n);
+    return DDP_OK;
+}
+
+/* Lists one after the other, by rank 0's lengths, so that all ranks take part in the same broadcasts. */
+static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
+                                  struct card *mine)
+{
+    ddp_status status = DDP_OK;
+    memset(mine, 0, sizeof(*mine));
+    mine->index = NONE;
+    for (int list = 0; list < MODEL_LISTS && status == DDP_OK; list++)
+        status = compare_cards(group, model, list, (size_t)root->counts[list], mine);
+    if (status == DDP_OK)
+        status = compare_cards(group, model, OPTIONS, COMPARED_OPTIONS, mine);
+    return status;
+}
+
+/* "parameter 3", "option find_unused" */
+static void word_difference(struct ddp_err *err, const struct card *root, const struct card *other, int who)
+{
+    char ours[TEXT], roots[TEXT], number[24];
+    snprintf(number, sizeof(number), "%" PRId64, other->index);
+    ddp_fail(err, DDP_ERR_MISMATCH, "reducer: %s %s differs: rank 0 has %s, rank %d has %s",
+             list_names[other->list],
+             other->list == OPTIONS ? reducer_option_name((size_t)other->index) : number,
+             card_text(roots, root), who, card_text(ours, other));
+}
+
+/* Everybody hears of the first rank that differs, and tells the same story. `all`: a card for each rank. */
+static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
+                                  struct card *all)
+{
+    int world = ddp_world_size(group->ctx), who = 0;
+    struct card root;
+    struct ddp_err err;
+
+    ddp_status status = ddp_all_gather(group, mine, all, sizeof(*mine), DDP_U8, NULL, NULL);
+    if (status != DDP_OK)
+        return status;
+    while (who < world - 1 && all[who].index == NONE)
+        who++;
+    all[who].list = all[who].list < 0 || all[who].list > OPTIONS ? 0 : all[who].list;
+    card_of(&root, model, all[who].list, (size_t)all[who].index);
+    status = ddp_broadcast(group, &root, sizeof(root), DDP_U8, 0, NULL, NULL);
+    if (status != DDP_OK)
+        return status;
+    root.list = all[who].list;
+    word_difference(&err, &root, &all[who], who);
+    return ctx_fail(group->ctx, &err);
+}
+
+/* Only reached when summaries differ, which they do on all ranks alike: everybody sees the same list of
+ * them. */
+static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
+{
+    struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
+    struct ddp_err err;
+
+    if (all == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: no memory to compare parameters");
+        return ctx_fail(group->ctx, &err);
+    }
+    ddp_status status = find_difference(group, model, root, &mine);
+    if (status == DDP_OK)
+        status = name_difference(group, model, &mine, all);
+    free(all);
+    return status;
+}
+
+ddp_status reducer_verify(ddp_group *group, const struct model *model)
+{
+    size_t world = (size_t)ddp_world_size(group->ctx);
+    struct summary mine = summarise(model), root = mine, *all = calloc(world, sizeof(*all));
+    struct ddp_err err;
+
+    if (all == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: no memory for %zu ranks", world);
+        return ctx_fail(group->ctx, &err);
+    }
+    ddp_status status =
+        ddp_all_gather(group, &mine, all, sizeof(mine) / sizeof(int64_t), DDP_I64, NULL, NULL);
+    bool same = true;
+    for (size_t r = 1; r < world; r++)
+        same = same && memcmp(&all[0], &all[r], sizeof(all[0])) == 0;
+    root = all[0];
+    free(all);
+    if (status != DDP_OK || same)
+        return status;
+    return find_and_name(group, model, &root);
+}
+
+/* --- optimisers of all ranks ----------------------------------------------------------------------------- */
+
+/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the parameters agree all
+ * along. So the numbers of all ranks are gathered once, and all find the same difference. */
+
+/* field, and which rules look at it */
+#define OPTIM_FIELDS(X)           \
+    X(rule, true)                 \
+    X(lr, true)                   \
+    X(weight_decay, true)         \
+    X(momentum, rule == DDP_SGD)  \
+    X(dampening, rule == DDP_SGD) \
+    X(nesterov, rule == DDP_SGD)  \
+    X(beta1, rule != DDP_SGD)     \
+    X(beta2, rule != DDP_SGD)     \
+    X(eps, rule != DDP_SGD)       \
+    X(step, true)
+
+enum {
+#define X(field, counts) FIELD_##field,
+    OPTIM_FIELDS(X)
+#undef X
+        FIELDS
+};
+
+static const char *const field_names[] = {
+#define X(field, counts) #field,
+    OPTIM_FIELDS(X)
+#undef X
+};
+
+/* What the rule does not look at is 0, whatever it is. */
+static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
+{
+    const ddp_rule rule = optim->rule;
+#define X(field, counts) numbers[FIELD_##field] = (counts) ? (double)optim->field : 0;
+    OPTIM_FIELDS(X)
+#undef X
+}
+
+/* `all`: a row for each rank, of numbers that ddp_optim_check has let pass there, so none is a NaN. */
+static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
+{
+    for (size_t k = FIELDS; k < world * FIELDS; k++) {
+        const size_t field = k % FIELDS;
+        if (all[k] != all[field])
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "optimiser: %s differs: rank 0 has %.17g, rank %zu has %.17g", field_names[field],
+                            all[field], k / FIELDS, all[k]);
+    }
+    return DDP_OK;
+}
+
+ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
+{
+    const size_t world = (size_t)ddp_world_size(group->ctx);
+    double mine[FIELDS], *all = calloc(world, sizeof(mine));
+    struct ddp_err err;
+    if (all == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for %zu ranks", world);
+        return ctx_fail(group->ctx, &err);
+    }
+    numbers_of(optim, mine);
+    ddp_status status = ddp_all_gather(group, mine, all, FIELDS, DDP_F64, NULL, NULL);
+    if (status == DDP_OK && compare_optims(all, world, &err) != DDP_OK)
+        status = ctx_fail(group->ctx, &err);
+    free(all);
+    return status;
+}
+
+/* --- which parameters decay ------------------------------------------------------------------------------------- */
+
+/* `all`: n flags of each rank. */
+static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,
+                                struct ddp_err *err)
+{
+    for (size_t k = n; k < world * n; k++) {
+        if (all[k] != all[k % n])
+            return ddp_fail(
+                err, DDP_ERR_MISMATCH,
+                "optimiser: no_decay of parameter %zu \"%.100s\" differs: rank 0 has %d, rank %zu has %d",
+                k % n, params[k % n].name, all[k % n], k / n, all[k]);
+    }
+    return DDP_OK;
+}
+
+ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
+                            size_t n)
+{
+    const size_t world = (size_t)ddp_world_size(group->ctx);
+    unsigned char *mine = calloc(world + 1, n);
+    struct ddp_err err;
+    if (mine == NULL) {
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for %zu ranks", world);
+        return ctx_fail(group->ctx, &err);
+    }
+    unsigned char *all = mine + n;
+    for (size_t i = 0; i < n && no_decay != NULL; i++)
+        mine[i] = no_decay[i] != 0;
+    ddp_status status = ddp_all_gather(group, mine, all, n, DDP_U8, NULL, NULL);
+    if (status == DDP_OK && compare_decay(all, world, params, n, &err) != DDP_OK)
+        status = ctx_fail(group->ctx, &err);
+    free(mine);
+    return status;
+}

@@ -6,7 +6,7 @@
  * to each other would both stop at full socket buffers. */
 #include "cpu/net_link.h"
 
-#include "cpu/shm_barrier.h"
+#include "cpu/barrier.h"
 
 #include <errno.h>
 #include <netinet/in.h>

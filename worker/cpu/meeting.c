@@ -1,12 +1,12 @@
-/* shm_join.c -- see shm_join.h.
+/* meeting.c -- see meeting.h.
  *
  * Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
  * through the store. On every other host the lowest rank makes the page and gives its description to the ranks
  * there. So on one host it takes a single message. Who cannot gives the reason instead, so that everybody fails
  * at once and with the same words, and nobody by time-out. */
-#include "cpu/shm_join.h"
+#include "cpu/meeting.h"
 
-#include "cpu/net_layout.h"
+#include "cpu/net_plan.h"
 
 #include <errno.h>
 #include <stdio.h>

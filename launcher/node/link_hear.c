@@ -252,7 +252,7 @@ void hear_stop(const cJSON *push, struct cause *c)
     copy(c->why, sizeof(c->why), hear_text(push, "why"));
 }
 
-/* The words of rdzv_words.h. An unknown one reads as none: the verdict itself says whether there is another
+/* The words of view.h. An unknown one reads as none: the verdict itself says whether there is another
  * attempt. */
 static enum no_restart hear_no_restart(const char *word)
 {

@@ -6,7 +6,7 @@
 #define LAUNCHER_STORE_HOST_H
 
 #include "plan/hosting.h"
-#include "server/store_server.h"
+#include "server/server.h"
 
 #include <uv.h>
 

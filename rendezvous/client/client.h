@@ -1,24 +1,24 @@
 /* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
  *
- *     store_client.c      the calls of PyTorch's protocol       \  each is: begin, put.., send, take.., end
- *     client_ddprun.c     our own: named barriers, CONTROL      /
- *     client_handle.c     connect, begin and end a call, close
- *     client_connect.c    which dialect, try again, when to stop
- *     client_identify.c   who we are
- *     client_call.c       one request and its reply
- *     client_stream.c, client_turn.c, client_dial.c, client_resolve.c    deadlines for everything that blocks
+ *     client.c      the calls of PyTorch's protocol       \  each is: begin, put.., send, take.., end
+ *     client.c     our own: named barriers, CONTROL      /
+ *     client.c     connect, begin and end a call, close
+ *     connect.c    which dialect, try again, when to stop
+ *     call.c   who we are
+ *     call.c       one request and its reply
+ *     stream.c, call.c, connect.c, connect.c    deadlines for everything that blocks
  *
  * Each file uses only those below it.
  *
  * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
  * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
-#ifndef RENDEZVOUS_CLIENT_H
-#define RENDEZVOUS_CLIENT_H
+#ifndef RENDEZVOUS_CLIENT_CLIENT_H
+#define RENDEZVOUS_CLIENT_CLIENT_H
 
 #include "base/buf.h"
 #include "base/endpoint.h"
-#include "client/client_stream.h"
-#include "client/client_turn.h"
+#include "client/stream.h"
+#include "client/call.h"
 #include "ddp/store.h"
 #include "store/ops.h"
 

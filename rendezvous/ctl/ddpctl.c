@@ -1,20 +1,234 @@
-/* ddpctl.c -- ask a running store who is there, who waits, and for what.
+/* ddpctl.c -- asks a running store who is there, who waits, and for what; prints files of events and of flight records.
  *
  * One connection, one CONTROL request, one answer. What is asked and how the answer looks stands in two
- * tables (ctl_options.c, ctl_format.c); this file only reaches the store and prints. */
+ * tables (options.c, tables.c); this file only reaches the store and prints. */
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "contain/job_record.h"
-#include "ctl/ctl_flight.h"
-#include "ctl/ctl_jobs.h"
-#include "ctl/ctl_options.h"
-#include "ctl/ctl_timeline.h"
-#include "ctl/ctl_watch.h"
+#include "ctl/flight.h"
+#include "ctl/options.h"
+#include "ctl/tables.h"
+#include "ctl/timeline.h"
 #include "ddp/store.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* Reads files; what they say is flight.h's business. */
+
+enum { FILE_MAX = 16 << 20, READ_BYTES = 64 << 10 };
+
+static bool read_file(const char *name, struct buf *text)
+{
+    FILE *file = fopen(name, "re");
+    size_t n = 1;
+    while (file != NULL && n > 0 && text->len < FILE_MAX) {
+        char *at = buf_reserve(text, READ_BYTES);
+        n = at != NULL ? fread(at, 1, READ_BYTES, file) : 0;
+        text->len += n;
+    }
+    const bool ok = file != NULL && ferror(file) == 0;
+    if (!ok)
+        log_error("cannot read %s: %s", name, strerror(errno));
+    if (file != NULL)
+        fclose(file);
+    return ok;
+}
+
+/* A file that is no record is left out with a word: the others may tell enough. */
+static bool read_dump(const char *name, struct flight_dump *dump)
+{
+    struct buf text = { 0 };
+    struct ddp_err err;
+    bool ok = read_file(name, &text);
+    if (ok && flight_dump_read(dump, buf_slice(&text), &err) != DDP_OK) {
+        log_error("%s: %s", name, err.msg);
+        ok = false;
+    }
+    buf_free(&text);
+    return ok;
+}
+
+/* The answer, yours (cJSON_Delete). NULL: what went wrong has been logged. */
+static cJSON *ctl_flight(const struct ctl_options *o)
+{
+    cJSON *answer = NULL;
+    size_t n = 0;
+    struct flight_dump *dumps = calloc(o->n_files, sizeof(*dumps));
+    for (size_t i = 0; dumps != NULL && i < o->n_files; i++)
+        n += read_dump(o->files[i], &dumps[n]);
+    if (n > 0)
+        answer = flight_compare(dumps, n);
+    if (dumps == NULL || (n > 0 && answer == NULL))
+        log_error("out of memory");
+    for (size_t i = 0; i < n; i++)
+        flight_dump_free(&dumps[i]);
+    free(dumps);
+    return answer;
+}
+
+/* --- ctl watch -------------------------------------------------------------------------------------------- */
+
+/* Plain ANSI: home, each line followed by "erase the rest", then "erase below". Nothing flickers, and what was on the
+ * terminal before is still there when one scrolls up. */
+
+enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
+
+static struct termios before;
+static bool has_keyboard;
+
+/* Take the keyboard, when there is one: keys are then read one at a time and not shown.
+ * Ctrl-C comes as a key, so that there is one way to end, and the terminal is put back on it. */
+static void ctl_watch_begin(void)
+{
+    has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
+    if (!has_keyboard)
+        return;
+    struct termios raw = before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+}
+
+/* The terminal is as before. */
+static void ctl_watch_end(void)
+{
+    if (has_keyboard)
+        tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    has_keyboard = false;
+}
+
+static bool put_lines(struct buf *out, struct slice text)
+{
+    const char *at = text.data, *end = at + text.len;
+    bool ok = buf_printf(out, "\033[H");
+    while (ok && at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const size_t len = (size_t)((newline != NULL ? newline : end) - at);
+        ok = buf_append(out, at, len) && buf_printf(out, "\033[K\n");
+        at += len + 1;
+    }
+    return ok && buf_printf(out, "\033[J");
+}
+
+/* Show `text` in place of what was shown before; where stdout is no terminal, as a block behind it. False when it cannot
+ * be written. */
+static bool ctl_watch_show(struct slice text)
+{
+    struct buf out = { 0 };
+    bool ok = isatty(STDOUT_FILENO) ? put_lines(&out, text)
+                                    : buf_append(&out, text.data, text.len) && buf_append(&out, "\n", 1);
+    ok = ok && fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
+    buf_free(&out);
+    return ok;
+}
+
+/* Wait for a second. False: the user wants to end (q, Ctrl-C, Ctrl-D). */
+static bool ctl_watch_wait(void)
+{
+    struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
+    char key = 0;
+    if (poll(&keys, 1, EVERY_MS) <= 0)
+        return true;
+    return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && key != CTRL_C && key != CTRL_D;
+}
+
+/* --- ctl timeline ----------------------------------------------------------------------------------------- */
+
+/* Reads and writes files; what they say is timeline.h's business. */
+
+enum { COMPLAINTS_MAX = 20, ROWS_BEFORE_FOLDING = 64, LOG_READ_BYTES = 64 << 10 };
+
+static void complain(void *user, const char *file, size_t line, const char *what)
+{
+    size_t *n = user;
+    if (++*n <= COMPLAINTS_MAX)
+        log_warn("%s:%zu: %s; the line is left out", file, line, what);
+}
+
+static bool read_all(FILE *file, struct buf *out)
+{
+    size_t n;
+    do {
+        char *at = buf_reserve(out, LOG_READ_BYTES);
+        if (at == NULL)
+            return false;
+        n = fread(at, 1, LOG_READ_BYTES, file);
+        out->len += n;
+    } while (n > 0);
+    return ferror(file) == 0;
+}
+
+static bool read_events(struct timeline_events *events, const char *name)
+{
+    struct buf text = { 0 };
+    FILE *file = fopen(name, "re");
+    bool ok = file != NULL && read_all(file, &text);
+    if (!ok)
+        log_error("cannot read %s: %s", name, strerror(errno));
+    if (file != NULL)
+        fclose(file);
+    if (ok && text.len > 0)
+        timeline_read(events, name, buf_slice(&text));
+    buf_free(&text);
+    return ok;
+}
+
+static bool write_file(const char *name, const struct buf *text)
+{
+    FILE *file = fopen(name, "we");
+    bool ok = file != NULL && fwrite(text->data, 1, text->len, file) == text->len;
+    if (file != NULL && fclose(file) != 0)
+        ok = false;
+    if (!ok)
+        log_error("cannot write %s: %s", name, strerror(errno));
+    return ok;
+}
+
+static bool draw(const struct ctl_options *o, const struct timeline_events *events)
+{
+    struct timeline t;
+    struct buf out = { 0 };
+    const bool is_page = strcmp(o->output + strlen(o->output) - 5, ".html") == 0;
+    bool ok = timeline_make(&t, events) && (!is_page || timeline_fold(&t, ROWS_BEFORE_FOLDING)) &&
+              (is_page ? timeline_html(&t, &out) : timeline_trace(&t, &out));
+    if (!ok)
+        log_error("out of memory");
+    ok = ok && write_file(o->output, &out);
+    timeline_free(&t);
+    buf_free(&out);
+    return ok;
+}
+
+/* False: what went wrong has been logged. */
+static bool ctl_timeline(const struct ctl_options *o)
+{
+    size_t complaints = 0;
+    struct timeline_events events = { .complain = complain, .user = &complaints };
+    bool ok = true;
+    for (size_t i = 0; i < o->n_files && ok; i++)
+        ok = read_events(&events, o->files[i]);
+    if (complaints > COMPLAINTS_MAX)
+        log_warn("%zu more lines are left out", complaints - COMPLAINTS_MAX);
+    if (ok && !timeline_settle(&events, o->job)) {
+        log_error(events.no_memory ? "out of memory" : "there is no event of a job in these files");
+        ok = false;
+    }
+    if (ok && events.other_lives > 0)
+        log_info("%zu lines are about other jobs, or an earlier run of this one; drawn is the latest run of "
+                 "job '%s'",
+                 events.other_lives, events.job);
+    ok = ok && draw(o, &events);
+    timeline_events_free(&events);
+    return ok;
+}
+
+/* --- ddpctl ----------------------------------------------------------------------------------------------- */
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {

@@ -164,7 +164,7 @@
       "the connection to ${at} breaks at our first words (${error})",                                        \
       "look at the network between ${here} and ${address}")
 
-/* Who may not join; the sentence in ${words} names both values and both hosts (rdzv_join.c). */
+/* Who may not join; the sentence in ${words} names both values and both hosts (admission.c). */
 #define FINDING_WAS_REFUSED "a node was refused ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                              \
     X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \

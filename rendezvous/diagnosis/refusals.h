@@ -5,7 +5,7 @@
 #ifndef RENDEZVOUS_REFUSALS_H
 #define RENDEZVOUS_REFUSALS_H
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 enum { REFUSALS_MAX = 32 };
 

@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_CONTROL_PUSH_H
 #define RENDEZVOUS_CONTROL_PUSH_H
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 /* For rdzv_env.tell; `job` is a struct job. */
 void control_push(void *job, uint64_t node, const struct rdzv_tell *tell);

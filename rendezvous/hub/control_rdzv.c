@@ -1,4 +1,4 @@
-/* control_rdzv.c -- what agents say about their node, from JSON to rdzv.h.
+/* control_rdzv.c -- what agents say about their node, from JSON to rendezvous.h.
  *
  * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off
  * for a while speaks of a round that is over, and must hear that before it disturbs the next one. Texts and numbers

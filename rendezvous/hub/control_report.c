@@ -6,7 +6,7 @@
 #include "hub/control_calls.h"
 
 #include "hub/json.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
 #include "base/text.h"
 

@@ -2,7 +2,7 @@
  *
  * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
  * to know. That is rare (a time-out, an operator), and requests are not. */
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/session.h"
 
 /* The barrier of PyTorch's whose count it asks for again and again; NULL = none, or it is complete. */

@@ -2,7 +2,7 @@
  *
  * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is
  * known of every member of the job (members.h), and one session (session.h) per connection. The shell
- * (store_server.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
+ * (server.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
  * connection.
  *
  *     bytes -> hub_feed -> dispatch -> wire -> store | barrier | control -> sink.send(conn, bytes)

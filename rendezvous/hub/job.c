@@ -3,7 +3,7 @@
  * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
  * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
 #include "hub/job_source.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/session.h"
 
 #include <stdio.h>

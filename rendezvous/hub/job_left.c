@@ -5,7 +5,7 @@
 #include "hub/job_left.h"
 
 #include "hub/job_events.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "diagnosis/screen.h"
 #include "hub/session.h"
 #include "hub/torch_watch.h"

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "hub/session.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/torch_crowd.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ static bool counts(const struct rdzv_node_facts *f)
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* One at a time by id, as rdzv.h offers it, since its nodes are private to it. `n` is compared again: the
+/* One at a time by id, as rendezvous.h offers it, since its nodes are private to it. `n` is compared again: the
  * count and the list are two answers. */
 static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts, struct job_look *l)
 {

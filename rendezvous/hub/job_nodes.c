@@ -5,7 +5,7 @@
 #include "hub/job_nodes.h"
 
 #include "hub/job_events.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 #include <stdio.h>
 #include <stdlib.h>

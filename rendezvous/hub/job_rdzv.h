@@ -1,12 +1,12 @@
 /* job_rdzv.h -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
- * key spaces and JSON. The decisions are rdzv.h's; here is only the wiring.
+ * key spaces and JSON. The decisions are rendezvous.h's; here is only the wiring.
  *
  *     agent's call -> control_rdzv.c -> rdzv -> job_rdzv.c (begin an attempt, drop a node, log)
  *                                            -> control_push.c (round, waiting, stop, verdict as JSON) */
 #ifndef RENDEZVOUS_JOB_RDZV_H
 #define RENDEZVOUS_JOB_RDZV_H
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/session.h"
 
 /* The rendezvous of the job, made when it has none, or when its last one is over and another may begin. NULL when

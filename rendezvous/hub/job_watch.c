@@ -9,7 +9,7 @@
  * in one that runs well. */
 #include "hub/job_watch.h"
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/session.h"
 
 enum {

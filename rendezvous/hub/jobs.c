@@ -1,7 +1,7 @@
 /* jobs.c -- time passes for all jobs of the hub, see job.h. */
 #include "hub/job_source.h"
 #include "hub/job_tell.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 #include "hub/session.h"
 
 /* The last one only loses what it holds: there is always a job. */

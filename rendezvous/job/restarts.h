@@ -6,7 +6,7 @@
 #ifndef RENDEZVOUS_RESTARTS_H
 #define RENDEZVOUS_RESTARTS_H
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 struct restarts {
     uint32_t max_restarts, max_no_progress;

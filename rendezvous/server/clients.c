@@ -1,6 +1,6 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send, at once or by way of replies.h;
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send, at once or by way of clients.h;
  * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
  *
  * It can go wrong when
@@ -21,7 +21,115 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+/* Number  =  serial (44 bits)  |  index (20 bits)
+ *
+ * A million at once is as many descriptors as the kernel allows a process (fs.nr_open); 2^44 serials last
+ * for five hundred years at a thousand connections a second. A free slot has the number 0, which no lookup
+ * can match. */
+
+enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
+
+struct id_slot {
+    uint64_t number; /* 0 = free */
+    union {
+        void *pointer;
+        uint32_t next_free; /* index + 1; 0 = end of the list */
+    };
+};
+
+/* Twice as many slots, and the new ones onto the free list. */
+static bool grow(struct idmap *map)
+{
+    size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
+    struct id_slot *at = cap > INDEX_MASK + 1u ? NULL : realloc(map->at, cap * sizeof(*at));
+    if (at == NULL)
+        return false;
+    for (size_t i = cap; i-- > map->cap;) { /* backwards, so that low indices are used first */
+        at[i] = (struct id_slot){ .next_free = map->free_top };
+        map->free_top = (uint32_t)i + 1;
+    }
+    map->at = at;
+    map->cap = cap;
+    return true;
+}
+
+uint64_t idmap_put(struct idmap *map, void *pointer)
+{
+    if (map->free_top == 0 && !grow(map))
+        return 0;
+    uint32_t index = map->free_top - 1;
+    struct id_slot *slot = &map->at[index];
+    map->free_top = slot->next_free;
+    map->count++;
+    slot->number = ++map->serial << INDEX_BITS | index;
+    slot->pointer = pointer;
+    return slot->number;
+}
+
+static struct id_slot *find(const struct idmap *map, uint64_t number)
+{
+    size_t index = number & INDEX_MASK;
+    return number != 0 && index < map->cap && map->at[index].number == number ? &map->at[index] : NULL;
+}
+
+void *idmap_get(const struct idmap *map, uint64_t number)
+{
+    const struct id_slot *slot = find(map, number);
+    return slot != NULL ? slot->pointer : NULL;
+}
+
+void idmap_remove(struct idmap *map, uint64_t number)
+{
+    struct id_slot *slot = find(map, number);
+    if (slot == NULL)
+        return;
+    *slot = (struct id_slot){ .next_free = map->free_top };
+    map->free_top = (uint32_t)(slot - map->at) + 1;
+    map->count--;
+}
+
+void *idmap_next(const struct idmap *map, size_t *index)
+{
+    while (*index < map->cap) {
+        const struct id_slot *slot = &map->at[(*index)++];
+        if (slot->number != 0)
+            return slot->pointer;
+    }
+    return NULL;
+}
+
+void idmap_free(struct idmap *map)
+{
+    free(map->at);
+    *map = (struct idmap){ 0 };
+}
+
+/* --- replies ---------------------------------------------------------------------------------------------- */
+
+bool replies_put(struct replies *r, conn_id to, struct slice bytes)
+{
+    if (r->n == REPLIES_MAX || bytes.len > REPLIES_BYTES - r->used)
+        return false;
+    if (bytes.len > 0)
+        memcpy(r->bytes + r->used, bytes.data, bytes.len);
+    r->of[r->n].to = to;
+    r->of[r->n++].len = (uint32_t)bytes.len;
+    r->used += (uint32_t)bytes.len;
+    return true;
+}
+
+void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user)
+{
+    const uint8_t *at = r->bytes;
+    for (uint32_t i = 0; i < r->n; at += r->of[i++].len)
+        send(user, r->of[i].to, slice_of(at, r->of[i].len));
+    r->n = r->used = 0;
+}
+
+/* --- clients ---------------------------------------------------------------------------------------------- */
 
 enum {
     ENDING_MS = 5000, /* a client that we told to go has so long to read its replies and close */

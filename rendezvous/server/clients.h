@@ -1,16 +1,81 @@
 /* clients.h -- the clients of a store server: each one ties a connection (bytes) to a number in the hub (meaning). */
-#ifndef RENDEZVOUS_CLIENTS_H
-#define RENDEZVOUS_CLIENTS_H
+#ifndef RENDEZVOUS_SERVER_CLIENTS_H
+#define RENDEZVOUS_SERVER_CLIENTS_H
 
 #include "base/gate.h"
+#include "base/slice.h"
+#include "hub/hub.h"
 #include "server/admission.h"
 #include "server/conn.h"
-#include "hub/hub.h"
-#include "server/idmap.h"
-#include "server/replies.h"
 
 #include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/queue.h>
+
+/* From a number to a pointer in constant time, where an old number never finds a new pointer.
+ *
+ * A number is a serial (which never repeats) in front of the slot's index. So the shell can give out
+ * connection numbers that stay unique although slots are used again, and a lookup is one array access and one
+ * comparison. */
+
+struct id_slot;
+
+/* A zeroed struct is empty. */
+struct idmap {
+    struct id_slot *at;
+    size_t cap;
+    size_t count;      /* slots in use */
+    uint32_t free_top; /* head of the list of free slots, as index + 1; 0 = none */
+    uint64_t serial;   /* of the latest number */
+};
+
+/* Keep `pointer` (not NULL, stays the caller's); returns its number, 0 when memory is short or 2^20 are in
+ * use. */
+uint64_t idmap_put(struct idmap *map, void *pointer);
+
+/* The pointer of a number that is in use, else NULL. */
+void *idmap_get(const struct idmap *map, uint64_t number);
+
+/* Give a number back; one that is not in use is ignored. */
+void idmap_remove(struct idmap *map, uint64_t number);
+
+/* Go through all pointers: start with *index = 0, ends with NULL. The current one may be removed on the way.
+ */
+void *idmap_next(const struct idmap *map, size_t *index);
+
+void idmap_free(struct idmap *map);
+
+/* --- replies ---------------------------------------------------------------------------------------------- */
+
+/* Small replies of one turn of the loop, in order, until they are written together. Pure.
+ *
+ * A reply that is written wakes its client, and waking a processor that sleeps costs more than many requests: after the first of
+ * several that follow each other the client is awake. So all replies but the first wait here until the server would sleep, or until
+ * this is full. */
+
+enum {
+    REPLIES_MAX = 64, /* so many requests at most are worked off before one of them is answered */
+    REPLIES_BYTES = 4096,
+};
+
+struct replies {
+    uint32_t n, used;
+    struct {
+        conn_id to;
+        uint32_t len;
+    } of[REPLIES_MAX];
+    uint8_t bytes[REPLIES_BYTES]; /* of all, one behind the other */
+};
+
+/* A copy; false when there is no room for it. */
+bool replies_put(struct replies *r, conn_id to, struct slice bytes);
+
+/* Hands out all of them in their order and is empty then. `send` must not put anything here. */
+void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user);
+
+/* --- clients ---------------------------------------------------------------------------------------------- */
 
 enum {
     CLIENT_UNREAD_MAX = 1 << 20

@@ -7,7 +7,7 @@
 #include "base/line_file.h"
 #include "base/log.h"
 #include "server/daemon_options.h"
-#include "server/store_server.h"
+#include "server/server.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  *
  * A process cannot be asked for: a socket that its owner has closed has no owner, and the kernel shows it with uid 0 and
  * inode 0. Such a socket counts as SOCKET_CLOSED, never as root's. */
-#ifndef RENDEZVOUS_SOCKET_OWNER_H
-#define RENDEZVOUS_SOCKET_OWNER_H
+#ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
+#define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +52,27 @@ enum socket_place socket_peer_place(struct socket_owners *o, const struct sockad
                                     const struct sockaddr *here);
 
 void socket_owners_close(struct socket_owners *o);
+
+/* --- uid gate --------------------------------------------------------------------------------------------- */
+
+/* Accept connections from this host only when their owner is this process's user or root.
+ *
+ * A PyTorch client cannot authenticate itself, but the kernel knows which user owns its socket. Connections from other hosts
+ * pass, because their kernel cannot be asked. */
+
+enum { UID_GATE_WHY_MAX = 160 };
+
+/* Zeroed before first use. */
+struct uid_gate {
+    struct socket_owners owners;
+    bool insecure; /* accept every user */
+};
+
+/* Check the connection that was accepted as `fd` from `peer`. `*uid` is the owner, -1 = not known. False: close it;
+ * `why` names the reason and the remedy. */
+bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
+                     char why[static UID_GATE_WHY_MAX]);
+
+void uid_gate_close(struct uid_gate *g);
 
 #endif

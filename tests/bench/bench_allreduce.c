@@ -6,7 +6,7 @@
  * MPI program (mpi/allreduce.c) in turn and makes the table. */
 #include "ddp/ddp.h"
 #include "mpi/sizes.h"
-#include "server/store_server.h"
+#include "server/server.h"
 #include "timed.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Any JSON as the answer of a store, shown by every formatter of ddpctl: whole lines come out, and nothing breaks. */
-#include "ctl/ctl_format.h"
+#include "ctl/tables.h"
 
 #include <assert.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Flight records: whatever lies in a file, comparing it with itself and with an empty one ends, and prints. */
-#include "ctl/ctl_format.h"
-#include "ctl/flight_compare.h"
+#include "ctl/tables.h"
+#include "ctl/flight.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

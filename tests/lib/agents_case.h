@@ -3,7 +3,7 @@
 #ifndef TESTS_LIB_AGENTS_CASE_H
 #define TESTS_LIB_AGENTS_CASE_H
 
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 #include <criterion/criterion.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define TESTS_LIB_LINK_CASE_H
 
 #include "node/store_link.h"
-#include "server/store_server.h"
+#include "server/server.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* ranks.c -- see ranks.h. */
 #include "ranks.h"
 
-#include "server/store_server.h"
+#include "server/server.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_LIB_SERVED_H
 #define TESTS_LIB_SERVED_H
 
-#include "server/store_server.h"
+#include "server/server.h"
 
 /* For `.init =` and `.fini =` of a test. */
 void serve(void);

@@ -11,7 +11,7 @@
 
 #include "agent/agent.h"
 #include "base/buf.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 

@@ -11,7 +11,7 @@
 #define TESTS_SIM_RDZV_H
 
 #include "base/buf.h"
-#include "job/rdzv.h"
+#include "job/rendezvous.h"
 
 enum { SIM_NODES = 2048 };
 

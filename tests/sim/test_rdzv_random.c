@@ -178,7 +178,7 @@ static void wait_ms(uint32_t ms)
 }
 
 /* The server sleeps: its first look comes before anybody was heard again. Twice in a row; then it reads what lies in its
- * sockets, since a silence is pardoned only so often (rdzv_watch.c). */
+ * sockets, since a silence is pardoned only so often (nodes.c). */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)

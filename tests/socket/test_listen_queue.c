@@ -1,5 +1,5 @@
 /* The kernel's counter of connections that nobody accepted in time. */
-#include "server/listen_queue.h"
+#include "server/listen.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

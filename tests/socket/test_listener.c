@@ -1,7 +1,7 @@
 /* test_listener.c -- who of several that come for the same port gets it. */
 #include "free_port.h"
 
-#include "server/listener.h"
+#include "server/listen.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "fake_store.h"
 #include "free_port.h"
-#include "server/store_server.h"
+#include "server/server.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Agents join, hear of rounds, stops and verdicts: JSON in, JSON out. What is decided is tested with rdzv.h. */
+/* Agents join, hear of rounds, stops and verdicts: JSON in, JSON out. What is decided is tested with rendezvous.h. */
 #include "store/encode.h"
 #include "sim_job.h"
 

@@ -1,6 +1,5 @@
 /* What ddpctl makes of a store's answers, character by character. */
-#include "ctl/ctl_format.h"
-#include "ctl/ctl_table.h"
+#include "ctl/tables.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

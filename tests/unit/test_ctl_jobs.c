@@ -1,5 +1,5 @@
 /* Which store ddpctl asks when no address is given. */
-#include "ctl/ctl_jobs.h"
+#include "ctl/tables.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

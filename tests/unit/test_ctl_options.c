@@ -1,5 +1,5 @@
 /* The command line of ddpctl, and the requests that come of it. */
-#include "ctl/ctl_options.h"
+#include "ctl/options.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

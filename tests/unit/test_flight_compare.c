@@ -1,7 +1,7 @@
 /* Flight records side by side: one case each, and what is to be found in it. */
-#include "ctl/flight_compare.h"
+#include "ctl/flight.h"
 
-#include "ctl/ctl_format.h"
+#include "ctl/tables.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

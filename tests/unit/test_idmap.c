@@ -1,5 +1,5 @@
 /* Numbers that find their pointer in constant time and never somebody else's. */
-#include "server/idmap.h"
+#include "server/clients.h"
 
 #include <criterion/criterion.h>
 

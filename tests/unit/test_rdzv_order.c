@@ -1,5 +1,5 @@
 /* Which node gets which rank. */
-#include "job/rdzv_core.h"
+#include "job/rendezvous_core.h"
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>

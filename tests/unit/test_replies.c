@@ -1,5 +1,5 @@
-/* test_replies.c -- server/replies.h: in order, no byte lost, and full at its limits. */
-#include "server/replies.h"
+/* test_replies.c -- server/clients.h: in order, no byte lost, and full at its limits. */
+#include "server/clients.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,0 +1,360 @@
+/* call.c -- see call.h.
+ *
+ * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition
+ * gives it back while they sleep. The turn itself may be held for minutes, by a thread that waits for a
+ * key. */
+#include "client/call.h"
+
+#include "base/clock.h"
+#include "client/client.h"
+#include "store/encode.h"
+
+#include <cjson/cJSON.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */
+void client_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool client_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms)
+{
+    const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
+                                    .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+    return pthread_cond_timedwait(cond, lock, &until) == 0;
+}
+
+void client_turn_init(struct client_turn *turn)
+{
+    pthread_mutex_init(&turn->lock, NULL);
+    client_cond_init(&turn->given);
+    turn->taken = false;
+}
+
+void client_turn_destroy(struct client_turn *turn)
+{
+    pthread_cond_destroy(&turn->given);
+    pthread_mutex_destroy(&turn->lock);
+}
+
+bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
+{
+    bool in_time = true;
+    pthread_mutex_lock(&turn->lock);
+    while (turn->taken && in_time)
+        in_time = client_cond_wait(&turn->given, &turn->lock, deadline_ms);
+    const bool mine = !turn->taken; /* even when it was given in the very moment of the deadline */
+    turn->taken = true;
+    pthread_mutex_unlock(&turn->lock);
+    return mine;
+}
+
+/* One is woken: only one can have it. Who took the turn in between, without waiting, is no harm: the woken one looks at
+ * the flag again. */
+void client_turn_give(struct client_turn *turn)
+{
+    pthread_mutex_lock(&turn->lock);
+    turn->taken = false;
+    pthread_cond_signal(&turn->given);
+    pthread_mutex_unlock(&turn->lock);
+}
+
+/* --- client call ------------------------------------------------------------------------------------------ */
+
+/* One request and its reply: check, encode, send, read.
+ *
+ * Happy path: client_begin (client.c) has put the opcode into store->out, client_put_* add to it,
+ * client_send sends it in one go, client_take_* read the reply piece by piece. A GET of key 'x':
+ *
+ *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
+ *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
+ *
+ * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply.
+ * So any failure after the first byte went out, except the orderly end of a wait, makes the handle unusable
+ * for good; a wrong answer would be worse than none. */
+
+_Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
+                   DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
+               "store.h promises the limits of ops.h");
+
+enum {
+    CANCEL_MS = 5000, /* for leaving a wait in order; a store that takes longer is as good as gone */
+};
+
+/* --- the first failure counts --------------------------------------------------------------------------- */
+
+bool client_ok(const struct client_call *c)
+{
+    return c->err.code == DDP_OK;
+}
+
+/* Later failures are consequences of the first one, and would only hide it. */
+void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
+{
+    va_list ap;
+    if (!client_ok(c))
+        return;
+    va_start(ap, fmt);
+    c->err.code = code;
+    vsnprintf(c->err.msg, sizeof(c->err.msg), fmt, ap);
+    va_end(ap);
+}
+
+/* Growing the request is the only thing in it that can fail; `ok` says whether it did. */
+static void built(struct client_call *c, bool ok)
+{
+    if (!ok)
+        client_fail(c, DDP_ERR_NOMEM, "out of memory for a request of over %zu bytes", c->store->out.len);
+}
+
+/* The one place where a dialect's numbers are looked up. */
+void client_put_op(struct client_call *c, enum op_id op)
+{
+    const int16_t code = op_table[op].code[c->store->dialect];
+    if (!client_ok(c))
+        return;
+    c->op = op;
+    if (code < 0)
+        client_fail(c, DDP_ERR_UNSUPPORTED,
+                    "the store does not know this request (its torch is older than 2.1)");
+    else
+        built(c, put_u8(&c->store->out, (uint8_t)code));
+}
+
+/* --- the request ---------------------------------------------------------------------------------------- */
+
+void client_put_u32(struct client_call *c, uint32_t value)
+{
+    built(c, !client_ok(c) || put_u32(&c->store->out, value));
+}
+
+void client_put_i64(struct client_call *c, int64_t value)
+{
+    built(c, !client_ok(c) || put_i64(&c->store->out, value));
+}
+
+void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes)
+{
+    if (bytes.data == NULL && bytes.len > 0)
+        client_fail(c, DDP_ERR_ARG, "%zu bytes at NULL", bytes.len);
+    if (bytes.len > field_table[field].limit)
+        client_fail(c, DDP_ERR_LIMIT, "%s of %zu bytes, at most %u are allowed", field_table[field].text,
+                    bytes.len, field_table[field].limit);
+    built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
+}
+
+/* The '/' is PyTorch's: its clients put it in front of each key, so without it we would not meet them. */
+void client_put_key(struct client_call *c, const char *key)
+{
+    struct buf *out = &c->store->out;
+    const size_t len = key != NULL ? strlen(key) + 1 : 0;
+    if (key == NULL)
+        client_fail(c, DDP_ERR_ARG, "a key is NULL");
+    if (len > WIRE_MAX_KEY)
+        client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes, at most %u are allowed", len - 1,
+                    WIRE_MAX_KEY - 1);
+    built(c, !client_ok(c) || (put_u64(out, len) && put_u8(out, '/') && buf_append(out, key, len - 1)));
+}
+
+/* The count goes first, then every key as a blob of its own. A key that is too long fails the whole list. */
+void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
+{
+    if (n > WIRE_MAX_KEYS)
+        client_fail(c, DDP_ERR_LIMIT, "%zu keys in one list, at most %u are allowed", n, WIRE_MAX_KEYS);
+    if (keys == NULL && n > 0)
+        client_fail(c, DDP_ERR_ARG, "the list of keys is NULL");
+    built(c, !client_ok(c) || put_u64(&c->store->out, n));
+    for (size_t i = 0; i < n && client_ok(c); i++)
+        client_put_key(c, keys[i]);
+}
+
+void client_send_more(struct client_call *c)
+{
+    struct ddp_store *s = c->store;
+    if (!client_ok(c))
+        return;
+    if (client_stream_send(&s->stream, buf_slice(&s->out), c->deadline_ms, &c->err) != DDP_OK)
+        s->broken = true;
+    s->out.len = 0;
+}
+
+/* A reply that was late, or one too many, would shift all later ones by its length. Looking costs one recv
+ * that finds nothing, and also tells early that the peer has gone: a SET, which has no reply, would not
+ * notice. */
+void client_send(struct client_call *c)
+{
+    if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
+        c->store->broken = true;
+    client_send_more(c);
+}
+
+/* --- the reply ------------------------------------------------------------------------------------------ */
+
+/* Everything that is read comes through here, so this is the one place where a reply that stays away, or ends
+ * in the middle, makes the handle unusable. After a failure all pieces read as zeros, so that callers need
+ * not look after each of them. */
+void client_take_bytes(struct client_call *c, void *to, size_t len)
+{
+    if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
+        c->store->broken = true;
+    if (!client_ok(c))
+        memset(to, 0, len);
+}
+
+uint8_t client_take_u8(struct client_call *c)
+{
+    uint8_t value;
+    client_take_bytes(c, &value, sizeof(value));
+    return value;
+}
+
+int64_t client_take_i64(struct client_call *c)
+{
+    uint8_t le[8];
+    client_take_bytes(c, le, sizeof(le));
+    return (int64_t)get_u64(le);
+}
+
+/* The length is the peer's word: it is compared with what the request can have as an answer before anything
+ * is allocated, and a peer that lies here is no store. Memory for `n` bytes and a NUL, once `n` is known to
+ * be possible. */
+static char *room_for(struct client_call *c, uint64_t n, size_t limit)
+{
+    char *data = n <= limit ? malloc(n + 1) : NULL;
+    if (n > limit)
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are possible",
+                    (unsigned long long)n, limit);
+    else if (data == NULL)
+        client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);
+    c->store->broken |= data == NULL;
+    return data;
+}
+
+char *client_take_text(struct client_call *c, uint64_t n, size_t limit)
+{
+    char *data = client_ok(c) ? room_for(c, n, limit) : NULL;
+    if (data == NULL)
+        return NULL;
+    client_take_bytes(c, data, n);
+    data[n] = '\0';
+    if (client_ok(c))
+        return data;
+    free(data);
+    return NULL;
+}
+
+void *client_take_blob(struct client_call *c, size_t limit, size_t *len)
+{
+    const uint64_t n = (uint64_t)client_take_i64(c);
+    char *data = client_take_text(c, n, limit);
+    *len = data != NULL ? n : 0;
+    return data;
+}
+
+/* --- the end of a wait ---------------------------------------------------------------------------------- */
+
+void client_resume(struct client_call *c)
+{
+    c->err = (struct ddp_err){ 0 };
+    c->store->broken = false;
+    c->deadline_ms = clock_ms() + CANCEL_MS;
+}
+
+/* Dialect A cannot cancel. Its server would answer the forgotten wait some day, in front of the answer to a
+ * later request; only a new connection is safe from that, and the next call makes one. */
+static void forget_connection(struct client_call *c)
+{
+    client_stream_close(&c->store->stream);
+    c->store->stale = true;
+}
+
+/* The answer to the wait may be on its way already; then it comes first, and the cancel's own 1 behind it. */
+bool client_cancel_wait(struct client_call *c)
+{
+    client_resume(c);
+    if (c->store->dialect == DIALECT_A) {
+        forget_connection(c);
+        return false;
+    }
+    client_put_op(c, OP_CANCEL_WAIT);
+    client_send_more(c);
+    uint8_t first = client_take_u8(c);
+    uint8_t last = first == 0 ? client_take_u8(c) : first;
+    if (last != 1) {
+        c->store->broken = true;
+        client_fail(c, DDP_ERR_CORRUPT, "CANCEL_WAIT was answered with %u", last);
+    }
+    c->op = OP_WAIT;
+    return client_ok(c) && first == 0;
+}
+
+/* --- client identify -------------------------------------------------------------------------------------- */
+
+/* Say who we are: the first request to a ddprun store.
+ *
+ *     -> 0x80 blob {"role":"worker","job":"mnist","attempt":0,"rank":3,"world_size":4,"host":"n1","pid":77}
+ *     <- 0 blob ""                                    welcome
+ *     <- 1 blob "the world has 8 ranks, not 4"        refused, and the store hangs up
+ *
+ * A genuine TCPStore knows no 0x80: it hangs up without a word, which tells the two kinds apart. So whoever
+ * gives a role must know that the store is ddprun's (DDPRUN_STORE=1). */
+
+/* Host and pid are for the diagnosis: "rank 3 (n1, pid 77) waits for ...". Malloc'ed text, NULL when memory
+ * is short. */
+static char *identity_text(const ddp_store_options *who)
+{
+    char host[256] = "";
+    cJSON *json = cJSON_CreateObject();
+    gethostname(host, sizeof(host) - 1);
+    cJSON_AddStringToObject(json, "role", who->role);
+    cJSON_AddStringToObject(json, "job", who->job != NULL ? who->job : "none");
+    cJSON_AddNumberToObject(json, "attempt", who->attempt);
+    if (who->rank >= 0)
+        cJSON_AddNumberToObject(json, "rank", who->rank);
+    if (who->world_size > 0)
+        cJSON_AddNumberToObject(json, "world_size", who->world_size);
+    cJSON_AddStringToObject(json, "host", host);
+    cJSON_AddNumberToObject(json, "pid", getpid());
+    char *text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+/* The store may know us already by our agent; it compares. That is why it can say no: this rank is outside
+ * the world, this job is not the one that runs here, this attempt is over. */
+ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
+                           struct ddp_err *err)
+{
+    struct client_call c = { .store = store, .deadline_ms = deadline_ms };
+    char *identity = identity_text(who);
+    size_t len;
+    if (identity == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    client_put_op(&c, OP_IDENTIFY);
+    client_put_blob(&c, FIELD_JSON, slice_str(identity));
+    free(identity);
+    client_send(&c);
+    uint8_t status = client_take_u8(&c);
+    char *why = client_take_blob(&c, WIRE_MAX_JSON, &len);
+    if (c.err.code == DDP_ERR_CLOSED)
+        ddp_fail(&c.err, DDP_ERR_UNSUPPORTED,
+                 "it is a store, but not one of ddprun's: it hung up when we said who we are (DDPRUN_STORE=1 "
+                 "is only for "
+                 "the store of ddprun or ddp-rendezvous)");
+    if (status != 0)
+        client_fail(&c, DDP_ERR_MISMATCH, "the store refuses this %s: %s", who->role, why);
+    free(why);
+    store->ours = client_ok(&c);
+    if (!client_ok(&c))
+        *err = c.err;
+    return c.err.code;
+}

@@ -1,0 +1,543 @@
+/* client.c -- see client.h.
+ *
+ * the life of a handle: made and connected, taken for one call at a time, closed.
+ *
+ *     ddp_store_connect                         a handle exists once a store has answered, never before
+ *       client_begin ... client_end             one call; other threads queue for the next (client_turn)
+ *     ddp_store_close
+ *
+ * Between two calls a handle is in one of three states, and client_begin looks at them in this order:
+ *
+ *     broken   out of step with the store: every call fails at once, until the owner closes the handle
+ *     stale    the connection was given up with a wait in it (an old server cannot cancel): connect anew
+ *     good     nothing is under way; the next byte that comes is the next reply's
+ *
+ * This file is above connecting and above framing (client_connect, client_call), so that neither has to know
+ * that a call may have to connect first. */
+#include "client/client.h"
+
+#include "base/clock.h"
+#include "base/not_null.h"
+#include "store/encode.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+    CONNECT_TIMEOUT_MS = 60000, /* torch's own is 300 s; a launcher that is not there in one minute is gone */
+    CALL_TIMEOUT_MS = 300000,   /* as torch: a slow rank may load data for minutes before it comes */
+    KEEP_BYTES = 64 * 1024,     /* a request buffer grown beyond this is given back */
+};
+
+/* --- connect and close ---------------------------------------------------------------------------------- */
+
+/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our
+ * defaults. */
+static ddp_store_options read_options(const ddp_store_options *given)
+{
+    ddp_store_options o = DDP_STORE_OPTIONS_INIT;
+    if (given != NULL)
+        memcpy(&o, given, given->size < sizeof(o) ? given->size : sizeof(o));
+    if (o.connect_timeout_ms == 0)
+        o.connect_timeout_ms = CONNECT_TIMEOUT_MS;
+    if (o.timeout_ms == 0)
+        o.timeout_ms = CALL_TIMEOUT_MS;
+    return o;
+}
+
+/* Not connected yet. NULL when memory is short. */
+static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
+{
+    ddp_store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    client_turn_init(&s->turn);
+    s->stream.fd = -1;
+    s->timeout_ms = o->timeout_ms;
+    s->rank = o->rank;
+    s->port = port;
+    snprintf(s->host, sizeof(s->host), "%s", host);
+    endpoint_print(host, port, s->where);
+    return s;
+}
+
+ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options, ddp_store **out,
+                             struct ddp_err *err)
+{
+    NOT_NULL(out, err);
+    const ddp_store_options o = read_options(options);
+    struct ddp_err words = { 0 };
+    *out = NULL;
+    if (host == NULL || *host == '\0' || strlen(host) >= ENDPOINT_HOST_MAX || port < 1 || port > 65535)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "store '%.64s' port %d: expected a host name and a port from 1 to 65535",
+                        host != NULL ? host : "", port);
+    ddp_store *s = store_new(host, port, &o);
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    client_connect(s, o.role != NULL ? &o : NULL, clock_ms() + o.connect_timeout_ms, &words);
+    if (words.code == DDP_OK) {
+        *out = s;
+    } else {
+        ddp_wrap(&words, "store %s", s->where);
+        ddp_store_close(s);
+    }
+    if (err != NULL)
+        *err = words;
+    return words.code;
+}
+
+/* The server notices by itself; there is nothing to say goodbye to. */
+void ddp_store_close(ddp_store *store)
+{
+    if (store == NULL)
+        return;
+    client_stream_close(&store->stream);
+    buf_free(&store->out);
+    client_turn_destroy(&store->turn);
+    free(store);
+}
+
+char ddp_store_dialect(const ddp_store *store)
+{
+    if (store->ours)
+        return 'D';
+    return store->dialect == DIALECT_C ? 'C' : 'A';
+}
+
+ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room, struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(address, err);
+    struct sockaddr_storage own;
+    socklen_t len = sizeof(own);
+
+    if (getsockname(store->stream.fd, (struct sockaddr *)&own, &len) != 0)
+        return ddp_fail(err, DDP_ERR_CLOSED, "%s: the connection has no address: %s", store->where,
+                        strerror(errno));
+    int why = getnameinfo((struct sockaddr *)&own, len, address, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+    if (why != 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: the address of this end: %s", store->where, gai_strerror(why));
+    return DDP_OK;
+}
+
+/* --- one call ------------------------------------------------------------------------------------------- */
+
+void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
+                  uint32_t timeout_ms)
+{
+    const uint64_t now = clock_ms();
+    *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
+    c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
+    c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
+    if (!c->has_turn)
+        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle has not ended in time");
+    else if (store->broken)
+        client_fail(c, DDP_ERR_CLOSED, "an earlier call has failed, the connection is given up");
+    if (client_ok(c) && store->stale)
+        client_connect(store, NULL, c->deadline_ms, &c->err);
+    client_put_op(c, op);
+}
+
+/* "store HOST:PORT: GET 'key', after 12 ms: ..."; a wait says by itself how long it was. */
+static void say_where(struct client_call *c)
+{
+    const bool named = c->subject != NULL;
+    char after[40] = "";
+    if (!op_table[c->op].waits)
+        snprintf(after, sizeof(after), ", after %llu ms", (unsigned long long)(clock_ms() - c->start_ms));
+    ddp_wrap(&c->err, "store %s: %s%s%.120s%s%s", c->store->where, op_table[c->op].name, named ? " '" : "",
+             named ? c->subject : "", named ? "'" : "", after);
+}
+
+/* The one place where a handle becomes unusable in public: its socket is closed at once, so that the server
+ * and its diagnosis see this client go. */
+ddp_status client_end(struct client_call *c, struct ddp_err *err)
+{
+    struct ddp_store *s = c->store;
+    const ddp_status code = c->err.code;
+    if (code != DDP_OK && !c->answered)
+        say_where(c);
+    if (err != NULL)
+        *err = c->err;
+    if (!c->has_turn)
+        return code;
+    if (s->broken || code == DDP_ERR_CLOSED || code == DDP_ERR_IO || code == DDP_ERR_CORRUPT) {
+        s->broken = true;
+        client_stream_close(&s->stream);
+    }
+    s->out.len = 0; /* of a request that was given up while it was made */
+    if (s->out.cap > KEEP_BYTES)
+        buf_free(&s->out);
+    client_turn_give(&s->turn);
+    return code;
+}
+
+/* --- client ddprun ---------------------------------------------------------------------------------------- */
+
+/* What only a ddprun store understands: named barriers and CONTROL.
+ *
+ * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the
+ * connection on an opcode that it does not know. */
+
+enum { BARRIER_GRACE_MS = 2000 };
+
+/* --- named barriers ------------------------------------------------------------------------------------- */
+
+/* The outcomes of the protocol page, in its order. */
+static const ddp_status outcome_status[] = {
+    DDP_OK, DDP_ERR_TIMEOUT, DDP_ERR_PEER_LOST, DDP_ERR_ABORTED, DDP_ERR_MISMATCH,
+};
+
+enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
+
+/* The JSON also has the missing ranks one by one, for programs that use CONTROL; here the "message" is what
+ * counts: one or more lines for a person, written by the store, which knows all ranks. Turn the store's
+ * verdict into the call's failure, in the store's own words. */
+static void conclude(struct client_call *c, uint8_t outcome, const char *json)
+{
+    if (!client_ok(c) || outcome == 0)
+        return;
+    if (outcome >= OUTCOMES) {
+        client_fail(c, DDP_ERR_CORRUPT, "outcome %u of a barrier is unknown", outcome);
+        return;
+    }
+    cJSON *object = cJSON_Parse(json);
+    const char *message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "message"));
+    const ddp_status status = outcome_status[outcome];
+    if (message != NULL)
+        client_fail(c, status, "%s", message); /* begins with the barrier's name */
+    else
+        client_fail(c, status, "barrier '%.120s': %s", c->subject, ddp_status_text(status));
+    c->answered = true;
+    cJSON_Delete(object);
+}
+
+/* Our own time is over and the store has said nothing. Leave, and find out whether it has said something
+ * meanwhile:
+ *
+ *     it had not      01 nonce                            (the answers to CANCEL_WAIT and PING)
+ *     it had          outcome, u64 length, json, 01 nonce
+ *
+ * An outcome may be 1 too, so the two are told apart by the four bytes behind it: as a length our nonce is
+ * over a gigabyte, which no JSON has. */
+static void leave_barrier(struct client_call *c)
+{
+    const uint32_t nonce = 0x51500000u;
+    const unsigned long long waited_ms = clock_ms() - c->start_ms;
+    uint8_t low[4], high[4], ones[5];
+    client_resume(c);
+    client_put_op(c, OP_CANCEL_WAIT);
+    client_put_op(c, OP_PING);
+    client_put_u32(c, nonce);
+    c->op = OP_BARRIER_NAMED;
+    client_send_more(c);
+    uint8_t outcome = client_take_u8(c);
+    client_take_bytes(c, low, sizeof(low));
+    if (outcome == 1 && get_u32(low) == nonce) {
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms and left, the store has not ended the barrier",
+                    waited_ms);
+        return;
+    }
+    client_take_bytes(c, high, sizeof(high));
+    char *json = client_take_text(c, get_u32(low) | ((uint64_t)get_u32(high) << 32), WIRE_MAX_JSON);
+    client_take_bytes(c, ones, sizeof(ones));
+    conclude(c, outcome, json);
+    free(json);
+}
+
+/* The answer comes when the barrier ends, which is in time unless the first arrival allowed more time than we
+ * do. */
+static void await_outcome(struct client_call *c)
+{
+    size_t len;
+    uint8_t outcome = client_take_u8(c);
+    if (c->err.code == DDP_ERR_TIMEOUT) {
+        leave_barrier(c);
+        return;
+    }
+    char *json = client_take_blob(c, WIRE_MAX_JSON, &len);
+    conclude(c, outcome, json);
+    free(json);
+}
+
+/* The ranks as the wire has them: u32 each, little-endian. */
+static void put_members(struct client_call *c, const uint32_t *members, size_t n)
+{
+    struct buf list = { 0 };
+    for (size_t i = 0; i < n && n <= WIRE_MAX_RANKS; i++)
+        if (!put_u32(&list, members[i]))
+            client_fail(c, DDP_ERR_NOMEM, "out of memory for %zu members", n);
+    if (n > WIRE_MAX_RANKS)
+        client_fail(c, DDP_ERR_LIMIT, "%zu members, at most %u are allowed", n, WIRE_MAX_RANKS);
+    client_put_blob(c, FIELD_MEMBERS, buf_slice(&list));
+    buf_free(&list);
+}
+
+/* Called first, so that nothing is sent to a store that would hang up on it. */
+static void need_ours(struct client_call *c)
+{
+    if (!c->store->ours)
+        client_fail(c, DDP_ERR_UNSUPPORTED,
+                    "only a ddprun store has this, and only for those who say who they are");
+}
+
+/* The store ends the barrier for everybody at the deadline of the first arrival. We wait a little longer than
+ * our own, so that in the usual case it is the store who speaks, because it knows who is missing. */
+ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
+                             uint32_t timeout_ms, struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(name, err);
+    struct client_call c;
+    client_begin(&c, store, OP_BARRIER_NAMED, name, timeout_ms);
+    const uint64_t wait_ms = c.deadline_ms - c.start_ms;
+    c.deadline_ms += BARRIER_GRACE_MS;
+    need_ours(&c);
+    if (store->rank < 0)
+        client_fail(&c, DDP_ERR_ARG, "only a rank can join; connect with `rank` in the options");
+    client_put_blob(&c, FIELD_NAME, slice_str(name));
+    client_put_i64(&c, (int64_t)wait_ms);
+    put_members(&c, members, members != NULL ? n : 0);
+    client_send(&c);
+    if (client_ok(&c))
+        await_outcome(&c);
+    return client_end(&c, err);
+}
+
+/* --- CONTROL -------------------------------------------------------------------------------------------- */
+
+/* The store may push objects to an agent at any time; they are marked, and are not the answer. */
+static bool is_push(const char *json)
+{
+    cJSON *object = cJSON_Parse(json);
+    bool push = cJSON_HasObjectItem(object, "push");
+    cJSON_Delete(object);
+    return push;
+}
+
+/* The answer is handed over as it came, its "ok" unread: what a refusal means is the caller's to say. */
+ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
+                             struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(request, err);
+    NOT_NULL(reply, err);
+    struct client_call c;
+    size_t len;
+    client_begin(&c, store, OP_CONTROL, NULL, timeout_ms);
+    need_ours(&c);
+    client_put_blob(&c, FIELD_JSON, slice_str(request));
+    client_send(&c);
+    char *answer = client_take_blob(&c, WIRE_MAX_JSON, &len);
+    while (answer != NULL && is_push(answer)) {
+        free(answer);
+        answer = client_take_blob(&c, WIRE_MAX_JSON, &len);
+    }
+    *reply = answer;
+    return client_end(&c, err);
+}
+
+/* --- store client ----------------------------------------------------------------------------------------- */
+
+/* The calls of PyTorch's protocol; see client.h for the parts that they are made of.
+ *
+ * Each public function is the list of what goes over the wire: begin, put.., send, take.., end. A wait that
+ * runs out of time is taken back before the call returns, and the missing key is looked up for the error,
+ * because "timed out" alone helps nobody. */
+
+enum { NAMING_MS = 2000 }; /* for finding out which key was missing, after a wait has run out of time */
+
+/* SET has no reply. That it has arrived is known with the answer to any later call on this handle. */
+ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
+                         struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    struct client_call c;
+    client_begin(&c, store, OP_SET, key, 0);
+    client_put_key(&c, key);
+    client_put_blob(&c, FIELD_VALUE, slice_of(value, len));
+    client_send(&c);
+    return client_end(&c, err);
+}
+
+/* A delta of 0 is the usual way to read a counter, and makes it "0" where it was missing. */
+ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    struct client_call c;
+    client_begin(&c, store, OP_ADD, key, 0);
+    client_put_key(&c, key);
+    client_put_i64(&c, delta);
+    client_send(&c);
+    int64_t now = client_take_i64(&c);
+    if (client_ok(&c) && sum != NULL)
+        *sum = now;
+    return client_end(&c, err);
+}
+
+/* What it returns is the only way to see whether the value was set. */
+ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
+                                 const void *desired, size_t desired_len, void **current, size_t *current_len,
+                                 struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    struct client_call c;
+    size_t len;
+    client_begin(&c, store, OP_COMPARE_SET, key, 0);
+    client_put_key(&c, key);
+    client_put_blob(&c, FIELD_EXPECTED, slice_of(expected, expected_len));
+    client_put_blob(&c, FIELD_DESIRED, slice_of(desired, desired_len));
+    client_send(&c);
+    void *now = client_take_blob(&c, WIRE_MAX_VALUE, &len);
+    if (current_len != NULL)
+        *current_len = len;
+    if (current != NULL)
+        *current = now;
+    else
+        free(now);
+    return client_end(&c, err);
+}
+
+/* --- waiting -------------------------------------------------------------------------------------------- */
+
+/* CHECK within a call. False also after a failure. */
+static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
+{
+    client_put_op(c, OP_CHECK);
+    client_put_keys(c, keys, n);
+    client_send(c);
+    return client_take_u8(c) == 0 && client_ok(c);
+}
+
+/* Halve the list until one key is left; a list of 131,072 keys takes 17 questions. */
+static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
+{
+    size_t low = 0, high = n;
+    while (high - low > 1 && client_ok(c)) {
+        size_t middle = low + (high - low) / 2;
+        if (all_exist(c, keys + low, middle - low))
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The first missing key, asked for in a call of its own kind: the wait's own time is over. */
+static void name_missing(struct client_call *c, const char *const keys[], size_t n)
+{
+    const unsigned long long waited_ms = clock_ms() - c->start_ms;
+    size_t i = 0;
+    if (n > 1) {
+        c->deadline_ms = clock_ms() + NAMING_MS;
+        if (c->store->stale)
+            client_connect(c->store, NULL, c->deadline_ms, &c->err);
+        i = first_missing(c, keys, n);
+        c->op = OP_WAIT;
+    }
+    c->err.code = DDP_OK; /* a failure of the question must not hide the time-out */
+    if (n > 1)
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for %zu keys, the first missing one is '%.200s'",
+                    waited_ms, n, keys[i]);
+    else
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
+}
+
+/* A failure of sending ends it, because nothing is registered then that could be taken back. WAIT, within a
+ * call that was begun with OP_WAIT. */
+static void wait_for(struct client_call *c, const char *const keys[], size_t n)
+{
+    if (n == 0)
+        return; /* nothing to wait for; client_end drops the opcode */
+    client_put_keys(c, keys, n);
+    client_send(c);
+    if (!client_ok(c))
+        return;
+    uint8_t answer = client_take_u8(c);
+    if (c->err.code == DDP_ERR_TIMEOUT) {
+        if (!client_cancel_wait(c))
+            name_missing(c, keys, n);
+    } else if (client_ok(c) && answer != 0) {
+        client_fail(c, DDP_ERR_CORRUPT, "WAIT was answered with %u", answer);
+    }
+}
+
+ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
+                          struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    struct client_call c;
+    client_begin(&c, store, OP_WAIT, NULL, timeout_ms);
+    wait_for(&c, keys, n);
+    return client_end(&c, err);
+}
+
+/* Two round trips, because a GET of a missing key ends the connection on genuine servers. */
+ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
+                         struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(value, err);
+    NOT_NULL(len, err);
+    struct client_call c;
+    client_begin(&c, store, OP_WAIT, NULL, timeout_ms);
+    wait_for(&c, &key, 1);
+    c.subject = key;
+    client_put_op(&c, OP_GET);
+    client_put_key(&c, key);
+    client_send(&c);
+    *value = client_take_blob(&c, WIRE_MAX_VALUE, len);
+    return client_end(&c, err);
+}
+
+/* --- the rest ------------------------------------------------------------------------------------------- */
+
+ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
+                           struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(all, err);
+    struct client_call c;
+    client_begin(&c, store, OP_CHECK, NULL, 0);
+    client_put_keys(&c, keys, n);
+    client_send(&c);
+    uint8_t answer = client_take_u8(&c);
+    if (answer > 1)
+        client_fail(&c, DDP_ERR_CORRUPT, "CHECK was answered with %u", answer);
+    if (client_ok(&c))
+        *all = answer == 0;
+    return client_end(&c, err);
+}
+
+/* The store counts what it removed; a key can be there once. */
+ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    struct client_call c;
+    client_begin(&c, store, OP_DELETE_KEY, key, 0);
+    client_put_key(&c, key);
+    client_send(&c);
+    int64_t count = client_take_i64(&c);
+    if (client_ok(&c) && removed != NULL)
+        *removed = count > 0;
+    return client_end(&c, err);
+}
+
+ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err)
+{
+    NOT_NULL(store, err);
+    NOT_NULL(n, err);
+    struct client_call c;
+    client_begin(&c, store, OP_GETNUMKEYS, NULL, 0);
+    client_send(&c);
+    int64_t count = client_take_i64(&c);
+    if (client_ok(&c))
+        *n = count;
+    return client_end(&c, err);
+}

@@ -1,0 +1,44 @@
+/* flight.h -- the flight records of several ranks (base/flight.h, worker/README.md) side by side: who is behind, and who has
+ * called something else than the others. Pure: texts of files in, an answer as of a store out. */
+#ifndef RENDEZVOUS_CTL_FLIGHT_H
+#define RENDEZVOUS_CTL_FLIGHT_H
+
+#include "base/slice.h"
+#include "ddp/error.h"
+
+#include <cjson/cJSON.h>
+#include <stdint.h>
+
+enum {
+    FLIGHT_CALLS_MAX = 4096,
+    FLIGHT_NAME_MAX = 24,
+    FLIGHT_TYPE_MAX = 8,
+    FLIGHT_HOST_MAX = 64,
+    FLIGHT_WHY_MAX = 256
+};
+
+/* One call; what ranks must agree in, and how far it has come. */
+struct flight_entry {
+    uint64_t seq, n;
+    int64_t created_ns, completed_ns; /* 0 = not yet */
+    int32_t root;
+    char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
+};
+
+struct flight_dump {
+    int rank, world_size, pid, attempt;
+    int64_t step; /* -1 = none */
+    int64_t time_ns;
+    char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX], why[FLIGHT_WHY_MAX];
+    struct flight_entry *calls; /* n of them, owned; by number */
+    size_t n;
+};
+
+/* Read one record. DDP_OK: free with flight_dump_free. DDP_ERR_CORRUPT says what is wrong with it. */
+ddp_status flight_dump_read(struct flight_dump *dump, struct slice text, struct ddp_err *err);
+void flight_dump_free(struct flight_dump *dump);
+
+/* What they say together; yours (cJSON_Delete), NULL when memory is short. Sorts `dumps` by rank. */
+cJSON *flight_compare(struct flight_dump *dumps, size_t n);
+
+#endif

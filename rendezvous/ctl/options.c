@@ -1,0 +1,348 @@
+/* options.c -- see options.h.
+ *
+ * Pure: no printing, no exit, the environment is passed in.
+ *
+ *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
+ *
+ * A command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a
+ * new question to the store is a row here, one in hub/control.c, and a table of columns in tables.c. */
+#include "ctl/options.h"
+
+#include "ctl/tables.h"
+#include "ddp/context.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
+
+/* The one list of commands; the op's answer is described in rendezvous/README.md. */
+static const struct ctl_command commands[] = {
+    { "status", NULL, "the job, what is known of each rank, and how full the store is", "status", false,
+      ctl_format_status },
+    { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
+    { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects", false,
+      ctl_format_rejects },
+    { "why", NULL, "what keeps the job from coming together or going on, and what to do", "why", false,
+      ctl_format_why },
+    { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,
+      ctl_format_keys },
+    { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", false,
+      ctl_format_waiters },
+    { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
+      "barriers", false, ctl_format_barriers },
+    { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel", false,
+      ctl_format_cancelled },
+    { "timeline", "EVENTS...", "draw event logs (ddprun --events): who joined when, who waited for whom",
+      NULL, true, NULL },
+    { "flight", "FILES...", "compare the flight records of ranks: who is behind, who called something else",
+      NULL, false, ctl_format_flight },
+    { 0 },
+};
+
+/* --- options -------------------------------------------------------------------------------------------- */
+
+/* A port alone is one of this machine. A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a
+ * job may have any. */
+static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
+{
+    struct ctl_options *o = into;
+    ddp_status status = endpoint_parse(value, 0, &o->addr, err);
+    if (status == DDP_OK && o->addr.port == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT, or a port of this machine", value);
+    if (status == DDP_OK && o->addr.host[0] == '\0')
+        snprintf(o->addr.host, sizeof(o->addr.host), "127.0.0.1");
+    return status;
+}
+
+static ddp_status set_json(void *into, const char *value, struct ddp_err *err)
+{
+    (void)value;
+    (void)err;
+    ((struct ctl_options *)into)->json = true;
+    return DDP_OK;
+}
+
+static ddp_status set_watch(void *into, const char *value, struct ddp_err *err)
+{
+    (void)value;
+    (void)err;
+    ((struct ctl_options *)into)->watch = true;
+    return DDP_OK;
+}
+
+static ddp_status set_prefix(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->prefix = value;
+    return DDP_OK;
+}
+
+static ddp_status set_job(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->job = value;
+    return DDP_OK;
+}
+
+static ddp_status set_output(void *into, const char *value, struct ddp_err *err)
+{
+    (void)err;
+    ((struct ctl_options *)into)->output = value;
+    return DDP_OK;
+}
+
+static ddp_status set_limit(void *into, const char *value, struct ddp_err *err)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+    if (*value == '\0' || *end != '\0' || errno != 0 || n < 1 || n > 1000000)
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number from 1 to 1000000", value);
+    ((struct ctl_options *)into)->limit = (int)n;
+    return DDP_OK;
+}
+
+/* Written as "not in the range" in order to refuse nan, too. */
+static ddp_status set_timeout(void *into, const char *value, struct ddp_err *err)
+{
+    char *end;
+    double seconds = strtod(value, &end);
+    if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds above 0", value);
+    ((struct ctl_options *)into)->timeout_ms = (uint32_t)(seconds * 1000);
+    return DDP_OK;
+}
+
+/* Options that ask for a text need neither a command nor a store; ctl_options_parse ends where one is met. */
+#define SET_ACTION(name, wanted)                                               \
+    static ddp_status name(void *into, const char *value, struct ddp_err *err) \
+    {                                                                          \
+        (void)value;                                                           \
+        (void)err;                                                             \
+        ((struct ctl_options *)into)->action = wanted;                         \
+        return DDP_OK;                                                         \
+    }
+SET_ACTION(set_help, CTL_HELP)
+SET_ACTION(set_help_man, CTL_HELP_MAN)
+SET_ACTION(set_version, CTL_VERSION)
+
+static ddp_status set_completion(void *into, const char *value, struct ddp_err *err)
+{
+    struct ctl_options *o = into;
+    for (int i = SHELL_BASH; i < SHELLS; i++)
+        if (strcmp(completion_shells[i], value) == 0) {
+            o->action = CTL_COMPLETION;
+            o->shell = (enum completion_shell)i;
+            return DDP_OK;
+        }
+    return ddp_fail(err, DDP_ERR_ARG, "'%.60s' is none of bash, zsh, fish and tcsh", value);
+}
+
+static const struct option_row table[] = {
+    { "addr", "HOST:PORT",
+      "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else\n"
+      "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)",
+      set_addr },
+    { "json", NULL, "print the answer as JSON", set_json },
+    { "job", "ID", "which job, where several of yours run here, or a ddp-rendezvous serves several",
+      set_job },
+    { "watch", NULL, "ask again every second, until q or Ctrl-C", set_watch },
+    { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
+    { "limit", "N", "keys: at most N of them", set_limit },
+    { "output", "FILE",
+      "timeline, also -o: FILE.html is a page for browsers, FILE.json a trace for\n"
+      "Perfetto and chrome://tracing",
+      set_output },
+    { "o", "FILE", NULL, set_output },
+    { "timeout", "S", "give up after S seconds (5)", set_timeout },
+    { "help", NULL, "print this and exit, also -h", set_help },
+    { "h", NULL, NULL, set_help },
+    { "version", NULL, "print the version and exit", set_version },
+    { "print-completion", "SHELL", "print the completion of this command line for bash, zsh, fish or tcsh",
+      set_completion },
+    { "help-man", NULL, NULL, set_help_man },
+    { 0 },
+};
+
+/* --- parsing -------------------------------------------------------------------------------------------- */
+
+/* They are as many as the job has nodes. */
+static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
+{
+    if (o->n_files == CTL_FILES_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d files: put them together with cat", CTL_FILES_MAX);
+    o->files[o->n_files++] = o->argument = name;
+    return DDP_OK;
+}
+
+/* A picture on a terminal helps nobody. */
+static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
+{
+    const size_t len = o->output != NULL ? strlen(o->output) : 0;
+    if (len > 5 && (strcmp(o->output + len - 5, ".html") == 0 || strcmp(o->output + len - 5, ".json") == 0))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, with a name that ends in .html or .json",
+                    o->command->name);
+}
+
+/* They are few enough to name them all. */
+static ddp_status no_such_command(const char *word, struct ddp_err *err)
+{
+    char names[200] = "";
+    size_t len = 0;
+    for (const struct ctl_command *c = commands; c->name != NULL && len < sizeof(names); c++)
+        len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", c == commands ? "" : ", ", c->name);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; there are: %s", word, names);
+}
+
+/* The first word is the command, the second its argument. */
+static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
+{
+    if (o->command != NULL && o->command->op == NULL)
+        return take_file(o, word, err);
+    if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much behind '%s'; see --help", word, o->command->name);
+    if (o->command != NULL) {
+        o->argument = word;
+        return DDP_OK;
+    }
+    for (const struct ctl_command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, word) == 0)
+            o->command = c;
+    return o->command != NULL ? DDP_OK : no_such_command(word, err);
+}
+
+/* Inside a worker's environment, as in a shell that was started from one, no option is needed. Without an address the port
+ * stays 0. */
+static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
+{
+    const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
+    char text[ENDPOINT_TEXT_MAX];
+    if (addr == NULL && host != NULL && port != NULL)
+        addr = endpoint_print(host, atoi(port), text);
+    if (addr == NULL)
+        return DDP_OK;
+    ddp_status status = set_addr(o, addr, err);
+    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
+}
+
+/* options_parse stops at the first word that is no option. So it is called again behind each word, and
+ * options may stand on both sides of the command: `ddpctl status --json` is what fingers type. */
+ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
+                             struct ctl_options *out, struct ddp_err *err)
+{
+    *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
+    for (int at = 0; at < argc;) { /* argv[at] is the program's name or a word; options follow it */
+        int more;
+        ddp_status status = options_parse(table, argc - at, argv + at, out, &more, err);
+        at += more;
+        if (status == DDP_OK && out->action == CTL_ASK && at < argc)
+            status = take_word(out, argv[at], err);
+        if (status != DDP_OK || out->action != CTL_ASK)
+            return status;
+    }
+    if (out->command == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
+    if (out->command->argument != NULL && out->argument == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs more: ddpctl %s %s", out->command->name,
+                        out->command->name, out->command->argument);
+    if (out->command->op == NULL)
+        return out->command->draws ? check_output(out, err) : DDP_OK;
+    return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
+}
+
+/* Options that the command does not use are sent all the same; the store ignores fields that it does not
+ * know, so no table of "which option with which command" is needed. */
+char *ctl_options_request(const struct ctl_options *options)
+{
+    cJSON *request = cJSON_CreateObject();
+    cJSON_AddStringToObject(request, "op", options->command->op);
+    if (options->argument != NULL)
+        cJSON_AddStringToObject(request, "name", options->argument);
+    if (options->job != NULL)
+        cJSON_AddStringToObject(request, "job", options->job);
+    if (options->prefix != NULL)
+        cJSON_AddStringToObject(request, "prefix", options->prefix);
+    if (options->limit > 0)
+        cJSON_AddNumberToObject(request, "limit", options->limit);
+    char *text = cJSON_PrintUnformatted(request);
+    cJSON_Delete(request);
+    return text;
+}
+
+/* --- texts ---------------------------------------------------------------------------------------------- */
+
+/* In the same two columns as options_help, which prints what follows. */
+static bool command_help(struct buf *out)
+{
+    bool ok = true;
+    for (const struct ctl_command *c = commands; ok && c->name != NULL; c++) {
+        const size_t start = out->len;
+        ok = buf_printf(out, "  %s %s", c->name, c->argument != NULL ? c->argument : "");
+        ok = ok && buf_printf(out, "%*s%s\n", HELP_COLUMN - (int)(out->len - start), "", c->help);
+    }
+    return ok;
+}
+
+/* The same for the manual page. */
+static bool command_man(struct buf *out)
+{
+    bool ok = true;
+    for (const struct ctl_command *c = commands; ok && c->name != NULL; c++)
+        ok = buf_printf(out, ".TP\n.BR %s%s%s%s\n%s\n", c->name, c->argument != NULL ? " \" \\fI" : "",
+                        c->argument != NULL ? c->argument : "", c->argument != NULL ? "\\fR\"" : "", c->help);
+    return ok;
+}
+
+static const char head[] =
+    "usage: ddpctl [options] COMMAND\n"
+    "\n"
+    "Asks the store of a ddprun job, or a ddp-rendezvous, what it knows. It disturbs nobody, so\n"
+    "it can be used while a job hangs: that is what it is for.\n"
+    "\n"
+    "commands:\n";
+
+/* As with grep and diff: 1 is an answer, 2 a mistake in the question, so that scripts can tell them apart. */
+static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
+
+/* From the rows that parse. What is hidden is not completed; "-o" is. */
+static bool print_completion(enum completion_shell shell, struct buf *out)
+{
+    struct completion_option options[sizeof(table) / sizeof(table[0])];
+    struct completion_command words[sizeof(commands) / sizeof(commands[0])];
+    struct completion c = { .program = "ddpctl", .options = options, .commands = words };
+    for (const struct option_row *row = table; row->name != NULL; row++) {
+        const bool shells = row->set == set_completion;
+        if (row->help != NULL || row->name[1] == '\0')
+            options[c.n_options++] = (struct completion_option){ .name = row->name,
+                                                                 .value = row->value,
+                                                                 .words = completion_shells,
+                                                                 .n_words = shells ? SHELLS : 0,
+                                                                 .help = row->help };
+    }
+    for (const struct ctl_command *row = commands; row->name != NULL; row++)
+        words[c.n_commands++] =
+            (struct completion_command){ .name = row->name, .help = row->help, .files = row->op == NULL };
+    return completion_print(shell, &c, out);
+}
+
+bool ctl_options_text(const struct ctl_options *options, struct buf *out)
+{
+    switch (options->action) {
+    case CTL_COMPLETION:
+        return print_completion(options->shell, out);
+    case CTL_HELP:
+        return buf_printf(out, "%s", head) && command_help(out) && buf_printf(out, "\noptions:\n") &&
+               options_help(table, out) && buf_printf(out, "%s", tail);
+    case CTL_HELP_MAN:
+        return buf_printf(out, ".SH COMMANDS\n") && command_man(out) && buf_printf(out, ".SH OPTIONS\n") &&
+               options_man(table, out);
+    case CTL_VERSION:
+        return buf_printf(out, "ddpctl %s\n", DDP_VERSION);
+    case CTL_ASK:
+        break;
+    }
+    return true;
+}

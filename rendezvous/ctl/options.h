@@ -1,0 +1,51 @@
+/* options.h -- the command line of ddpctl: two tables, of options and of commands. */
+#ifndef RENDEZVOUS_CTL_OPTIONS_H
+#define RENDEZVOUS_CTL_OPTIONS_H
+
+#include "base/completion.h"
+#include "base/endpoint.h"
+#include "base/options.h"
+
+#include <cjson/cJSON.h>
+#include <stdint.h>
+
+/* One thing to ask. The table of all commands parses, asks, prints and explains. */
+struct ctl_command {
+    const char *name;     /* NULL ends the table */
+    const char *argument; /* what stands for it in the help; NULL = the command takes none */
+    const char *help;     /* one line */
+    const char *op;       /* of the CONTROL request; NULL = no store is asked, the arguments are files */
+    bool draws;           /* into --output */
+    bool (*format)(const cJSON *answer, struct buf *out);
+};
+
+enum ctl_action { CTL_ASK, CTL_HELP, CTL_HELP_MAN, CTL_VERSION, CTL_COMPLETION };
+
+enum { CTL_FILES_MAX = 4096 };
+
+struct ctl_options {
+    enum ctl_action action;
+    enum completion_shell shell; /* of CTL_COMPLETION */
+    const struct ctl_command *command;
+    const char *argument; /* borrowed from argv, like prefix; NULL = none */
+    const char *prefix, *job;
+    const char *output; /* NULL = none given */
+    const char *files[CTL_FILES_MAX];
+    size_t n_files;
+    int limit;            /* 0 = the store's own */
+    struct endpoint addr; /* port 0 = none was given: tables.h finds it */
+    uint32_t timeout_ms;
+    bool json, watch;
+};
+
+/* Defaults, then what `env` (getenv) knows, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
+ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
+                             struct ctl_options *out, struct ddp_err *err);
+
+/* The CONTROL request of CTL_ASK, malloc'ed text, yours. NULL when memory is short. */
+char *ctl_options_request(const struct ctl_options *options);
+
+/* The text for the other actions, appended to `out`. False when memory is short. */
+bool ctl_options_text(const struct ctl_options *options, struct buf *out);
+
+#endif

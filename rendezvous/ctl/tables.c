@@ -1,0 +1,595 @@
+/* tables.c -- see tables.h.
+ *
+ * Each cell is made twice, once to measure its column and once to be printed; that is simpler than keeping
+ * them. */
+#include "ctl/tables.h"
+
+#include "base/text.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
+
+/* --- cells ---------------------------------------------------------------------------------------------- */
+
+/* Kinds of cells. */
+static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
+    return text == NULL || buf_append(out, text, strlen(text));
+}
+
+/* JSON knows only doubles; up to 2^53, which no count here reaches, they are exact integers. */
+static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);
+    return !cJSON_IsNumber(number) || buf_printf(out, "%.0f", number->valuedouble);
+}
+
+bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
+{
+    const double most = 1e15; /* 30,000 years: what is above has been made up, and would not fit an integer */
+    const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
+    if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
+        return true;
+    return text_put_ms(out, (uint64_t)ms->valuedouble);
+}
+
+/* In quotes, because a key may have blanks and commas. */
+bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(row, field);
+    const char *comma = "";
+    bool ok = true;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (ok && cJSON_IsString(item))
+            ok = buf_printf(out, "%s'%s'", comma, item->valuestring);
+        comma = ", ";
+    }
+    return ok;
+}
+
+/* -1 when it is none. The store is not believed: what it sends may be any number. */
+static int rank_of(const cJSON *item)
+{
+    const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
+    return cJSON_IsNumber(number) && number->valueint >= 0 && number->valueint < INT_MAX ? number->valueint
+                                                                                         : -1;
+}
+
+/* Runs of neighbours become "first-last": a job has thousands of ranks, of which usually few are of
+ * interest. */
+bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
+    const cJSON *item = cJSON_IsArray(list) ? list->child : NULL;
+    const size_t start = out->len;
+    bool ok = true;
+    while (ok && item != NULL) {
+        const int first = rank_of(item);
+        int last = first;
+        while ((item = item->next) != NULL && rank_of(item) == last + 1)
+            last++;
+        if (out->len - start > RANKS_BYTES)
+            return buf_printf(out, ",...");
+        ok = buf_printf(out, "%s%d", out->len > start ? "," : "", first) &&
+             (last == first || buf_printf(out, "-%d", last));
+    }
+    return ok;
+}
+
+/* --- the order of the rows ------------------------------------------------------------------------------ */
+
+/* A store lists its keys and waiters in no order. Here they are sorted by the first column, so that two looks
+ * at a job that hangs can be compared. */
+struct sorted_row {
+    const cJSON *row;
+    const cJSON *by;
+    int place; /* in the store's list, decides between equals */
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct sorted_row *x = a, *y = b;
+    int order = cJSON_IsNumber(y->by) - cJSON_IsNumber(x->by); /* numbers first, then texts, then nothing */
+    if (order == 0 && cJSON_IsNumber(x->by))
+        order = (x->by->valuedouble > y->by->valuedouble) - (x->by->valuedouble < y->by->valuedouble);
+    else if (order == 0 && cJSON_IsString(x->by) && cJSON_IsString(y->by))
+        order = strcmp(x->by->valuestring, y->by->valuestring);
+    return order != 0 ? order : x->place - y->place;
+}
+
+/* malloc'ed, yours; *n rows. NULL when memory is short. */
+static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
+{
+    const int all = cJSON_GetArraySize(rows);
+    struct sorted_row *sorted = malloc((size_t)(all > 0 ? all : 1) * sizeof(*sorted));
+    const cJSON *row;
+    *n = 0;
+    if (sorted == NULL)
+        return NULL;
+    cJSON_ArrayForEach(row, rows)
+    {
+        sorted[*n] = (struct sorted_row){ row, cJSON_GetObjectItemCaseSensitive(row, field), *n };
+        ++*n;
+    }
+    qsort(sorted, (size_t)*n, sizeof(*sorted), compare);
+    return sorted;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------ */
+
+/* An empty cell would make a row hard to read, and to cut with awk, so it is a dash. Make the cell in the
+ * empty buffer `cell`. */
+static bool make(const struct ctl_column *column, const cJSON *row, struct buf *cell)
+{
+    cell->len = 0;
+    return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
+}
+
+/* Each column is as wide as its widest cell or its title. */
+static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
+                    size_t width[COLUMNS_MAX])
+{
+    for (size_t i = 0; i < COLUMNS_MAX && columns[i].title != NULL; i++)
+        width[i] = strlen(columns[i].title);
+    for (int r = 0; r < n; r++) {
+        for (size_t i = 0; i < COLUMNS_MAX && columns[i].title != NULL; i++) {
+            if (!make(&columns[i], rows[r].row, cell))
+                return false;
+            if (cell->len > width[i])
+                width[i] = cell->len;
+        }
+    }
+    return true;
+}
+
+/* The last column is not filled up: lines have no blanks at their end. */
+static bool put_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
+{
+    const bool last = column[1].title == NULL;
+    const int fill = (int)(width - text.len), gap = last ? 0 : GAP;
+    return buf_printf(out, "%*s", column->right ? fill : 0, "") && buf_append(out, text.data, text.len) &&
+           buf_printf(out, "%*s%s", column->right || last ? gap : fill + gap, "", last ? "\n" : "");
+}
+
+static bool print(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
+                  const size_t *width, struct buf *out)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
+        ok = put_cell(&columns[i], slice_str(columns[i].title), width[i], out);
+    for (int r = 0; r < n; r++) {
+        for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
+            ok =
+                make(&columns[i], rows[r].row, cell) && put_cell(&columns[i], buf_slice(cell), width[i], out);
+    }
+    return ok;
+}
+
+/* One line of titles, and one for each object in the array `rows`, sorted by the first column. False when
+ * memory is short. */
+static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out)
+{
+    size_t width[COLUMNS_MAX];
+    struct buf cell = { 0 };
+    int n;
+    struct sorted_row *sorted = sort_rows(rows, columns->field, &n);
+    bool ok = sorted != NULL && measure(columns, sorted, n, &cell, width) &&
+              print(columns, sorted, n, &cell, width, out);
+    buf_free(&cell);
+    free(sorted);
+    return ok;
+}
+
+/* --- ctl format ------------------------------------------------------------------------------------------- */
+
+/* Which field stands in which column is a table for each list; tables.c does the rest.
+ *
+ *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
+ *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
+ *        1  disconnected  n1     72     40.0 s
+ *
+ * The store may be older or younger than this program: a field that is missing leaves its cell empty, one
+ * that is not known is not shown. Nobody debugging a job that hangs is helped by "version mismatch". */
+
+/* --- what is shown of each list ------------------------------------------------------------------------- */
+
+/* How a member's process has ended: "exit 1", "signal 9". */
+static bool cell_end(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
+    const cJSON *signal = cJSON_GetObjectItemCaseSensitive(row, "signal");
+    if (cJSON_IsNumber(signal))
+        return buf_printf(out, "signal %.0f", signal->valuedouble);
+    return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
+}
+
+/* What the process does, as its agent sees it: "T", "R 99 %", "D nfs_wait". */
+static bool cell_does(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
+    const char *wchan = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "wchan"));
+    bool ok = ctl_cell_text(row, field, out);
+    if (cJSON_IsNumber(cpu) && cpu->valuedouble > 0)
+        ok = ok && buf_printf(out, " %.0f %%", cpu->valuedouble);
+    return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
+}
+
+/* In the store, or in a collective. */
+static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
+{
+    return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
+}
+
+/* A value that is no text comes as hex digits. */
+static bool cell_value(const cJSON *row, const char *field, struct buf *out)
+{
+    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
+    return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
+}
+
+/* How many keys the store has left out of a waiter's list. */
+static bool put_more(const cJSON *row, struct buf *out)
+{
+    const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
+    return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
+}
+
+/* Keys for a WAIT, the barrier's name for a barrier; in front what the key is for, where PyTorch waits for it, and behind it whose
+ * process that is, where it is no rank's. */
+static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
+{
+    const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
+    bool ok = torch == NULL || (ctl_cell_text(torch, "text", out) && buf_printf(out, ": "));
+    const size_t before = out->len;
+    ok = ok && ctl_cell_names(row, field, out) && put_more(row, out) &&
+         (out->len > before || ctl_cell_text(row, "barrier", out));
+    return ok && (!cJSON_HasObjectItem(row, "owner") ||
+                  (buf_printf(out, "; it is ") && ctl_cell_text(row, "owner", out)));
+}
+
+/* clang-format off */
+
+static const struct ctl_column member_columns[] = {
+    { "RANK",       "rank",      ctl_cell_number,   true },
+    { "STATE",      "state",     ctl_cell_text,     false },
+    { "HOST",       "host",      ctl_cell_text,     false },
+    { "PID",        "pid",       ctl_cell_number,   true },
+    { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
+    { "DOES",       "proc",      cell_does,         false },
+    { "STEP",       "step",      ctl_cell_number,   true },
+    { "MOVED",      "beat_ms",   ctl_cell_duration, true },
+    { "END",        "exit_code", cell_end,          false },
+    { "WAITS FOR",  "waits_for", cell_waits,        false },
+    { 0 },
+};
+
+static const struct ctl_column flight_columns[] = {
+    { "RANK",      "rank",     ctl_cell_number,   true },
+    { "HOST",      "host",     ctl_cell_text,     false },
+    { "PID",       "pid",      ctl_cell_number,   true },
+    { "STEP",      "step",     ctl_cell_number,   true },
+    { "LAST CALL", "call",     ctl_cell_text,     false },
+    { "STATE",     "state",    ctl_cell_text,     false },
+    { "SINCE",     "since_ms", ctl_cell_duration, true },
+    { "RECORD",    "why",      ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column job_columns[] = {
+    { "JOB",         "job",         ctl_cell_text,   false },
+    { "ATTEMPT",     "attempt",     ctl_cell_number, true },
+    { "WORLD",       "world_size",  ctl_cell_number, true },
+    { "KEYS",        "keys",        ctl_cell_number, true },
+    { "CONNECTIONS", "connections", ctl_cell_number, true },
+    { 0 },
+};
+
+static const struct ctl_column reject_columns[] = {
+    { "FROM",        "source",  ctl_cell_text,     false },
+    { "SPEAKS",      "kind",    ctl_cell_text,     false },
+    { "FIRST BYTES", "first",   ctl_cell_text,     false },
+    { "JOB",         "job",     ctl_cell_text,     false },
+    { "TIMES",       "times",   ctl_cell_number,   true },
+    { "LAST",        "last_ms", ctl_cell_duration, true },
+    { "WHY",         "why",     ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column refused_columns[] = {
+    { "HOST",  "host",     ctl_cell_text,     false },
+    { "PID",   "pid",      ctl_cell_number,   true },
+    { "JOB",   "job",      ctl_cell_text,     false },
+    { "CODE",  "code",     ctl_cell_text,     false },
+    { "TIMES", "times",    ctl_cell_number,   true },
+    { "LAST",  "last_ms",  ctl_cell_duration, true },
+    { "WHY",   "sentence", ctl_cell_text,     false },
+    { 0 },
+};
+
+static const struct ctl_column node_columns[] = {
+    { "NODE",      "node_rank", ctl_cell_number,   true },
+    { "HOST",      "host",      ctl_cell_text,     false },
+    { "ADDRESS",   "addr",      ctl_cell_text,     false },
+    { "PID",       "pid",       ctl_cell_number,   true },
+    { "WORKERS",   "nproc",     ctl_cell_number,   true },
+    { "STATE",     "state",     ctl_cell_text,     false },
+    { "JOINED",    "joined_ms", ctl_cell_duration, true },
+    { "LAST BEAT", "heard_ms",  ctl_cell_duration, true },
+    { 0 },
+};
+
+static const struct ctl_column key_columns[] = {
+    { "KEY",   "key",   ctl_cell_text,   false },
+    { "SIZE",  "size",  ctl_cell_number, true },
+    { "VALUE", "value", cell_value,      false },
+    { 0 },
+};
+
+static const struct ctl_column waiter_columns[] = {
+    { "RANK",      "rank",     ctl_cell_number,   true },
+    { "HOST",      "host",     ctl_cell_text,     false },
+    { "PID",       "pid",      ctl_cell_number,   true },
+    { "PEER",      "peer",     ctl_cell_text,     false },
+    { "OP",        "op",       ctl_cell_text,     false },
+    { "SINCE",     "since_ms", ctl_cell_duration, true },
+    { "WAITS FOR", "keys",     cell_awaited,      false },
+    { 0 },
+};
+
+static const struct ctl_column barrier_columns[] = {
+    { "BARRIER",   "name",    ctl_cell_text,     false },
+    { "AGE",       "age_ms",  ctl_cell_duration, true },
+    { "TIME LEFT", "left_ms", ctl_cell_duration, true },
+    { "ARRIVED",   "arrived", ctl_cell_ranks,    false },
+    { "MISSING",   "missing", ctl_cell_ranks,    false },
+    { 0 },
+};
+
+/* clang-format on */
+
+/* 0 when it is missing. */
+static double number(const cJSON *object, const char *field)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+/* A list as a table, a sentence in its place when it is empty, and a word when the store has cut it. */
+static bool put_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
+                     const char *empty, struct buf *out)
+{
+    const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
+    const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
+    bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
+    return ok && (!cut || buf_printf(out, "... and more, which the store has not listed\n"));
+}
+
+/* --- status --------------------------------------------------------------------------------------------- */
+
+/* Powers of 1024, as --max-bytes takes them. */
+static bool put_bytes(struct buf *out, double bytes)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit < sizeof(units) / sizeof(*units) - 1; unit++)
+        bytes /= 1024;
+    return buf_printf(out, unit > 0 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+/* "1 key", "2 keys". */
+static bool put_count(struct buf *out, double n, const char *what)
+{
+    return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
+}
+
+/* A store on its own has no job until somebody declares one. */
+static bool put_job(const cJSON *answer, struct buf *out)
+{
+    const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
+    if (job == NULL)
+        return buf_printf(out, "job       none has been declared\n");
+    return buf_printf(out, "job       %s, attempt %.0f, world size %.0f\n", job, number(answer, "attempt"),
+                      number(answer, "world_size"));
+}
+
+/* "state     running, 1 restart". The line above has the attempt, which is the round less one. */
+static bool put_state(const cJSON *answer, struct buf *out)
+{
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
+    if (state == NULL)
+        return true;
+    return buf_printf(out, "state     %s, ", state) &&
+           put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
+}
+
+/* Whatever the store counts, in its order: a new counter needs no change here. */
+static bool put_counters(const cJSON *counters, struct buf *out)
+{
+    const cJSON *item;
+    const char *before = "counters  ";
+    bool ok = true;
+    cJSON_ArrayForEach(item, counters)
+    {
+        if (!cJSON_IsNumber(item))
+            continue;
+        ok = ok && buf_printf(out, "%s%s %.0f", before, item->string, item->valuedouble);
+        before = ", ";
+    }
+    return ok && (*before == ',' ? buf_printf(out, "\n") : true);
+}
+
+/* First what fits on three lines, then a table of the ranks, when there is a job. */
+bool ctl_format_status(const cJSON *answer, struct buf *out)
+{
+    const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
+    bool ok = put_job(answer, out) && put_state(answer, out) && buf_printf(out, "store     ") &&
+              put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
+              put_bytes(out, number(answer, "bytes"));
+    if (ok && number(answer, "max_bytes") > 0)
+        ok = buf_printf(out, " of ") && put_bytes(out, number(answer, "max_bytes"));
+    ok = ok && buf_printf(out, "; ") && put_count(out, number(answer, "connections"), "connection") &&
+         buf_printf(out, ", %.0f waiting; ", number(answer, "waiters")) &&
+         put_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
+    ok = ok && put_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "nodes")) > 0)
+        ok = ok && buf_printf(out, "\n") && put_list(answer, "nodes", node_columns, "", out);
+    if (cJSON_GetArraySize(members) == 0)
+        return ok;
+    return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
+}
+
+/* --- why ------------------------------------------------------------------------------------------------ */
+
+/* The store has put it into words, the same that every node prints. */
+bool ctl_format_why(const cJSON *answer, struct buf *out)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));
+    return buf_printf(out, "%s\n", text != NULL ? text : "the store gives no reason");
+}
+
+/* --- the lists ------------------------------------------------------------------------------------------ */
+
+bool ctl_format_jobs(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "jobs", job_columns, "no jobs", out);
+}
+
+bool ctl_format_rejects(const cJSON *answer, struct buf *out)
+{
+    const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
+    bool ok = put_list(answer, "rejects", reject_columns, "every connection was one of ours", out);
+    if (cJSON_GetArraySize(refused) == 0)
+        return ok;
+    return ok && buf_printf(out, "\n") && put_list(answer, "refused", refused_columns, "", out);
+}
+
+bool ctl_format_keys(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "keys", key_columns, "no keys", out);
+}
+
+bool ctl_format_waiters(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "waiters", waiter_columns, "nobody waits", out);
+}
+
+bool ctl_format_barriers(const cJSON *answer, struct buf *out)
+{
+    return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
+}
+
+/* Nothing is in the answer but its "ok", which has been looked at. */
+bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
+{
+    (void)answer;
+    return buf_printf(out, "cancelled\n");
+}
+
+/* --- flight records ------------------------------------------------------------------------------------- */
+
+/* "rank 3", "ranks 0-2" */
+static bool put_ranks(const cJSON *object, const char *field, struct buf *out)
+{
+    const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field));
+    return buf_printf(out, n == 1 ? "rank " : "ranks ") && ctl_cell_ranks(object, field, out);
+}
+
+static bool has_some(const cJSON *object, const char *field)
+{
+    return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field)) > 0;
+}
+
+/* The calls at the number where the ranks parted. */
+static bool put_parting(const cJSON *answer, struct buf *out)
+{
+    const cJSON *group;
+    const char *between = "differ    ";
+    bool ok = true;
+    cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(answer, "differ"))
+    {
+        ok = ok && buf_printf(out, "%s", between) && put_ranks(group, "ranks", out) &&
+             buf_printf(out, " called ") && ctl_cell_text(group, "call", out);
+        between = "; ";
+    }
+    return ok && (*between == ';' ? buf_printf(out, "\n") : true);
+}
+
+/* Who has left no record may be behind all the others: only with all records is it known that nobody is. */
+static bool put_nobody_behind(const cJSON *answer, struct buf *out)
+{
+    const bool ok = has_some(answer, "missing")
+                        ? buf_printf(out, "behind    none of those that have left a record: ") &&
+                              put_ranks(answer, "there", out) && buf_printf(out, " came to ")
+                        : buf_printf(out, "behind    nobody: all came to ");
+    return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
+}
+
+/* Whom to look at comes first, then what each did. */
+bool ctl_format_flight(const cJSON *answer, struct buf *out)
+{
+    bool ok = put_job(answer, out) && put_parting(answer, out);
+    if (has_some(answer, "behind"))
+        ok = ok && buf_printf(out, "behind    ") && put_ranks(answer, "behind", out) &&
+             buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " came to ") &&
+             ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
+    else
+        ok = ok && put_nobody_behind(answer, out);
+    if (has_some(answer, "missing"))
+        ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
+             buf_printf(out, has_some(answer, "behind") ? "\n" : "; look there first\n");
+    return ok && buf_printf(out, "\n") && put_list(answer, "ranks", flight_columns, "no records", out);
+}
+
+/* --- ctl jobs --------------------------------------------------------------------------------------------- */
+
+/* Pure: ddpctl.c reads the records. */
+
+static bool is_wanted(const struct ctl_job *job, const char *id)
+{
+    return id == NULL || strcmp(job->id, id) == 0;
+}
+
+/* "ADDRESS  PID  AGE  JOB", the id last, because it may have any length. */
+static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, struct buf *list)
+{
+    bool ok = buf_printf(list, "%-24s %8s %10s  %s\n", "ADDRESS", "PID", "AGE", "JOB");
+    for (size_t i = 0; i < n && ok; i++) {
+        const unsigned long long s = jobs[i].age_ms / 1000;
+        if (is_wanted(&jobs[i], id))
+            ok = buf_printf(list, "%-24s %8d %4llu:%02llu:%02llu  %s\n", jobs[i].store, jobs[i].pid, s / 3600,
+                            s / 60 % 60, s % 60, jobs[i].id);
+    }
+    if (list->len > 0)
+        text_disarm(list->data, list->len, '\n');
+    return ok;
+}
+
+ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
+                           struct buf *list, struct ddp_err *err)
+{
+    size_t stores = 0;
+    *found = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (is_wanted(&jobs[i], id) && (*found == NULL || strcmp((*found)->store, jobs[i].store) != 0)) {
+            *found = &jobs[i];
+            stores++;
+        }
+    if (stores == 1)
+        return DDP_OK;
+    if (stores > 1 && !list_jobs(jobs, n, id, list))
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (stores > 1)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "several jobs of yours run on this machine; choose one with --addr%s",
+                        id == NULL ? " or --job" : "");
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "no job%s%.128s%s of yours runs on this machine, and DDPRUN_STORE_ADDR and MASTER_ADDR name no "
+        "store; give --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's 29400)",
+        id != NULL ? " '" : "", id != NULL ? id : "", id != NULL ? "'" : "");
+}

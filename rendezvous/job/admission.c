@@ -1,0 +1,405 @@
+/* admission.c -- who may join.
+ *
+ * The first node brings the rules of the job; every later one is compared with them, and a difference that
+ * would split the job is refused with both values and both hosts, since the user looks at one terminal and
+ * the mistake may be on the other. The checks are rows of a table, in the order in which they help: what is
+ * wrong altogether before what differs in a detail.
+ *
+ * A member that was told to join again is known already: only its instance is asked.
+ *
+ * Nothing is taken before all checks have passed, so a refusal leaves no trace but its line in the log. A
+ * check sees the join, the rules and the nodes that are here; it changes nothing, and its sentence is made
+ * only when it objects. */
+#include "job/rendezvous_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define TEN_YEARS_MS \
+    (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums stay small */
+
+/* What a check works with. Borrowed for the call; only `refusal` is written. */
+struct check {
+    const struct rdzv *r;
+    const struct rdzv_join *join;
+    struct rdzv_refusal *refusal;
+    enum rdzv_admission as;
+    who_name self, first; /* who joins, and who brought the rules, as sentences name them */
+};
+
+static void name_both(struct check *c)
+{
+    const struct who self = rdzv_who(c->join);
+    rdzv_name_who(c->self, &self, &c->r->rules.from);
+    rdzv_name_who(c->first, &c->r->rules.from, &self);
+}
+
+static bool say(const struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* False, so that a check can end with it. */
+static bool say(const struct check *c, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->refusal->sentence, sizeof(c->refusal->sentence), format, args);
+    va_end(args);
+    return false;
+}
+
+/* --- the checks: true = nothing against it -------------------------------------------------------------- */
+
+/* First, because the rest counts on it: places are indexed by ranks below nnodes_max. */
+static bool is_sound(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
+        return say(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc, RDZV_NPROC_MAX);
+    if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
+        return say(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
+                   j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
+    if (!j->elastic && j->nnodes_min != j->nnodes_max)
+        return say(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self, j->nnodes_min,
+                   j->nnodes_max);
+    return true;
+}
+
+/* Names are cut at 200 bytes in the sentence, so that a long one cannot push the second name out of it. */
+static bool same_job(const struct check *c)
+{
+    return strcmp(c->r->job, c->join->job) == 0 ||
+           say(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->self, c->join->job,
+               c->r->job);
+}
+
+/* A new agent has none: it is as welcome in a later life of the job as in the first. */
+static bool same_instance(const struct check *c)
+{
+    return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
+           say(c,
+               "%s knew an earlier life of job '%.200s' (instance %.60s, this is %.60s): the job was ended "
+               "and "
+               "begun again since",
+               c->self, c->r->job, c->join->instance, c->r->instance);
+}
+
+static bool not_over(const struct check *c)
+{
+    return c->as != RDZV_NOBODY ||
+           say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->self);
+}
+
+/* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
+ * in two ways is found out only when something fails. An update that has reached half of a cluster is
+ * common. */
+static bool same_version(const struct check *c)
+{
+    return strcmp(c->r->rules.version, c->join->version) == 0 ||
+           say(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version, c->first,
+               c->r->rules.version);
+}
+
+/* As the user has typed it, and with the mode, which is not to be seen from one number. */
+static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
+{
+    if (min == max)
+        snprintf(room, size, "--nnodes=%" PRIu32 " (%s)", min, elastic ? "elastic" : "static");
+    else
+        snprintf(room, size, "--nnodes=%" PRIu32 ":%" PRIu32, min, max);
+    return room;
+}
+
+/* Two sizes of one job can never both be met: one node would run while the other waits. */
+static bool same_nnodes(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    char theirs[64], ours[64];
+    bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
+    return same || say(c, "%s says %s, %s says %s", c->self,
+                       nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
+                       c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
+}
+
+/* Another role is another program on purpose, and as many of its workers as it needs. */
+static bool same_role(const struct check *c)
+{
+    char theirs[sizeof(c->r->rules.role)];
+    rdzv_copy_text(theirs, sizeof(theirs), c->join->role);
+    return strcmp(theirs, c->r->rules.role) == 0;
+}
+
+/* Static nodes may differ: their user has given each its own command line. Counts that the nodes have found
+ * out themselves (gpu, auto) may, too. */
+static bool same_nproc(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    const struct who self = rdzv_who(j);
+    who_name name, other;
+    bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
+    return !compared || rules->nproc == j->nproc || !same_role(c) ||
+           say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32,
+               rdzv_name_who(name, &self, &rules->nproc_from), j->nproc,
+               rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
+}
+
+/* The commonest stranger is a launcher of another job on the default port, with the default id. Its program
+ * has another name, mostly. Only names are compared: paths differ between machines that mean the same.
+ * --uneven says that the nodes are meant to differ. */
+static bool same_program(const struct check *c)
+{
+    const struct rules *rules = &c->r->rules;
+    const struct rdzv_join *j = c->join;
+    bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
+    return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
+           say(c, "%s starts the program '%.60s', %s '%.60s'", c->self, j->program, c->first, rules->program);
+}
+
+/* Compared with its own --nnodes, which same_nnodes has found to be the job's. */
+static bool rank_is_there(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
+           say(c, "%s (pid %d) says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host, j->pid,
+               j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
+               c->r->rules.known ? c->first : "");
+}
+
+/* Who has the node rank that it asks for. */
+static const struct node *holder_of(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
+}
+
+/* The three ways to ask for a node rank that is taken: by the tasks of a scheduler that starts one ddprun for each, by
+ * starting a job again that runs still, and by the same number on two machines. */
+static bool one_task_a_node(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = holder_of(c);
+    return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
+           say(c,
+               "%s starts ddprun several times on %s, one for each task: pid %d and pid %d are both node "
+               "%" PRId32,
+               j->task, j->host, holder->pid, j->pid, j->node_rank);
+}
+
+/* By host name, for boot ids are the same in two containers that are two nodes on purpose; their names
+ * differ. */
+static bool launched_once(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = holder_of(c);
+    return holder == NULL || strcmp(holder->host, j->host) != 0 ||
+           say(c,
+               "ddprun was started twice on %s: pid %d says --node_rank=%" PRId32
+               ", which pid %d has already",
+               j->host, j->pid, j->node_rank, holder->pid);
+}
+
+/* The last of the three: whatever they could have named better is told by now. */
+static bool rank_is_free(const struct check *c)
+{
+    const struct rdzv_join *j = c->join;
+    const struct node *holder = holder_of(c);
+    return holder == NULL || say(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already",
+                                 j->host, j->pid, j->node_rank, holder->host, holder->pid);
+}
+
+/* An elastic job takes more than it needs: they are spares. Also those that have finished count for memory,
+ * until their connections end: a node in a loop of joining and leaving would otherwise pile up. */
+static bool has_room(const struct check *c)
+{
+    const struct rdzv *r = c->r;
+    uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
+    return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
+           say(c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
+               c->self, r->job, r->n_live, limit, c->first);
+}
+
+typedef bool (*check_call)(const struct check *c);
+
+static const struct {
+    check_call passes;
+    enum rdzv_refused code;
+    bool needs_rules; /* compares with the node that came first */
+} checks[] = {
+    { is_sound, RDZV_REFUSED_BAD_JOIN, false },
+    { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
+    { same_instance, RDZV_REFUSED_STALE_INSTANCE, false },
+    { not_over, RDZV_REFUSED_JOB_OVER, false },
+    { same_version, RDZV_REFUSED_VERSION_DIFFERS, true },
+    { same_nnodes, RDZV_REFUSED_NNODES_DIFFERS, true },
+    { same_nproc, RDZV_REFUSED_NPROC_DIFFERS, true },
+    { same_program, RDZV_REFUSED_PROGRAM_DIFFERS, true },
+    { rank_is_there, RDZV_REFUSED_NODE_RANK_TOO_HIGH, false },
+    { one_task_a_node, RDZV_REFUSED_WRONG_TASK_LAYOUT, true },
+    { launched_once, RDZV_REFUSED_LAUNCHED_TWICE, true },
+    { rank_is_free, RDZV_REFUSED_NODE_RANK_TAKEN, true },
+    { has_room, RDZV_REFUSED_JOB_FULL, true },
+};
+
+/* --- the rules ------------------------------------------------------------------------------------------ */
+
+/* Times come from a peer and are added to the clock: one of 2^64 - 1 ms, "for ever", would wrap to a
+ * deadline in the past. */
+static uint64_t cut(uint64_t ms)
+{
+    return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
+}
+
+/* Before the node itself: it needs the places. Of the rules that are not compared (times, restarts) the
+ * first node's count for all; who they come from is in no hand of ours, since nodes start in any order. The
+ * time to gather runs from here: a rendezvous that nobody has joined has no user who waits. */
+static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
+{
+    struct rules *rules = &r->rules;
+    *rules = (struct rules){ .known = true,
+                             .elastic = j->elastic,
+                             .min = j->nnodes_min,
+                             .max = j->nnodes_max,
+                             .last_call_ms = cut(j->last_call_ms),
+                             .join_timeout_ms = cut(j->join_timeout_ms),
+                             .node_timeout_ms = cut(j->node_timeout_ms),
+                             .grow = j->grow };
+    rules->from = rdzv_who(j);
+    rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
+    rdzv_copy_text(rules->role, sizeof(rules->role), j->role);
+    rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
+                   j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
+    if (!rdzv_make_places(r)) {
+        *rules = (struct rules){ 0 };
+        return false;
+    }
+    struct rdzv_join restart = *j;
+    restart.backoff_ms = cut(j->backoff_ms);
+    restart.backoff_cap_ms = cut(j->backoff_cap_ms);
+    restarts_init(&r->restarts, &restart);
+    r->gather_until_ms = r->now_ms + rules->join_timeout_ms;
+    r->since_ms = r->now_ms; /* nobody has waited before */
+    return true;
+}
+
+/* What the first node left open is brought by the first one that says it. */
+static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
+{
+    struct rules *rules = &r->rules;
+    rules->uneven = rules->uneven || j->uneven;
+    if (rules->program[0] == '\0')
+        rdzv_copy_text(rules->program, sizeof(rules->program), j->program);
+    if (rules->nproc_fixed || !j->nproc_given || j->uneven)
+        return;
+    rules->nproc_fixed = true;
+    rules->nproc = j->nproc;
+    rules->nproc_from = rdzv_who(j);
+}
+
+/* --- joining -------------------------------------------------------------------------------------------- */
+
+/* It is noted here as well as told, for the user of the node that waits reads this side's log. */
+static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv_refused code)
+{
+    c->refusal->code = code;
+    rdzv_note(r, RDZV_RECORD_REFUSED, NULL, "refused (%s): %s; %s", rdzv_refused_code(code),
+              c->refusal->sentence, rdzv_refused_advice(code));
+    return code;
+}
+
+/* The first that objects is the only one told: the user mends one thing at a time, and the rest often goes
+ * with it. */
+static enum rdzv_refused find_objection(const struct check *c)
+{
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
+        if ((!checks[i].needs_rules || c->r->rules.known) && !checks[i].passes(c))
+            return checks[i].code;
+    return RDZV_WELCOME;
+}
+
+/* It answers with its instance; a second `join` of one that waits already changes nothing. Its rules are
+ * not asked again: they were compared when it came, and it is the same process. One that still is in a
+ * round is refused, for its workers would be counted twice. */
+static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    if (!same_job(c))
+        return refuse(r, c, RDZV_REFUSED_JOB_DIFFERS);
+    if (!same_instance(c))
+        return refuse(r, c, RDZV_REFUSED_STALE_INSTANCE);
+    if (node->state == RDZV_NODE_WAITING)
+        return RDZV_WELCOME;
+    if (node->state == RDZV_NODE_FINISHED) {
+        say(c, "job '%.200s' is over for %s", r->job, c->self);
+        return refuse(r, c, RDZV_REFUSED_JOB_OVER);
+    }
+    if (node->state != RDZV_NODE_RESTING) {
+        say(c, "%s takes part in attempt %" PRIu32 " already", rdzv_name(node, room, sizeof(room)),
+            r->round - 1);
+        return refuse(r, c, RDZV_REFUSED_ALREADY_IN);
+    }
+    rdzv_node_waits(r, node);
+    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s is back", rdzv_name(node, room, sizeof(room)));
+    return RDZV_WELCOME;
+}
+
+/* A spare is told apart, since its user would else wonder why the count does not grow. */
+static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    const char *name = rdzv_name(node, room, sizeof(room));
+    const struct rules *rules = &r->rules;
+    if (as == RDZV_AS_SPARE || r->n_waiting > rules->max)
+        rdzv_note(r, RDZV_RECORD_SPARE, node, "%s joined as a spare: %s", name,
+                  as == RDZV_AS_SPARE ? "a round is running" : "the job has all it may");
+    else if (rules->min == rules->max)
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 ")", name, r->n_waiting,
+                  rules->max);
+    else
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 " to %" PRIu32 ")", name,
+                  r->n_waiting, rules->min, rules->max);
+}
+
+/* Different counts are meant, but a typing error looks the same. */
+static void note_uneven(struct rdzv *r, const struct node *node)
+{
+    char room[2 * RDZV_TEXT_MAX];
+    if (r->rules.nproc_fixed && node->nproc != r->rules.nproc)
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s brings %" PRIu32 " workers, %s brings %" PRIu32,
+                  rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
+}
+
+/* The rules before the node, and away again when it cannot be kept: rules without a node would bind the
+ * next one to somebody who never was here. */
+static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
+{
+    bool fresh = !r->rules.known;
+    enum rdzv_refused objection = find_objection(c);
+    if (objection != RDZV_WELCOME)
+        return refuse(r, c, objection);
+    struct node *node = !fresh || take_rules(r, c->join) ? rdzv_add_node(r, id, c->join) : NULL;
+    if (node == NULL) {
+        if (fresh)
+            rdzv_forget_rules(r);
+        say(c, "the store has no memory left for %s: %" PRIu32 " of its nodes %s here", c->self, r->n_live,
+            r->n_live == 1 ? "is" : "are");
+        return refuse(r, c, RDZV_REFUSED_STORE_FULL);
+    }
+    add_to_rules(r, c->join);
+    rdzv_node_waits(r, node);
+    log_join(r, node, c->as);
+    note_uneven(r, node);
+    return RDZV_WELCOME;
+}
+
+void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
+{
+    struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };
+    *joining->refusal = (struct rdzv_refusal){ .code = RDZV_WELCOME };
+    name_both(&check);
+    if ((known != NULL ? join_again(r, known, &check) : join_first_time(r, joining->id, &check)) !=
+        RDZV_WELCOME)
+        return;
+    rdzv_touch(r, rdzv_find(r, joining->id));
+    r->must_settle = true;
+    rdzv_will_say(r);
+}

@@ -1,0 +1,527 @@
+/* nodes.c -- nodes come, move between lists, get their ranks, give signs of life, go.
+ *
+ * Memory is asked for when a node joins, never later: the arrays that a round needs grow with the number of
+ * nodes, so completing one, stopping it and ending the job cannot fail for want of it.
+ *
+ * Every move goes through a function of this file, because each changes a count as well (n_live, n_waiting,
+ * n_back, n_resting, n_members, n_open): whether a round is complete is then a comparison of numbers, and
+ * not a walk over 16,384 nodes at every event. */
+#include "job/rendezvous_core.h"
+
+#include <stdlib.h>
+
+/* --- signs of life --------------------------------------------------------------------------------------- */
+
+/* Nodes are in one list, the longest silent first: a sign of life moves its node to the end, so a beat costs
+ * the same with ten thousand nodes as with two, and the silent ones are found at the front.
+ *
+ * A server that was itself stopped (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it goes
+ * on, with their beats unread in its sockets. So it looks twice a second, and when a look comes more than
+ * half a second late, nobody counts as silent before this moment. A silence is judged when it is too long, not at the
+ * next look: with --node_timeout=fast that would be a third more.
+ *
+ * A server that is always busy is always late. So one silence is pardoned PARDONS times and no more: between two
+ * late looks the sockets are read, and whoever lives has been heard by then. A silence is judged at the latest
+ * by the third look that is late, or node_timeout_ms behind the second. */
+
+enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
+
+void rdzv_touch(struct rdzv *r, struct node *node)
+{
+    node->heard_ms = node->spared_ms = r->now_ms;
+    node->pardons = 0;
+    list_remove(&node->watched);
+    list_insert(&r->watched, &node->watched);
+    if (r->watch_ms == UINT64_MAX)
+        r->watch_ms = r->now_ms + LOOK_MS;
+}
+
+static bool is_watching(const struct rdzv *r)
+{
+    return r->rules.node_timeout_ms > 0 && !list_is_empty(&r->watched);
+}
+
+uint64_t rdzv_watch_deadline(const struct rdzv *r)
+{
+    if (!is_watching(r))
+        return UINT64_MAX;
+    const struct node *first = LIST_ENTRY(r->watched.next, struct node, watched);
+    const uint64_t silent_ms = first->spared_ms + r->rules.node_timeout_ms;
+    return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
+}
+
+/* Who was silent before another is never spared longer, so the list stays in order. */
+void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms;
+    LIST_EACH(at, &r->watched)
+    {
+        struct node *node = LIST_ENTRY(at, struct node, watched);
+        if (node->pardons < PARDONS) {
+            node->pardons++;
+            node->spared_ms = now_ms;
+        }
+    }
+    r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
+}
+
+void rdzv_check_own_pulse(struct rdzv *r)
+{
+    if (is_watching(r) && r->now_ms < r->watch_ms)
+        return;
+    if (is_watching(r) && r->now_ms > r->watch_ms + LATE_MS)
+        rdzv_pardon(r, r->now_ms);
+    r->watch_ms = is_watching(r) ? r->now_ms + LOOK_MS : UINT64_MAX;
+}
+
+bool rdzv_is_silent(const struct rdzv *r, const struct node *node)
+{
+    const uint64_t limit_ms = r->rules.node_timeout_ms;
+    return limit_ms > 0 && r->now_ms >= node->spared_ms + limit_ms;
+}
+
+struct node *rdzv_silent_node(const struct rdzv *r)
+{
+    if (!is_watching(r))
+        return NULL;
+    struct node *node = LIST_ENTRY(r->watched.next, struct node, watched);
+    return rdzv_is_silent(r, node) ? node : NULL;
+}
+
+/* --- which node gets which rank ------------------------------------------------------------------------------------------- */
+
+/* Which node gets which rank.
+ *
+ * Static: what the user said, and what is free for those who said nothing. Elastic, the first time: the
+ * natural order of host names, so that neighbours in a rack, which are named alike, are neighbours in rings
+ * of ranks; then the pid. Later: who was in the last round keeps its node rank; a gap is closed by moving
+ * the highest down; newcomers go to the end. So rank 0 is never a newcomer while anybody is left who knows
+ * how far the job has come.
+ *
+ * Everything here is n log n of the nodes in the round, and needs no memory that is not there already. */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Runs of digits by their value: without leading zeros the longer one is the bigger one. */
+static int compare_numbers(const char **a, const char **b)
+{
+    size_t len_a = 0, len_b = 0;
+    while (**a == '0')
+        ++*a;
+    while (**b == '0')
+        ++*b;
+    while (is_digit((*a)[len_a]))
+        len_a++;
+    while (is_digit((*b)[len_b]))
+        len_b++;
+    int order = len_a != len_b ? (len_a < len_b ? -1 : 1) : memcmp(*a, *b, len_a);
+    *a += len_a;
+    *b += len_b;
+    return order;
+}
+
+int rdzv_compare_names(const char *a, const char *b)
+{
+    const char *from_a = a, *from_b = b;
+    int order = 0;
+    while (order == 0 && *a != '\0' && *b != '\0') {
+        if (is_digit(*a) && is_digit(*b))
+            order = compare_numbers(&a, &b);
+        else if (*a != *b)
+            order = (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        else
+            a++, b++;
+    }
+    if (order == 0 && (*a != '\0' || *b != '\0'))
+        order = *a != '\0' ? 1 : -1;
+    return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are not the same host */
+}
+
+/* For qsort; the id makes the order total, so that it is the same every time. */
+static int by_name(const void *left, const void *right)
+{
+    const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
+    int order = rdzv_compare_names(a->host, b->host);
+    if (order == 0 && a->pid != b->pid)
+        order = a->pid < b->pid ? -1 : 1;
+    return order != 0 ? order : a->id < b->id ? -1 : 1;
+}
+
+/* Comparing and not subtracting; -1, "no rank", is not among survivors. */
+static int by_rank(const void *left, const void *right)
+{
+    const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
+    return a->node_rank < b->node_rank ? -1 : a->node_rank > b->node_rank;
+}
+
+static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, const void *))
+{
+    qsort(nodes, n, sizeof(*nodes), compare);
+}
+
+/* Who asked for no rank has none until now, and keeps it from now on. */
+void rdzv_order_static(struct rdzv *r)
+{
+    uint32_t n = 0, at = 0;
+    LIST_EACH(i, &r->waiting)
+    {
+        struct node *node = LIST_ENTRY(i, struct node, waiting);
+        if (node->wanted < 0 && (node->node_rank < 0 || r->place[node->node_rank] != node))
+            r->order[n++] = node;
+    }
+    sort(r->order, n, by_name);
+    for (uint32_t rank = 0; rank < r->rules.max; rank++) {
+        if (r->place[rank] == NULL)
+            r->place[rank] = r->order[at++];
+        r->member[rank] = r->place[rank];
+    }
+}
+
+/* The first `n` of r->order are survivors, sorted by rank: they will have the ranks 0 to n - 1. Those whose
+ * rank is among these keep it, the others fill the gaps, the highest first. */
+static void close_gaps(struct rdzv *r, uint32_t n)
+{
+    uint32_t last = n;
+    for (uint32_t rank = 0; rank < n; rank++)
+        r->member[rank] = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if ((uint32_t)r->order[i]->node_rank < n)
+            r->member[r->order[i]->node_rank] = r->order[i];
+    for (uint32_t rank = 0; rank < n; rank++)
+        if (r->member[rank] == NULL)
+            r->member[rank] = r->order[--last];
+}
+
+/* Among newcomers who came first is taken first; how they are numbered is another matter. */
+void rdzv_order_elastic(struct rdzv *r, uint32_t n)
+{
+    uint32_t old = 0, taken = r->n_back;
+    LIST_EACH(i, &r->waiting)
+    {
+        struct node *node = LIST_ENTRY(i, struct node, waiting);
+        bool survivor = node->round != 0 && node->round == r->round;
+        if (survivor)
+            r->order[old++] = node;
+        else if (taken < n)
+            r->order[taken++] = node;
+    }
+    sort(r->order, old, by_rank);
+    sort(r->order + old, n - old, by_name);
+    close_gaps(r, old);
+    memcpy(r->member + old, r->order + old, (n - old) * sizeof(*r->member));
+}
+
+enum { ROOM_MIN = 8 };
+
+/* What the quota is charged for the three arrays. It must come to the same when it is given back, so it has
+ * one formula. */
+static uint64_t room_bytes(uint32_t room)
+{
+    return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
+}
+
+/* Cut at a character's edge: the rest of a UTF-8 sequence would not be text. */
+void rdzv_copy_text(char *to, size_t size, const char *text)
+{
+    text = text != NULL ? text : "";
+    size_t len = strlen(text);
+    if (len >= size) {
+        len = size - 1;
+        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
+            len--;
+    }
+    memcpy(to, text, len);
+    to[len] = '\0';
+}
+
+/* What a job takes before anybody has come. */
+static uint64_t own_bytes(void)
+{
+    return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
+}
+
+static struct rdzv *allocate(struct quota *quota)
+{
+    if (!quota_take(quota, own_bytes()))
+        return NULL;
+    struct rdzv *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        quota_give(quota, own_bytes());
+    return r;
+}
+
+struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance)
+{
+    struct rdzv *r = allocate(quota);
+    if (r == NULL)
+        return NULL;
+    *r = (struct rdzv){ .env = *env, .quota = quota, .say_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
+    list_init(&r->nodes);
+    list_init(&r->watched);
+    list_init(&r->waiting);
+    rdzv_copy_text(r->job, sizeof(r->job), job);
+    rdzv_copy_text(r->instance, sizeof(r->instance), instance);
+    r->gone = calloc(RDZV_GONE_MAX, sizeof(*r->gone));
+    if (!table_init(&r->by_id) || r->gone == NULL) {
+        rdzv_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void rdzv_free(struct rdzv *r)
+{
+    if (r == NULL)
+        return;
+    while (!list_is_empty(&r->nodes))
+        rdzv_remove_node(r, LIST_ENTRY(r->nodes.next, struct node, joined));
+    rdzv_forget_rules(r);
+    quota_give(r->quota, room_bytes(r->room) + own_bytes());
+    free(r->member);
+    free(r->order);
+    free(r->seats);
+    free(r->gone);
+    table_free(&r->by_id);
+    free(r);
+}
+
+const char *rdzv_instance(const struct rdzv *r)
+{
+    return r->instance;
+}
+
+struct node *rdzv_find(const struct rdzv *r, uint64_t id)
+{
+    struct slice key = slice_of(&id, sizeof(id));
+    struct table_node *found = table_find(&r->by_id, key, table_hash(key));
+    return found ? TABLE_ENTRY(found, struct node, by_id) : NULL;
+}
+
+bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
+{
+    return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
+           r->place[node_rank]->state != RDZV_NODE_RESTING;
+}
+
+/* --- room for all of them ------------------------------------------------------------------------------- */
+
+/* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On
+ * failure the old one stays. */
+static bool grow(void *array, size_t size, uint32_t room)
+{
+    void *old, *bigger;
+    memcpy(&old, array, sizeof(old));
+    bigger = realloc(old, size * room);
+    if (bigger != NULL)
+        memcpy(array, &bigger, sizeof(bigger));
+    return bigger != NULL;
+}
+
+/* An array that has grown alone is no harm: `room` is the least of the three. Doubling keeps joining cheap
+ * for all together: n nodes copy 2n pointers. The quota is asked before malloc, so that one job cannot take
+ * the memory of the others. */
+static bool make_room(struct rdzv *r, uint32_t nodes)
+{
+    if (nodes <= r->room)
+        return true;
+    uint32_t room = r->room < ROOM_MIN ? ROOM_MIN : r->room * 2;
+    uint64_t more = room_bytes(room) - room_bytes(r->room);
+    if (!quota_take(r->quota, more))
+        return false;
+    if (!grow(&r->member, sizeof(*r->member), room) || !grow(&r->order, sizeof(*r->order), room) ||
+        !grow(&r->seats, sizeof(*r->seats), room)) {
+        quota_give(r->quota, more);
+        return false;
+    }
+    r->room = room;
+    return true;
+}
+
+/* As many as --nnodes says, not as many as have come: a free rank must be found in one step. At most 16,384
+ * pointers, see is_sound in admission.c. */
+bool rdzv_make_places(struct rdzv *r)
+{
+    uint64_t bytes = r->rules.max * sizeof(struct node *);
+    if (r->rules.elastic)
+        return true;
+    if (!quota_take(r->quota, bytes))
+        return false;
+    r->place = calloc(r->rules.max, sizeof(struct node *));
+    if (r->place == NULL)
+        quota_give(r->quota, bytes);
+    return r->place != NULL;
+}
+
+void rdzv_forget_rules(struct rdzv *r)
+{
+    if (r->place != NULL)
+        quota_give(r->quota, r->rules.max * sizeof(struct node *));
+    free(r->place);
+    r->place = NULL;
+    r->rules = (struct rules){ 0 };
+}
+
+/* --- come ----------------------------------------------------------------------------------------------- */
+
+/* Copies: the join's texts end with its message, a node lives as long as its connection. */
+static void fill(struct node *node, const struct rdzv_join *join)
+{
+    rdzv_copy_text(node->host, sizeof(node->host), join->host);
+    rdzv_copy_text(node->addr, sizeof(node->addr), join->addr);
+    rdzv_copy_text(node->own, sizeof(node->own), join->own);
+    rdzv_copy_text(node->boot_id, sizeof(node->boot_id), join->boot_id);
+    rdzv_copy_text(node->version, sizeof(node->version), join->version);
+    rdzv_copy_text(node->role, sizeof(node->role), join->role);
+    node->nproc = join->nproc;
+    node->store_port = join->store_port;
+    node->pid = join->pid;
+    node->pid_start = join->pid_start;
+    node->grace_ms = join->grace_ms;
+}
+
+/* Room for it is made before it is: from here on nothing can fail. It is charged to the quota, and given
+ * back in rdzv_remove_node. */
+struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
+{
+    if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
+        return NULL;
+    struct node *node = calloc(1, sizeof(*node));
+    if (node == NULL) {
+        quota_give(r->quota, sizeof(struct node));
+        return NULL;
+    }
+    fill(node, join);
+    node->id = id;
+    node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not one of n_resting, since `round` is 0 */
+    node->node_rank = -1;
+    node->wanted = r->rules.elastic ? -1 : join->node_rank;
+    node->joined_ms = r->now_ms;
+    node->by_id.key = &node->id;
+    node->by_id.key_len = sizeof(node->id);
+    node->by_id.hash = table_hash(slice_of(&node->id, sizeof(node->id)));
+    table_put(&r->by_id, &node->by_id);
+    list_insert(&r->nodes, &node->joined);
+    r->n_live++;
+    list_init(&node->watched);
+    list_init(&node->waiting);
+    if (node->wanted >= 0)
+        r->place[node->wanted] = node;
+    rdzv_touch(r, node);
+    return node;
+}
+
+/* --- move ----------------------------------------------------------------------------------------------- */
+
+/* Was it in the round that ran last? Then it keeps its rank in the next. */
+static bool is_survivor(const struct rdzv *r, const struct node *node)
+{
+    return node->round != 0 && node->round == r->round;
+}
+
+bool rdzv_is_member(const struct rdzv *r, const struct node *node)
+{
+    bool in_one = node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_DONE ||
+                  node->state == RDZV_NODE_STOPPING || node->state == RDZV_NODE_STOPPED;
+    return in_one && is_survivor(r, node);
+}
+
+/* At the end of the list: where there are more newcomers than places, an elastic round takes those who came first. */
+void rdzv_node_waits(struct rdzv *r, struct node *node)
+{
+    if (is_survivor(r, node)) {
+        r->n_resting--;
+        r->n_back++;
+    }
+    node->state = RDZV_NODE_WAITING;
+    list_insert(&r->waiting, &node->waiting);
+    r->n_waiting++;
+}
+
+void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_state next)
+{
+    list_remove(&node->waiting);
+    r->n_waiting--;
+    if (is_survivor(r, node))
+        r->n_back--;
+    node->state = next;
+}
+
+/* One that is DONE still is open: its word `stopped` has to come before anything of the round is judged. */
+static bool is_open(enum rdzv_node_state state)
+{
+    return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
+}
+
+/* Never back to RUNNING: within a round a member only goes on towards its end. */
+void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
+{
+    r->n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
+    r->n_open -= is_open(node->state) && !is_open(next);
+    node->state = next;
+}
+
+/* --- go ------------------------------------------------------------------------------------------------- */
+
+/* The seat keeps its numbers: a rank of it that is asked for later must still be known to have been there. */
+static void leave_round(struct rdzv *r, struct node *node)
+{
+    r->n_open -= is_open(node->state);
+    r->n_members--;
+    r->member[node->node_rank] = NULL;
+    r->seats[node->node_rank].node = 0;
+}
+
+/* A rank it asked for was its place from the start, any other since its first round. */
+static void leave_place(struct rdzv *r, const struct node *node)
+{
+    int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
+    if (r->place != NULL && held >= 0 && r->place[held] == node)
+        r->place[held] = NULL;
+}
+
+/* Counted out of whatever it was in, once; it stays in `nodes` so that its connection, which closes later,
+ * finds it. From here on its silence is no loss. */
+void rdzv_node_is_finished(struct rdzv *r, struct node *node)
+{
+    if (node->state == RDZV_NODE_FINISHED)
+        return;
+    if (rdzv_is_member(r, node))
+        leave_round(r, node);
+    else if (node->state == RDZV_NODE_WAITING)
+        rdzv_node_stops_waiting(r, node, RDZV_NODE_FINISHED);
+    else if (node->state == RDZV_NODE_RESTING && is_survivor(r, node))
+        r->n_resting--;
+    leave_place(r, node);
+    list_remove(&node->watched);
+    node->state = RDZV_NODE_FINISHED;
+    r->n_live--;
+}
+
+void rdzv_remove_node(struct rdzv *r, struct node *node)
+{
+    rdzv_node_is_finished(r, node);
+    list_remove(&node->joined);
+    table_remove(&r->by_id, &node->by_id);
+    quota_give(r->quota, sizeof(*node));
+    free(node);
+}
+
+/* Called before it is finished, while its rank and round are known. A ring, because a job of months sees
+ * more come and go than anybody asks about. */
+void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
+                        const char *words)
+{
+    struct rdzv_gone *gone = &r->gone[r->n_gone++ % RDZV_GONE_MAX];
+    *gone = (struct rdzv_gone){ .node_rank = node->node_rank >= 0 ? node->node_rank : node->wanted,
+                                .pid = node->pid,
+                                .round = node->round,
+                                .joined_ms = node->joined_ms,
+                                .gone_ms = r->now_ms,
+                                .lost = how->type == RDZV_LOST,
+                                .silent = how->silent };
+    rdzv_copy_text(gone->host, sizeof(gone->host), node->host);
+    rdzv_copy_text(gone->how, sizeof(gone->how), words);
+}

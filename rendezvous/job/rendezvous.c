@@ -1,0 +1,592 @@
+/* rendezvous.c -- see rendezvous.h.
+ *
+ * The machine is the table below; a cell does its work and returns the next state, rdzv_step stores it. Every
+ * cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision and not
+ * an oversight. Messages about a round are looked at by the table only when they come from a member of the
+ * round that runs; the rest is answered "stale" before (hear_member).
+ *
+ * Whoever joins and is welcome waits, in every state (admission.c). What follows from that comes with SETTLE,
+ * after the answer has been sent: a round in GATHERING, a key for the workers in RUNNING.
+ *
+ * The next round begins only when no member of the last one is open any more: each has said `stopped`, or is
+ * lost and so can do no harm but to itself. So two rounds never run at a time. */
+#include "job/rendezvous.h"
+
+#include "job/rendezvous_core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RETURN_MS = 10000 }; /* for a node that was told to join again; it only has to say so */
+
+typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+
+static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state joins(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+/* No round runs: */
+static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+/* A round runs: */
+static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+/* It is being stopped: */
+static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+
+/* clang-format off */
+static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
+/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    SETTLE   TIME_UP    JOIN         */
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up,   joins       },
+[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    go_on,     joins       },
+[RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, grow_if, ignore,    joins_spare },
+[RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore,  drop_late, joins_spare },
+[RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore,  gather,    joins       },
+[RDZV_OVER]         = { ignore,       ignore,   ignore,  ignore,        ignore,       ignore,          ignore, ignore,  ignore,    joins_late  },
+};
+/* clang-format on */
+
+/* A job that nobody is in is over. Unless it has not begun: then it is as if nobody had come. */
+static enum rdzv_state nobody_left(struct rdzv *r)
+{
+    r->say_ms = UINT64_MAX;
+    r->must_settle = false;
+    if (r->round == 0) {
+        rdzv_forget_rules(r);
+        return RDZV_GATHERING;
+    }
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: nobody is left");
+    return RDZV_OVER;
+}
+
+void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
+{
+    enum rdzv_state next = machine[r->state][event->type](r, node, event);
+    if (r->n_live == 0 && next != RDZV_OVER)
+        next = nobody_left(r);
+    if (next != r->state)
+        r->since_ms = r->now_ms;
+    r->state = next;
+}
+
+static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node, (void)e;
+    return r->state;
+}
+
+static enum rdzv_state joins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    rdzv_admit(r, node, e->joining, RDZV_AS_MEMBER);
+    return r->state;
+}
+
+static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    rdzv_admit(r, node, e->joining, RDZV_AS_SPARE);
+    return r->state;
+}
+
+/* A node that comes now would wait for a round that never begins. */
+static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    rdzv_admit(r, node, e->joining, RDZV_NOBODY);
+    return r->state;
+}
+
+/* --- no round runs -------------------------------------------------------------------------------------- */
+
+/* For those of the last round who are not back yet it is only a limit, never shorter than RETURN_MS. They
+ * have to reap their workers first. A last call of 0 is a choice: take who is here. */
+static enum rdzv_state last_call(struct rdzv *r)
+{
+    uint64_t call_ms = r->rules.last_call_ms;
+    if (r->n_resting > 0 && call_ms < RETURN_MS)
+        call_ms = RETURN_MS;
+    if (call_ms == 0)
+        return rdzv_begin_round(r);
+    r->call_until_ms = r->now_ms + call_ms;
+    if (r->n_resting == 0)
+        rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
+                  "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): last call for %" PRIu64 " ms",
+                  rdzv_takes(r), r->rules.min, r->rules.max, call_ms);
+    return RDZV_LAST_CALL;
+}
+
+/* Somebody has come or gone: is that a round now? A last call that runs is not begun again by each
+ * newcomer, else a steady trickle would put it off for ever. */
+static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node, (void)e;
+    if (rdzv_is_complete(r))
+        return rdzv_begin_round(r);
+    if (!r->rules.elastic)
+        return RDZV_GATHERING;
+    if (rdzv_takes(r) >= r->rules.min)
+        return r->state == RDZV_LAST_CALL ? RDZV_LAST_CALL : last_call(r);
+    if (r->n_resting == 0)
+        r->short_handed = true;
+    if (r->state == RDZV_LAST_CALL)
+        rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL, "too few nodes again");
+    return RDZV_GATHERING;
+}
+
+static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node, (void)e;
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " within %" PRIu64 " ms",
+              r->n_waiting, r->rules.min, r->rules.join_timeout_ms);
+    return rdzv_end_job(r, RDZV_WHY_TIMEOUT, RDZV_NO_RESTART_TOO_FEW_NODES);
+}
+
+/* Whoever of the last round is not back has lost its place to a spare. */
+static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node, (void)e;
+    r->n_resting = 0;
+    return rdzv_begin_round(r);
+}
+
+/* The pause is over; whoever came during it is looked at now. */
+static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node, (void)e;
+    r->must_settle = true;
+    return RDZV_GATHERING;
+}
+
+/* "SIGTERM from pid 77 (bash) of bob"; an agent that gives up sends no signal, only words. */
+static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
+{
+    const char *abbrev = sigabbrev_np(e->signal), *from = e->words[0] != '\0' ? " from " : "";
+    if (e->signal > 0 && abbrev != NULL)
+        snprintf(room, size, "SIG%s%s%.150s", abbrev, from, e->words);
+    else if (e->signal > 0)
+        snprintf(room, size, "signal %d%s%.150s", e->signal, from, e->words);
+    else
+        snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "its agent itself");
+    return room;
+}
+
+static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
+{
+    char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
+    rdzv_remember_gone(r, node, e, who_stopped_it(e, by, sizeof(by)));
+    rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
+}
+
+/* Between two attempts of a static job its user has stopped all of it; before the first, this node may well be
+ * started again. */
+static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    note_leave(r, node, e, "");
+    rdzv_dismiss(r, node, e->signal);
+    r->must_settle = true;
+    rdzv_will_say(r);
+    if (r->rules.elastic || r->round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
+        return r->state;
+    return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, RDZV_NO_RESTART_STOPPED);
+}
+
+/* The one way for a node to be lost, whether its connection says so or its silence. It is remembered before
+ * it is freed: the diagnosis tells of nodes that are gone. */
+static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
+{
+    char name[2 * RDZV_TEXT_MAX];
+    rdzv_note(r, RDZV_RECORD_LOST, node, "%s is lost: %s", rdzv_name(node, name, sizeof(name)), how->words);
+    rdzv_remember_gone(r, node, how, how->words);
+    rdzv_remove_node(r, node);
+    r->must_settle = true;
+    rdzv_will_say(r);
+}
+
+static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    lose(r, node, e);
+    return r->state;
+}
+
+/* --- a round runs --------------------------------------------------------------------------------------- */
+
+/* The first one that is heard. If it is only the victim of another, better_cause replaces it when that one
+ * speaks. */
+static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    rdzv_set_failure(r, node, e->failure);
+    return rdzv_stop_round(r);
+}
+
+/* Nodes that are done stay until all are: another one may still fail, and then the whole round is repeated. */
+static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char name[2 * RDZV_TEXT_MAX];
+    (void)e;
+    if (node->state != RDZV_NODE_RUNNING)
+        return r->state;
+    rdzv_member_becomes(r, node, RDZV_NODE_DONE);
+    rdzv_note(r, RDZV_RECORD_NODE_DONE, node, "%s is done (%" PRIu32 " of %" PRIu32 ")",
+              rdzv_name(node, name, sizeof(name)), r->n_done, r->nnodes);
+    if (r->n_done < r->nnodes)
+        return r->state;
+    return rdzv_end_job(r, RDZV_WHY_DONE, RDZV_NO_RESTART_NONE);
+}
+
+/* What cannot be killed on a node that leaves does not stand in the way of the next round, which is without
+ * it. */
+static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
+{
+    r->unkillable = r->unkillable || (how->unkillable && !node->leaving);
+    r->max_code = how->max_code > r->max_code ? how->max_code : r->max_code;
+    if (!how->has_rank0 || node->first_rank != 0)
+        return;
+    r->has_rank0 = true;
+    r->rank0_code = how->rank0_code;
+}
+
+/* It did not say why. A node that is done has nothing left to stop. */
+static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
+    if (node->state != RDZV_NODE_RUNNING)
+        return r->state;
+    snprintf(words, sizeof(words), "%.400s stopped without saying why", rdzv_name(node, name, sizeof(name)));
+    rdzv_set_cause(r, RDZV_WHY_FAILED, node, 0, words);
+    r->cause.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
+    note_exit(r, node, e->how);
+    rdzv_member_becomes(r, node, RDZV_NODE_STOPPED);
+    return rdzv_stop_round(r);
+}
+
+/* Spares come and go without the round; a node that is done counts as done wherever it is. */
+static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
+    if (!rdzv_is_member(r, node) || node->state == RDZV_NODE_DONE)
+        return leaves(r, node, e);
+    note_leave(r, node, e, " its round");
+    snprintf(words, sizeof(words), "%.300s %s %s", rdzv_name(node, name, sizeof(name)),
+             e->signal > 0 ? "was stopped by" : "gave up:", who_stopped_it(e, by, sizeof(by)));
+    rdzv_set_cause(r, RDZV_WHY_NODE_LEFT, node, e->signal, words);
+    node->leaving = true;
+    node->leave_signal = e->signal;
+    r->stopped_by_user = !r->rules.elastic;
+    rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
+    return rdzv_stop_round(r);
+}
+
+static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_event *how)
+{
+    char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
+    snprintf(words, sizeof(words), "%.300s is lost: %.180s", rdzv_name(node, name, sizeof(name)), how->words);
+    rdzv_set_cause(r, RDZV_WHY_NODE_LOST, node, 0, words);
+    r->cause.silent = how->silent;
+}
+
+/* A spare takes nothing with it, and a node that was done has done its part. */
+static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
+    if (matters)
+        set_loss(r, node, e);
+    lose(r, node, e);
+    return matters ? rdzv_stop_round(r) : r->state;
+}
+
+/* A round is ended for it, which costs the work since the last checkpoint: hence only when the rules or the
+ * workers themselves say so. */
+static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char words[RDZV_WORDS_MAX];
+    uint32_t more = rdzv_can_grow_by(r);
+    bool wanted = r->rules.grow == RDZV_GROW_NOW || (r->rules.grow == RDZV_GROW_AGREED && r->grow_agreed);
+    (void)node, (void)e;
+    rdzv_tell_workers_who_waits(r);
+    if (!wanted || more == 0)
+        return r->state;
+    snprintf(words, sizeof(words), "%" PRIu32 " more node%s can be taken in", more, more == 1 ? "" : "s");
+    rdzv_set_cause(r, RDZV_WHY_GROW, NULL, 0, words);
+    return rdzv_stop_round(r);
+}
+
+/* Kept: the node they agreed to may have gone meanwhile, and another one comes. */
+static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    r->grow_agreed = true;
+    return grow_if(r, node, e);
+}
+
+/* --- it is being stopped -------------------------------------------------------------------------------- */
+
+/* A worker that has lost its peer says so before that peer's own end is known. */
+static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    if (r->cause.is_victim && !rdzv_is_victim(e->failure))
+        rdzv_set_failure(r, node, e->failure);
+    return r->state;
+}
+
+/* More about the same worker; what the store has seen itself, the order and the time, stays. */
+static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    if (r->cause.why == RDZV_WHY_FAILED && r->cause.node_rank == node->node_rank &&
+        r->cause.rank == e->failure->rank)
+        rdzv_set_failure(r, node, e->failure);
+    return r->state;
+}
+
+/* Its connection may close right after, which is then no cause any more. */
+static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    char name[2 * RDZV_TEXT_MAX];
+    if (node->state != RDZV_NODE_STOPPING)
+        return r->state;
+    note_exit(r, node, e->how);
+    rdzv_member_becomes(r, node, RDZV_NODE_STOPPED);
+    rdzv_note(r, RDZV_RECORD_NODE_STOPPED, node, "%s has stopped%s", rdzv_name(node, name, sizeof(name)),
+              e->how->unkillable ? ", but something on it cannot be killed" : "");
+    if (node->leaving)
+        rdzv_dismiss(r, node, node->leave_signal);
+    return rdzv_judge_if_stopped(r);
+}
+
+static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    if (!rdzv_is_member(r, node))
+        return leaves(r, node, e);
+    r->stopped_by_user = !r->rules.elastic;
+    if (node->state == RDZV_NODE_STOPPED)
+        return leaves(r, node, e);
+    if (!node->leaving)
+        note_leave(r, node, e, " its round");
+    node->leaving = true;
+    node->leave_signal = e->signal;
+    return r->state;
+}
+
+static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    bool member = rdzv_is_member(r, node);
+    if (member && r->cause.is_victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
+        set_loss(r, node, e);
+    lose(r, node, e);
+    return member ? rdzv_judge_if_stopped(r) : r->state;
+}
+
+static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    const struct rdzv_event how = { .type = RDZV_LOST, .words = "it has not stopped its workers in time" };
+    (void)node, (void)e;
+    for (uint32_t i = 0; i < r->nnodes; i++) {
+        struct node *late = r->member[i];
+        if (late == NULL || late->state != RDZV_NODE_STOPPING)
+            continue;
+        r->env.drop(r->env.user, late->id, how.words);
+        lose(r, late, &how);
+    }
+    return rdzv_judge_if_stopped(r);
+}
+
+/* Each call below notes the time, looks whether the message may be acted on at all, steps the machine, and settles what follows. */
+
+/* --- what agents say ------------------------------------------------------------------------------------ */
+
+/* The member a message is about, or NULL with the answer. Its sign of life counts even when what it says
+ * does not: a node that speaks of an old round is alive. STALE is asked before NO_MEMBER, since it tells
+ * the agent more. */
+static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
+                                enum rdzv_answer *answer)
+{
+    struct node *node = rdzv_find(r, id);
+    char name[2 * RDZV_TEXT_MAX];
+    r->now_ms = now_ms;
+    *answer = RDZV_NO_MEMBER;
+    if (node == NULL || node->state == RDZV_NODE_FINISHED)
+        return NULL;
+    rdzv_touch(r, node);
+    if (round != r->round) {
+        *answer = RDZV_STALE_ROUND;
+        rdzv_note(r, RDZV_RECORD_STALE, node,
+                  "%s speaks of round %" PRIu32 ", this is round %" PRIu32 ": not listened to",
+                  rdzv_name(node, name, sizeof(name)), round, r->round);
+        return NULL;
+    }
+    *answer = rdzv_is_member(r, node) ? RDZV_OK : RDZV_NO_MEMBER;
+    return *answer == RDZV_OK ? node : NULL;
+}
+
+static bool has_rank(const struct node *node, int64_t rank)
+{
+    return rank >= node->first_rank && rank - node->first_rank < node->nproc;
+}
+
+/* Step and settle are two, because a cell must not begin a round while another one is being left: it only
+ * notes that something has changed. */
+static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
+                                    const struct rdzv_event *event, uint64_t now_ms)
+{
+    enum rdzv_answer answer;
+    struct node *node = hear_member(r, id, round, now_ms, &answer);
+    if (node == NULL)
+        return answer;
+    if (event->failure != NULL && !has_rank(node, event->failure->rank))
+        return RDZV_OTHER_RANK;
+    rdzv_step(r, node, event);
+    rdzv_settle(r, now_ms);
+    return RDZV_OK;
+}
+
+/* Not settled here: what follows (the round may be complete now) waits until the answer to the join is out. */
+enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
+                            struct rdzv_refusal *refusal)
+{
+    struct rdzv_joining joining = { .id = id, .join = join, .refusal = refusal };
+    r->now_ms = now_ms;
+    rdzv_step(r, rdzv_find(r, id), &(struct rdzv_event){ .type = RDZV_JOIN, .joining = &joining });
+    return refusal->code;
+}
+
+enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t id, int64_t rank)
+{
+    const struct node *node = rdzv_find(r, id);
+    if (node == NULL || !rdzv_is_member(r, node))
+        return RDZV_NO_MEMBER;
+    return has_rank(node, rank) ? RDZV_OK : RDZV_OTHER_RANK;
+}
+
+enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,
+                             const struct rdzv_failure *failure, uint64_t now_ms)
+{
+    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_FAILED, .failure = failure },
+                       now_ms);
+}
+
+enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
+                              const struct rdzv_failure *failure, uint64_t now_ms)
+{
+    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_EXPLAINED, .failure = failure },
+                       now_ms);
+}
+
+enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms)
+{
+    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_DONE }, now_ms);
+}
+
+enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
+                              uint64_t now_ms)
+{
+    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
+}
+
+/* Who was told the end has nothing more to say. */
+static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
+{
+    if (node->state != RDZV_NODE_FINISHED)
+        rdzv_step(r, node, event);
+    else if (event->type == RDZV_LOST)
+        rdzv_remove_node(r, node);
+}
+
+/* Without a round number: its user has stopped it whatever the round. */
+void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
+{
+    struct node *node = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    if (node == NULL)
+        return;
+    goes(r, node, &(struct rdzv_event){ .type = RDZV_LEAVE, .signal = signal, .words = by });
+    rdzv_settle(r, now_ms);
+}
+
+void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
+{
+    struct node *node = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    if (node == NULL)
+        return;
+    goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = rdzv_is_silent(r, node) });
+    rdzv_settle(r, now_ms);
+}
+
+void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms;
+    rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_GROW });
+    rdzv_settle(r, now_ms);
+}
+
+/* Of every request of every node, so it does nothing but this. */
+void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
+{
+    struct node *node = rdzv_find(r, id);
+    r->now_ms = now_ms;
+    if (node != NULL && node->state != RDZV_NODE_FINISHED)
+        rdzv_touch(r, node);
+}
+
+/* --- time ----------------------------------------------------------------------------------------------- */
+
+/* A loop, for what settles may change something again; a cell sets the mark again only when it has moved
+ * on. */
+void rdzv_settle(struct rdzv *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms;
+    while (r->must_settle) {
+        r->must_settle = false;
+        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_SETTLE });
+    }
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One time for the shell's one timer. What is still to settle is due now. */
+uint64_t rdzv_deadline(const struct rdzv *r)
+{
+    if (r->must_settle)
+        return r->now_ms;
+    return earlier(earlier(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
+}
+
+/* Dropped before its loss is acted on, so that it cannot speak any more when the others go on. */
+static void drop_silent_nodes(struct rdzv *r)
+{
+    char how[64];
+    struct node *node;
+    while ((node = rdzv_silent_node(r)) != NULL) {
+        snprintf(how, sizeof(how), "silent for %" PRIu64 " ms", r->now_ms - node->heard_ms);
+        r->env.drop(r->env.user, node->id, how);
+        rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
+    }
+}
+
+/* The silent ones first: a round must not be made with them. What is said to those who wait comes last, when
+ * it is known whether they still do. */
+void rdzv_tick(struct rdzv *r, uint64_t now_ms)
+{
+    r->now_ms = now_ms;
+    rdzv_check_own_pulse(r);
+    drop_silent_nodes(r);
+    rdzv_settle(r, now_ms);
+    for (int i = 0; i < RDZV_N_STATES && now_ms >= rdzv_state_deadline(r); i++) {
+        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
+        rdzv_settle(r, now_ms);
+    }
+    rdzv_say_if_due(r);
+}

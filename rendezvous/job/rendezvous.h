@@ -1,0 +1,400 @@
+/* rendezvous.h -- the rendezvous of one job: who is in it, which ranks they get, when they stop, what comes next.
+ *
+ * Decisions only: no socket, no clock, no JSON. The hub feeds it what agents say, with the time; it answers
+ * through the callbacks of rdzv_env. The whole machine is the table at the top of rendezvous.c.
+ *
+ *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
+ *
+ * A round is one completed rendezvous; its nodes are its members. Every member is told `round` once, `stop`
+ * at most once (not when all workers ended with 0), and `verdict` once; a verdict "restart" makes it join
+ * again. Whoever is told a verdict "finish" is told nothing after it. A node that is stopped by its user says
+ * `leave`, stops its workers, says `stopped`, and gets a verdict "finish" of its own.
+ *
+ * Nodes are known by an id that the caller gives (its connection), never 0. Times are ms of one monotonic
+ * clock; every call takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers inside what
+ * is told are valid during the call only; what is passed in is copied, longer text is cut. */
+#ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
+#define RENDEZVOUS_JOB_RENDEZVOUS_H
+
+#include "base/limits.h"
+#include "store/quota.h"
+
+#include <stddef.h>
+
+/* Why a round ends, why nothing follows, who is refused: a row each, for the enums below, the words of the protocol and messages. */
+#include "diagnosis/findings.h"
+#include "base/events.h"
+
+#define RDZV_STATES(X)                                                                                    \
+    X(GATHERING, "gathering") /* waits for more nodes */                                                  \
+    X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */               \
+    X(RUNNING, "running")     /* a round is complete: workers run */                                      \
+    X(STOPPING, "stopping")   /* all nodes were told to stop; waits until nothing of the round is left */ \
+    X(BACKING_OFF, "backing off") /* another attempt will be made, not before the back-off is over */     \
+    X(OVER, "over")               /* everybody knows how it ended */
+
+/* Why a round ends. */
+#define RDZV_WHYS(X)                                                             \
+    X(DONE, "done")           /* every worker of every node ended with 0 */      \
+    X(FAILED, "failed")       /* a worker failed by itself */                    \
+    X(NODE_LOST, "node_lost") /* a node's connection is gone, or it is silent */ \
+    X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */         \
+    X(GROW, "grow")           /* there are more nodes now */                     \
+    X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
+    X(REFUSED, "refused")     /* the store could not begin the attempt */
+
+/* Why no further attempt is made. */
+#define RDZV_NO_RESTARTS(X)                                                         \
+    X(NONE, "")                       /* there is one, or nobody asked for any */   \
+    X(USED_UP, "used_up")             /* --max_restarts */                          \
+    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */          \
+    X(USAGE, "usage")                 /* it does not understand its command line */ \
+    X(IMPORT, "import")               /* all of a node end with the same one */     \
+    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                       \
+    X(STOPPED, "stopped")             /* by the user */                             \
+    X(UNKILLABLE, "unkillable")       /* something of the last attempt lives on */  \
+    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes (came back) in time */    \
+    X(NOT_READY, "not_ready")         /* no memory for another key space */
+
+/* What an event log holds. */
+#define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
+
+/* Who may not join, and what to do about it: they are findings, and have their rows there. */
+#define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
+
+struct rdzv;
+
+enum {
+    RDZV_NODES_MAX = LIMIT_NODES,
+    RDZV_NPROC_MAX = LIMIT_NPROC,
+    RDZV_TEXT_MAX = LIMIT_TEXT,
+    RDZV_WORDS_MAX = LIMIT_WORDS,
+    RDZV_STDERR_MAX = LIMIT_LAST_LINES,
+    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes in `round`, when it has no more than that; else */
+    RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
+    RDZV_GONE_MAX = 32,           /* nodes that have gone and are remembered for a diagnosis */
+    RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never came: no worker has one to offer */
+    RDZV_STOP_EXTRA_MS = 10000 /* beyond its own grace time, for a node to say `stopped` */
+};
+
+#define X(name, word) RDZV_##name,
+enum rdzv_state { RDZV_STATES(X) RDZV_N_STATES };
+#undef X
+#define X(name, word) RDZV_WHY_##name,
+enum rdzv_why { RDZV_WHYS(X) RDZV_N_WHYS };
+#undef X
+#define X(name, word) RDZV_NO_RESTART_##name,
+enum rdzv_no_restart { RDZV_NO_RESTARTS(X) RDZV_N_NO_RESTARTS };
+#undef X
+#define X(name, word) RDZV_RECORD_##name,
+enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
+#undef X
+#define X(name, ...) RDZV_REFUSED_##name,
+enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
+#undef X
+
+/* The words of the protocol. */
+const char *rdzv_state_word(enum rdzv_state state);
+const char *rdzv_why_word(enum rdzv_why why);
+const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart);
+const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
+const char *rdzv_refused_advice(enum rdzv_refused refused);
+
+/* --- what agents say ------------------------------------------------------------------------------------ */
+
+enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
+
+struct rdzv_join {
+    const char *job, *instance, *version; /* `instance`: "" from a new agent, else what rdzv_instance() was */
+    const char *host, *boot_id, *addr;
+    const char *own; /* its own end of the connection to the store; NULL or "" = it does not know */
+    const char
+        *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
+    const char *role;    /* of its workers; NULL or "" = the one that everybody has who says nothing */
+    const char *program; /* name of the program that its workers run; "" = not compared */
+    uint32_t store_port; /* at which its rank 0 would host a store for all workers; 0 = they use this one */
+    int pid;
+    uint64_t pid_start;
+    bool elastic;
+    uint32_t nnodes_min, nnodes_max; /* static: the same number twice */
+    int32_t node_rank;               /* static; -1 = any that is free */
+    uint32_t nproc;
+    bool nproc_given, uneven;
+    /* Rules for the whole job. The first node that joins brings them; what later ones say about them is not
+     * looked at. */
+    uint32_t max_restarts, max_no_progress;
+    uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
+    const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
+    uint64_t node_timeout_ms; /* a node that says nothing for so long is lost; 0 = never */
+    enum rdzv_grow grow;
+    uint64_t grace_ms; /* of this node, between SIGTERM and SIGKILL */
+};
+
+/* A worker's failure, as its agent tells it. */
+struct rdzv_failure {
+    int32_t rank, local_rank;
+    int pid;
+    int exit_code, signal;         /* `signal` 0: it ended with `exit_code` */
+    int error;                     /* errno, not 0: it could not be started */
+    enum rdzv_no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
+    const char *words;             /* "was killed by signal 9 (SIGKILL)" */
+    const char *log;               /* path of its log file, "" = none */
+    const char *const *stderr_lines; /* its last words, oldest first */
+    size_t n_stderr_lines;
+    bool from_stdout; /* it was silent on stderr: they are of its stdout */
+    bool
+        victim; /* it says that it has lost another rank, in words: see rdzv_is_victim for those who have a code */
+};
+
+/* Is the message acted on? */
+enum rdzv_answer {
+    RDZV_OK,
+    RDZV_STALE_ROUND, /* of an older round: nothing has changed */
+    RDZV_NO_MEMBER,   /* this node is not in a round: nothing has changed */
+    RDZV_OTHER_RANK,  /* the rank is not on this node: nothing has changed */
+};
+
+/* --- what they are told --------------------------------------------------------------------------------- */
+
+/* The first cause of a round's end, as far as it is known. */
+struct rdzv_cause {
+    enum rdzv_why why;
+    int32_t node_rank; /* -1 = none */
+    char host[RDZV_TEXT_MAX];
+    int32_t rank, local_rank; /* of the worker; -1 = it is not about one */
+    int pid, exit_code, signal, error;
+    enum rdzv_no_restart no_retry;
+    uint64_t after_ms; /* since the round began, by the store's clock */
+    bool silent;       /* a lost node: nothing was heard of it, else its connection closed */
+    bool is_victim;    /* that worker gave up because it lost a peer: there may be a better cause */
+    char words[RDZV_WORDS_MAX];
+    char log[RDZV_WORDS_MAX];
+    bool from_stdout; /* the lines below */
+    uint32_t n_stderr_lines;
+    char stderr_lines[RDZV_STDERR_MAX][RDZV_WORDS_MAX];
+};
+
+/* A member of a round, as told to all others. */
+struct rdzv_seat {
+    uint64_t node;
+    uint32_t node_rank, first_rank, nproc;
+    uint32_t store_port; /* as it joined with */
+    const char *host, *addr, *own;
+};
+
+/* A round, when it begins. */
+struct rdzv_round {
+    uint32_t round;    /* from 1 */
+    uint32_t attempt;  /* round - 1: the number of its key space */
+    uint32_t restarts; /* those that --max_restarts counts, so far */
+    uint32_t nnodes, world_size;
+    const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
+    uint32_t n_seats;              /* ... and the first few of a large job's when it is told to nodes */
+};
+
+/* What is waited for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are whole. */
+struct rdzv_waiting {
+    enum rdzv_state state;
+    uint32_t joined, min, max;
+    uint32_t spare;        /* while a round runs: nodes that wait for the next one */
+    uint32_t returning;    /* members of the last round that have not joined again yet */
+    uint64_t left_ms;      /* until it is given up; UINT64_MAX = never */
+    uint64_t last_call_ms; /* until it goes on with who is here; UINT64_MAX = no last call */
+    uint64_t backoff_ms;   /* until the next round may begin; 0 = now */
+    uint32_t n_hosts, n_missing, n_missing_listed;
+    const char *hosts[RDZV_SHORT_LIST_MAX];
+    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* static: node ranks */
+};
+
+/* Codes for --exit-code. */
+struct rdzv_exit {
+    int first, max, rank0;
+};
+
+enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_TELL_VERDICT };
+
+struct rdzv_tell {
+    enum rdzv_tell_kind kind;
+    /* ROUND: the receiver's own place. */
+    const struct rdzv_round *world;
+    uint32_t node_rank, first_rank;
+    uint32_t role_rank,
+        role_size; /* its first rank among, and the number of, workers of its role; size 0 = all are of one */
+    /* WAITING */
+    const struct rdzv_waiting *waiting;
+    /* STOP, VERDICT: the round they are about; 0 = the job ended before its first. */
+    uint32_t round;
+    enum rdzv_why why;
+    const struct rdzv_cause *cause; /* NULL = none: success, or nothing ever ran */
+    /* VERDICT */
+    bool restart;        /* join again; else finish */
+    uint32_t attempt;    /* of the next round, if there is one */
+    uint64_t backoff_ms; /* before it */
+    enum rdzv_no_restart no_restart;
+    int64_t step,
+        best_step; /* how far the round came, and the furthest of all; -1 = not told, or not asked */
+    struct rdzv_exit exit;
+};
+
+/* One line of an event log. */
+struct rdzv_record {
+    enum rdzv_record_kind kind;
+    uint64_t now_ms;
+    uint32_t round;    /* 0 = before the first */
+    uint64_t node;     /* 0 = about the whole job */
+    int32_t node_rank; /* -1 = none yet */
+    const char *host;  /* "" = about the whole job */
+    int pid;
+    uint32_t nnodes, world_size; /* ROUND */
+    const char *words;           /* the same as the log line */
+};
+
+struct rdzv_env {
+    void *user;
+    void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
+    /* A round is complete: empty the key space, forget the ranks of the last one, learn the new ones. Called
+     * before any node is told `round`. False (memory is short): the job ends with NOT_READY. */
+    bool (*begin)(void *user, const struct rdzv_round *world);
+    /* How far the workers of the round came by their own account (a key); -1 = none was told. */
+    int64_t (*progress)(void *user);
+    /* So many nodes could be taken in by another round; set the key that workers ask. NULL = nobody asks. */
+    void (*waiting_nodes)(void *user, uint32_t count);
+    /* The node is given up without its own doing (silent, or it never stopped): close its connection now,
+     * before the others go on. Nothing more is told to it, and rdzv_lost need not be called for it. `why`
+     * ends a sentence. */
+    void (*drop)(void *user, uint64_t node, const char *why);
+    void (*log)(void *user, const char *line);                    /* NULL = no log */
+    void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
+};
+
+/* --- the calls ------------------------------------------------------------------------------------------ */
+
+/* `instance` is a nonce: an agent that knew an earlier life of this job is told from one that knows this one.
+ * All is copied but `quota`, which is borrowed. NULL when memory or budget is short. */
+struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
+/* Nobody is told anything. */
+void rdzv_free(struct rdzv *r);
+const char *rdzv_instance(const struct rdzv *r);
+
+struct rdzv_refusal {
+    enum rdzv_refused code;
+    char sentence[2 * RDZV_WORDS_MAX]; /* both values, both hosts; what to do says rdzv_refused_advice */
+};
+
+/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or why not (`refusal` is filled).
+ * What follows from it (a round!) is told by rdzv_settle, to be called when the answer has been sent;
+ * forgotten, the next rdzv_tick does it, and rdzv_deadline says "now". */
+enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
+                            struct rdzv_refusal *refusal);
+void rdzv_settle(struct rdzv *r, uint64_t now_ms);
+/* After rdzv_join: it has joined, but a round runs, or it is one too many. */
+bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
+
+/* A worker has failed by itself; its node stops its others. */
+enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,
+                             const struct rdzv_failure *failure, uint64_t now_ms);
+/* More is known of the failure that this node has reported. */
+enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
+                              const struct rdzv_failure *failure, uint64_t now_ms);
+/* All workers of the node have ended with 0. */
+enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
+
+/* Does this node run this rank in the current round? OK, NO_MEMBER or OTHER_RANK. */
+enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
+
+struct rdzv_stopped {
+    bool unkillable;
+    int max_code;   /* highest of the node's workers that ended by themselves, 0 = none */
+    bool has_rank0; /* this node has worker 0, and it ended by itself: */
+    int rank0_code;
+};
+/* Nothing of the round is left on the node. */
+enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
+                              uint64_t now_ms);
+
+/* The node leaves for good: its user or its scheduler sent `signal`; `by` may be "". */
+void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
+/* Its connection is gone. `how` ends the sentence "node 1 (n1) is lost: ...". */
+void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
+/* Every rank of the world has agreed to a bigger one. */
+void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
+/* This server has stood still until now, and could hear nobody: what was silent meanwhile is pardoned, though
+ * not for ever (nodes.c). */
+void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
+/* Any sign of life. */
+void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
+
+/* When rdzv_tick has something to do; UINT64_MAX = never. Ask after every call. */
+uint64_t rdzv_deadline(const struct rdzv *r);
+/* Feed it what has come in before: a server that stood still must not take its own sleep for the nodes'. */
+void rdzv_tick(struct rdzv *r, uint64_t now_ms);
+
+/* --- for those who only look ---------------------------------------------------------------------------- */
+
+enum rdzv_node_state {
+    RDZV_NODE_WAITING,  /* has joined, is in no round */
+    RDZV_NODE_RUNNING,  /* a member; its workers run */
+    RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
+    RDZV_NODE_STOPPING, /* a member; has been told to stop, or leaves */
+    RDZV_NODE_STOPPED,  /* a member; nothing of the round is left on it */
+    RDZV_NODE_RESTING,  /* was told to join again, has not yet */
+    RDZV_NODE_FINISHED, /* was told that the job is over */
+};
+const char *rdzv_node_state_word(enum rdzv_node_state state);
+
+struct rdzv_node_facts {
+    uint64_t node;
+    enum rdzv_node_state state;
+    int32_t node_rank; /* in the round; else the one it asked for; -1 = none */
+    uint32_t first_rank, nproc;
+    /* Borrowed, until the next call that changes something. */
+    const char *host, *addr, *own, *version, *boot_id;
+    int pid;
+    uint64_t pid_start, joined_ms, heard_ms;
+    bool leaving, is_spare;
+};
+
+/* A node that is not in the job any more. */
+struct rdzv_gone {
+    char host[RDZV_TEXT_MAX], how[RDZV_TEXT_MAX];
+    int32_t node_rank;
+    int pid;
+    uint32_t round;
+    uint64_t joined_ms, gone_ms;
+    bool lost;   /* else it left by itself */
+    bool silent; /* lost, and nothing had been heard of it for too long */
+};
+
+struct rdzv_facts {
+    const char *job, *instance;
+    enum rdzv_state state;
+    uint32_t round, restarts, max_restarts; /* `round` 0 = none has been complete yet */
+    bool elastic;
+    uint32_t min, max;                               /* 0 = nobody has joined yet */
+    uint32_t nodes, members, waiting, done, stopped; /* how many */
+    uint32_t returning;                              /* of the last round, that have not joined again yet */
+    uint32_t world_size;
+    uint64_t since_ms;    /* in this state */
+    uint64_t deadline_ms; /* of this state, UINT64_MAX = none */
+    uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
+    const char *join_knob; /* what sets join_timeout_ms, "--timeout" */
+    enum rdzv_no_restart no_restart;
+    const struct rdzv_cause *cause; /* of the last round's end; NULL = none */
+    const struct rdzv_gone
+        *gone;       /* the last ones, ring: entry (n_gone - 1 - i) % RDZV_GONE_MAX is the i-th latest */
+    uint32_t n_gone; /* all of them, may be more than the ring holds */
+};
+
+void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
+/* False when there is no such node. */
+bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
+/* All nodes in the order they joined: start with 0, ends with 0. */
+uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
+/* The node that runs this rank of the world, 0 = none (no round runs, or it is gone). */
+uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
+/* Static: does a node with this rank wait or run now? */
+bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
+/* Over, and nobody is left who has to be told: a job of the same name may begin. */
+bool rdzv_is_over(const struct rdzv *r);
+
+#endif

@@ -1,0 +1,242 @@
+/* rendezvous_core.h -- private to the files of a rendezvous: the struct that they share, and who does what.
+ *
+ *     rendezvous.c   messages and time become events; the machine: states x events, and what each cell does
+ *     admission.c    who may join; a refusal names both values and both hosts
+ *     round.c        when a round is complete, its beginning, its end, and whether another one follows
+ *     nodes.c        nodes come, move between lists, get ranks, go; signs of life; the one place that frees a node
+ *     view.c         names, the log, what nodes are told while they wait, copies for those who only look
+ *
+ * Each calls only those below it. */
+#ifndef RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
+#define RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
+
+#include "base/list.h"
+#include "job/restarts.h"
+#include "store/table.h"
+
+#include <inttypes.h>
+
+struct node {
+    struct table_node by_id;
+    struct list joined;  /* in rdzv.nodes, in the order they came */
+    struct list watched; /* in rdzv.watched, the longest silent first */
+    struct list waiting; /* in rdzv.waiting while RDZV_NODE_WAITING, in the order they (re)joined */
+    uint64_t id;
+    enum rdzv_node_state state;
+    uint32_t round;    /* the last it was a member of, 0 = none */
+    int32_t node_rank; /* in that round, -1 = none */
+    int32_t wanted;    /* static: the node rank it asked for, -1 = any */
+    uint32_t first_rank, nproc;
+    uint32_t role_rank, role_size; /* as in struct rdzv_tell */
+    uint32_t store_port;           /* as in struct rdzv_join */
+    int pid;
+    uint64_t pid_start, joined_ms, heard_ms, grace_ms;
+    uint64_t spared_ms; /* its silence counts from here: when it was heard, or pardoned */
+    uint32_t pardons;   /* since it was heard */
+    bool leaving;
+    int leave_signal;
+    char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
+};
+
+/* A node as the user knows it: two on one host, or on two hosts of one name, are still told apart. */
+struct who {
+    char host[RDZV_TEXT_MAX], addr[64];
+    int32_t node_rank; /* that it asked for, -1 = any */
+    int pid;
+};
+
+/* What the first node brought; valid while `known`. */
+struct rules {
+    bool known, elastic;
+    bool nproc_fixed; /* `nproc` was given by number, without --uneven */
+    bool uneven;
+    uint32_t min, max, nproc;
+    uint64_t last_call_ms, join_timeout_ms, node_timeout_ms;
+    enum rdzv_grow grow;
+    char version[64], program[64], role[64];
+    char join_knob[64];
+    struct who from;       /* the node that brought them */
+    struct who nproc_from; /* and `nproc` */
+};
+
+struct rdzv {
+    struct rdzv_env env;
+    struct quota *quota; /* borrowed */
+    char job[RDZV_TEXT_MAX], instance[LIMIT_INSTANCE];
+    enum rdzv_state state;
+    struct rules rules;
+    struct restarts restarts;
+    uint64_t now_ms;
+
+    struct table by_id;
+    struct list nodes, watched, waiting;
+    uint32_t n_live;     /* in `nodes`, not FINISHED */
+    uint32_t n_waiting;  /* in `waiting` */
+    uint32_t n_back;     /* of those, members of the last round */
+    uint32_t n_resting;  /* members of the last round that may still come back */
+    struct node **place; /* static: who holds node rank i, rules.max of them; owned, charged */
+
+    /* The round that runs, or ran last. */
+    uint32_t round; /* 0 = none yet */
+    uint32_t nnodes, world_size;
+    uint32_t n_members; /* still here */
+    uint32_t n_open;    /* of those, not STOPPED; once DONE and gone, not counted */
+    uint32_t n_done;    /* whether they are still here or not */
+    uint64_t began_ms;
+    struct node **member;    /* by node rank, NULL = gone; owned, charged, room for `room` */
+    struct node **order;     /* scratch of nodes.c, the same size */
+    struct rdzv_seat *seats; /* the same size */
+    uint32_t room;
+
+    /* Its end. */
+    bool has_cause;
+    struct rdzv_cause cause;
+    bool unkillable, stopped_by_user;
+    bool has_rank0;
+    int max_code, rank0_code;
+    enum rdzv_no_restart no_restart;
+
+    /* Between rounds. */
+    bool grow_agreed;  /* by all ranks of the round */
+    bool short_handed; /* newcomers had to be waited for: a last call is due again */
+    bool must_settle;  /* somebody has come or gone since rdzv_settle */
+    uint64_t since_ms; /* in this state */
+    uint64_t stop_until_ms, back_off_until_ms, gather_until_ms, call_until_ms;
+
+    /* Towards the nodes. */
+    uint64_t say_ms, said_ms; /* when to say next what is waited for; when it was said last */
+    uint64_t watch_ms;        /* when the silent ones are looked for next */
+    uint32_t waiting_nodes;   /* what env.waiting_nodes was told last */
+
+    struct rdzv_gone *gone; /* ring of RDZV_GONE_MAX, owned */
+    uint32_t n_gone;
+};
+
+enum rdzv_event_type {
+    RDZV_FAILED,
+    RDZV_EXPLAINED,
+    RDZV_DONE,
+    RDZV_STOPPED,
+    RDZV_LEAVE,
+    RDZV_LOST,
+    RDZV_GROW,
+    RDZV_SETTLE,
+    RDZV_TIME_UP,
+    RDZV_JOIN,
+    RDZV_N_EVENTS
+};
+
+/* A node that joins: what it says, and the answer. */
+struct rdzv_joining {
+    uint64_t id;
+    const struct rdzv_join *join;
+    struct rdzv_refusal *refusal; /* its code says whether the node is in */
+};
+
+struct rdzv_event {
+    enum rdzv_event_type type;
+    struct rdzv_joining *joining;       /* JOIN */
+    const struct rdzv_failure *failure; /* FAILED, EXPLAINED */
+    const struct rdzv_stopped *how;     /* STOPPED */
+    int signal;                         /* LEAVE */
+    const char *words;                  /* LEAVE: by whom; LOST: how */
+    bool silent;                        /* LOST: nothing was heard of it for too long */
+};
+
+/* --- rendezvous.c --- */
+/* `node` is the one that the event is about; NULL for GROW, SETTLE, TIME_UP, and for a JOIN of a new node. */
+void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
+
+/* --- admission.c --- */
+/* What becomes of a node that is welcome in this state. */
+enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
+/* A welcome node waits afterwards, else joining->refusal says why not; nothing else has changed then. `known` is the node if it
+ * was here before, else NULL. */
+void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as);
+
+/* --- nodes.c --- */
+struct node *rdzv_find(const struct rdzv *r, uint64_t id);
+/* In no list but `nodes` and `watched`. NULL when memory or budget is short. */
+struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join);
+/* The one place that frees a node; lists, counts and its place are set right. */
+void rdzv_remove_node(struct rdzv *r, struct node *node);
+/* Whatever it was, it counts no more, and its node rank is free; the struct stays until its connection ends. */
+void rdzv_node_is_finished(struct rdzv *r, struct node *node);
+/* For those who look why somebody is missing. */
+void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
+                        const char *words);
+/* RESTING or new -> WAITING. */
+void rdzv_node_waits(struct rdzv *r, struct node *node);
+/* Out of `waiting`, into state `next`. */
+void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_state next);
+/* RUNNING, DONE, STOPPING -> `next` (DONE, STOPPING, STOPPED). */
+void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next);
+bool rdzv_is_member(const struct rdzv *r, const struct node *node);
+/* The job begins anew: nobody has ever come. */
+void rdzv_forget_rules(struct rdzv *r);
+bool rdzv_make_places(struct rdzv *r);
+/* Cut at a character's edge. */
+void rdzv_copy_text(char *to, size_t size, const char *text);
+
+/* --- round.c --- */
+/* How many of the waiting nodes a round would take now. */
+uint32_t rdzv_takes(const struct rdzv *r);
+bool rdzv_is_complete(const struct rdzv *r);
+/* Nodes that wait while a round runs, and could be taken in. */
+uint32_t rdzv_can_grow_by(const struct rdzv *r);
+void rdzv_tell_workers_who_waits(struct rdzv *r);
+enum rdzv_state rdzv_begin_round(struct rdzv *r);
+
+/* --- nodes.c --- */
+/* Fills r->member with `n` of the waiting nodes, by node rank. */
+void rdzv_order_static(struct rdzv *r);
+void rdzv_order_elastic(struct rdzv *r, uint32_t n);
+/* "node2" before "node10". */
+int rdzv_compare_names(const char *a, const char *b);
+
+/* --- round.c --- */
+/* Did that worker give up because it had lost a peer? */
+bool rdzv_is_victim(const struct rdzv_failure *failure);
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure);
+void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
+                    const char *words);
+/* r->cause says why. All members that are not stopping yet are told. */
+enum rdzv_state rdzv_stop_round(struct rdzv *r);
+/* When nothing of the round is left: another one, or the end. Else STOPPING. */
+enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
+/* Everybody who has not been told is told how it ended. */
+enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart);
+/* A verdict of its own for a node that leaves; `signal` 0 = by itself. */
+void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
+
+/* --- nodes.c --- */
+void rdzv_touch(struct rdzv *r, struct node *node);
+uint64_t rdzv_watch_deadline(const struct rdzv *r);
+/* Before a look at the silent ones: did this server itself stand still? */
+void rdzv_check_own_pulse(struct rdzv *r);
+/* Has it been silent too long, as far as this server was there to hear it? */
+bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
+/* The one that has been silent longest, if that is too long; else NULL. */
+struct node *rdzv_silent_node(const struct rdzv *r);
+
+/* --- view.c --- */
+/* When the state ends by itself; UINT64_MAX = never. */
+uint64_t rdzv_state_deadline(const struct rdzv *r);
+
+/* --- view.c --- */
+typedef char who_name[256];
+struct who rdzv_who(const struct rdzv_join *join);
+/* Its name in a sentence that names `beside`, too; that is `out`. */
+const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
+
+/* --- view.c --- */
+/* One line for the log and the event log. `node` NULL = about the job. */
+void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* What is waited for has changed. */
+void rdzv_will_say(struct rdzv *r);
+void rdzv_say_if_due(struct rdzv *r);
+/* "node 1 (n1)", or "n1" when it has no rank; valid until the next call but one. */
+const char *rdzv_name(const struct node *node, char *room, size_t size);
+
+#endif

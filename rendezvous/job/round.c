@@ -1,0 +1,450 @@
+/* round.c -- when a round is complete, its beginning; its stop, the verdict, the end of the job.
+ *
+ * Static: all node ranks are here. Elastic, the first time: MAX nodes are here, or MIN are and the last call
+ * is over. Later no last call is made, since nobody new is expected: a round is complete when every member of
+ * the last one that has not gone is back, together with the spares, and these are MIN. Only when newcomers had
+ * to be waited for, because too few were left, there is a last call again: newcomers seldom come alone.
+ *
+ * A verdict needs every member's word: only when nothing of a round is left on any node may the next begin,
+ * and only then are the exit codes known. Whether there is a next one:
+ *
+ *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
+ *     a node is lost, static       the same, and it has to come again
+ *     a node is lost or left, elastic, or the job grows      always, at once: nobody has failed
+ *     a node is left, static       never: its user has stopped the job
+ *     something cannot be killed   never: the next attempt would meet it
+ *
+ * "Once" is kept by states: a member that has been told to stop is STOPPING and is not told again, one that
+ * has its verdict is RESTING or FINISHED, and neither is a member any more. */
+#include "job/rendezvous_core.h"
+#include "job/restarts.h"
+
+#include "ddp/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Who is still to come back keeps its place: a spare must not drive a survivor out. A survivor has its
+ * rank, and perhaps a checkpoint on its disk; a spare starts from nothing. */
+static uint32_t places_for_newcomers(const struct rdzv *r)
+{
+    uint32_t held = r->n_back + r->n_resting;
+    return r->rules.max > held ? r->rules.max - held : 0;
+}
+
+/* How many a round would have if it began now: all survivors that are back, and newcomers as far as there
+ * are places. */
+uint32_t rdzv_takes(const struct rdzv *r)
+{
+    uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
+    return r->n_back + (new < places ? new : places);
+}
+
+/* Static jobs wait for exactly all, because their ranks are numbered by hand and a gap could be given to
+ * nobody. */
+bool rdzv_is_complete(const struct rdzv *r)
+{
+    if (!r->rules.known)
+        return false;
+    if (!r->rules.elastic)
+        return r->n_waiting == r->rules.max;
+    bool all_back = r->round > 0 && r->n_resting == 0 && !r->short_handed;
+    return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
+}
+
+/* Waiting nodes beyond max stay spares: telling the workers of them would end a round for nothing. */
+uint32_t rdzv_can_grow_by(const struct rdzv *r)
+{
+    uint32_t places = r->rules.elastic && r->rules.max > r->nnodes ? r->rules.max - r->nnodes : 0;
+    return r->n_waiting < places ? r->n_waiting : places;
+}
+
+/* The key space was emptied when the round began, so 0 is what a key that is not there says. Only a
+ * change is handed on, since behind the callback a key is written. */
+void rdzv_tell_workers_who_waits(struct rdzv *r)
+{
+    uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
+    if (count == r->waiting_nodes || r->env.waiting_nodes == NULL)
+        return;
+    r->waiting_nodes = count;
+    r->env.waiting_nodes(r->env.user, count);
+}
+
+/* Ranks in the order of node ranks, so that those of a node are neighbours. */
+static void take_seats(struct rdzv *r, uint32_t n)
+{
+    r->world_size = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct node *node = r->member[i];
+        rdzv_node_stops_waiting(r, node, RDZV_NODE_RUNNING);
+        node->node_rank = (int32_t)i;
+        node->first_rank = r->world_size;
+        r->world_size += node->nproc;
+        r->seats[i] = (struct rdzv_seat){ .node = node->id,
+                                          .node_rank = i,
+                                          .first_rank = node->first_rank,
+                                          .nproc = node->nproc,
+                                          .store_port = node->store_port,
+                                          .host = node->host,
+                                          .addr = node->addr,
+                                          .own = node->own };
+    }
+    r->round++;
+    for (uint32_t i = 0; i < n; i++)
+        r->member[i]->round = r->round;
+    r->n_back = r->n_resting = 0; /* who missed this round joins as a newcomer */
+    r->nnodes = r->n_members = r->n_open = n;
+    r->n_done = 0;
+}
+
+/* By name and not by memset: the counts of restarts and progress live on from round to round. */
+static void forget_last_end(struct rdzv *r)
+{
+    r->has_cause = r->unkillable = r->stopped_by_user = r->has_rank0 = false;
+    r->grow_agreed = r->short_handed = false;
+    r->max_code = r->rank0_code = 0;
+    r->waiting_nodes = 0;
+    r->began_ms = r->now_ms;
+}
+
+/* Do members have different roles? Hardly ever. */
+static bool has_roles(const struct rdzv *r)
+{
+    for (uint32_t i = 1; i < r->nnodes; i++)
+        if (strcmp(r->member[i]->role, r->member[0]->role) != 0)
+            return true;
+    return false;
+}
+
+/* Where the workers of each node stand among those of one role; node `first` is the first that has it. */
+static void count_role(const struct rdzv *r, uint32_t first)
+{
+    const char *role = r->member[first]->role;
+    uint32_t size = 0;
+    for (uint32_t i = first; i < r->nnodes; i++) {
+        if (strcmp(r->member[i]->role, role) != 0)
+            continue;
+        r->member[i]->role_rank = size;
+        size += r->member[i]->nproc;
+    }
+    for (uint32_t i = first; i < r->nnodes; i++)
+        if (strcmp(r->member[i]->role, role) == 0)
+            r->member[i]->role_size = size;
+}
+
+/* Once through the nodes for each role, of which there are few. A size of 0 = all are of one. */
+static void count_roles(const struct rdzv *r)
+{
+    for (uint32_t i = 0; i < r->nnodes; i++)
+        r->member[i]->role_rank = r->member[i]->role_size = 0;
+    if (!has_roles(r))
+        return;
+    for (uint32_t i = 0; i < r->nnodes; i++)
+        if (r->member[i]->role_size == 0)
+            count_role(r, i);
+}
+
+/* One struct for all, with what differs beside it: a copy of the list for each node would grow with the
+ * square of their number. */
+static void tell_all(struct rdzv *r, struct rdzv_round *world)
+{
+    count_roles(r);
+    world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
+    for (uint32_t i = 0; i < r->nnodes; i++) {
+        struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
+                                  .world = world,
+                                  .round = r->round,
+                                  .attempt = world->attempt,
+                                  .node_rank = i,
+                                  .first_rank = r->member[i]->first_rank,
+                                  .role_rank = r->member[i]->role_rank,
+                                  .role_size = r->member[i]->role_size };
+        r->env.tell(r->env.user, r->member[i]->id, &tell);
+    }
+}
+
+/* No node hears of the round before the key space is empty: a worker's first request may come right after.
+ * Seats are taken before that, because `begin` is handed the list of them. When there is no memory for
+ * it the job ends here and now: a round over the keys of the last one would find its barriers used up. */
+enum rdzv_state rdzv_begin_round(struct rdzv *r)
+{
+    uint32_t n = rdzv_takes(r);
+    if (r->rules.elastic)
+        rdzv_order_elastic(r, n);
+    else
+        rdzv_order_static(r);
+    take_seats(r, n);
+    forget_last_end(r);
+    struct rdzv_round world = { .round = r->round,
+                                .attempt = r->round - 1,
+                                .restarts = r->restarts.failed,
+                                .nnodes = n,
+                                .world_size = r->world_size,
+                                .seats = r->seats,
+                                .n_seats = n };
+    if (!r->env.begin(r->env.user, &world)) {
+        rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
+        return rdzv_end_job(r, RDZV_WHY_REFUSED, RDZV_NO_RESTART_NOT_READY);
+    }
+    rdzv_note(r, RDZV_RECORD_ROUND, NULL,
+              "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->round - 1, n,
+              n == 1 ? "" : "s", r->world_size, r->world_size == 1 ? "" : "s");
+    tell_all(r, &world);
+    if (r->n_waiting > 0)
+        rdzv_will_say(r);
+    return RDZV_RUNNING;
+}
+
+enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as shells say it */
+
+/* --- the cause ------------------------------------------------------------------------------------------ */
+
+/* Everything is written, also what this kind of cause does not have: the struct is used again for each, and
+ * a node that is lost must not end with the signal of the failure before. */
+void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal, const char *words)
+{
+    struct rdzv_cause *cause = &r->cause;
+    cause->why = why;
+    cause->node_rank = node ? node->node_rank : -1;
+    rdzv_copy_text(cause->host, sizeof(cause->host), node ? node->host : "");
+    cause->rank = cause->local_rank = -1;
+    cause->pid = cause->exit_code = cause->error = 0;
+    cause->signal = signal;
+    cause->no_retry = RDZV_NO_RESTART_NONE;
+    cause->after_ms = r->now_ms - r->began_ms;
+    cause->is_victim = cause->silent = false;
+    rdzv_copy_text(cause->words, sizeof(cause->words), words);
+    cause->log[0] = '\0';
+    cause->n_stderr_lines = 0;
+    r->has_cause = true;
+}
+
+/* A worker that gave up because another one was gone says so with its exit code, or PyTorch's in words. It is no cause, only
+ * the first to be heard, and gives way to one that is told later. */
+bool rdzv_is_victim(const struct rdzv_failure *failure)
+{
+    return failure->victim ||
+           (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
+}
+
+/* The last lines are kept when there are too many: an exception's message stands behind its traceback. */
+static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure *failure)
+{
+    size_t n = failure->n_stderr_lines, skip = n > RDZV_STDERR_MAX ? n - RDZV_STDERR_MAX : 0;
+    cause->from_stdout = failure->from_stdout;
+    cause->n_stderr_lines = (uint32_t)(n - skip);
+    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+        rdzv_copy_text(cause->stderr_lines[i], RDZV_WORDS_MAX, failure->stderr_lines[skip + i]);
+    rdzv_copy_text(cause->log, sizeof(cause->log), failure->log);
+}
+
+/* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
+ * found to be behind it. */
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure)
+{
+    struct rdzv_cause *cause = &r->cause;
+    uint64_t after_ms = r->has_cause ? cause->after_ms : r->now_ms - r->began_ms;
+    rdzv_set_cause(r, RDZV_WHY_FAILED, node, failure->signal, failure->words);
+    cause->after_ms = after_ms;
+    cause->rank = failure->rank;
+    cause->local_rank = failure->local_rank;
+    cause->pid = failure->pid;
+    cause->exit_code = failure->exit_code;
+    cause->error = failure->error;
+    cause->no_retry = failure->no_retry;
+    cause->is_victim = rdzv_is_victim(failure);
+    copy_last_words(cause, failure);
+}
+
+/* A failure is never 0, whatever a peer says of it. Numbers are those of a shell, so that scripts around
+ * ddprun need no table of ours; errno outweighs the exit code, since a program that was never started has
+ * none. */
+static int code_of(const struct rdzv_cause *cause)
+{
+    bool by_signal = cause->why == RDZV_WHY_FAILED || cause->why == RDZV_WHY_NODE_LEFT;
+    if (by_signal && cause->signal > 0)
+        return CODE_SIGNAL + cause->signal;
+    if (cause->why != RDZV_WHY_FAILED)
+        return RDZV_CODE_NO_NODE;
+    if (cause->error != 0)
+        return cause->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
+    return cause->exit_code != 0 ? cause->exit_code : 1;
+}
+
+/* --- stop ----------------------------------------------------------------------------------------------- */
+
+static void log_stop(struct rdzv *r)
+{
+    const struct rdzv_cause *cause = &r->cause;
+    if (cause->rank >= 0)
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %" PRId32 " on %s %s",
+                  r->round - 1, cause->rank, cause->host, cause->words);
+    else
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->round - 1, cause->words);
+}
+
+/* One deadline for all, by the longest grace time: whoever has not answered then never will.
+ * RDZV_STOP_EXTRA_MS is for a node to kill, reap and report, on a machine that may be what made the round
+ * fail. Members that are gone already may leave nothing to wait for, hence the judgement at the end. */
+enum rdzv_state rdzv_stop_round(struct rdzv *r)
+{
+    struct rdzv_tell tell = {
+        .kind = RDZV_TELL_STOP, .round = r->round, .why = r->cause.why, .cause = &r->cause
+    };
+    uint64_t grace_ms = 0;
+    log_stop(r);
+    for (uint32_t i = 0; i < r->nnodes; i++) {
+        struct node *node = r->member[i];
+        if (node == NULL)
+            continue;
+        grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
+        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE) /* it has begun by itself */
+            continue;
+        rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
+        r->env.tell(r->env.user, node->id, &tell);
+    }
+    r->stop_until_ms = r->now_ms + grace_ms + RDZV_STOP_EXTRA_MS;
+    return rdzv_judge_if_stopped(r);
+}
+
+/* --- verdict -------------------------------------------------------------------------------------------- */
+
+/* Without a word from rank 0's node its code is the first failure's: 0 would say that all went well. */
+static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
+{
+    int first = r->has_cause ? code_of(&r->cause) : 0;
+    return (struct rdzv_tell){ .kind = RDZV_TELL_VERDICT,
+                               .round = r->round,
+                               .why = why,
+                               .cause = r->has_cause ? &r->cause : NULL,
+                               .attempt = r->round,
+                               .step = r->restarts.step,
+                               .best_step = r->restarts.best_step,
+                               .no_restart = r->no_restart,
+                               .exit = { .first = first,
+                                         .max = r->max_code > first ? r->max_code : first,
+                                         .rank0 = r->has_rank0 ? r->rank0_code : first } };
+}
+
+/* Being told is the last thing that happens to a node here. It stays, unwatched, until its connection ends. */
+static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
+{
+    rdzv_node_is_finished(r, node);
+    r->env.tell(r->env.user, node->id, tell);
+}
+
+/* The reason that there is no restart is said in the same line; it is the first thing a user asks. */
+static void log_end(struct rdzv *r, enum rdzv_why why)
+{
+    if (why == RDZV_WHY_DONE)
+        rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is done");
+    else
+        rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: %s%s%s", rdzv_why_word(why),
+                  r->no_restart != RDZV_NO_RESTART_NONE ? ", no restart: " : "",
+                  rdzv_no_restart_word(r->no_restart));
+}
+
+/* Too few nodes is nobody's failure, whatever an earlier round ended with. Nodes that left before have had
+ * their verdict. `say_ms` is put off for ever: nothing is waited for any more. */
+enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart)
+{
+    r->no_restart = no_restart;
+    struct rdzv_tell tell = verdict(r, why);
+    if (why == RDZV_WHY_TIMEOUT || why == RDZV_WHY_REFUSED)
+        tell.exit = (struct rdzv_exit){ RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE };
+    log_end(r, why);
+    LIST_EACH(i, &r->nodes)
+    {
+        struct node *node = LIST_ENTRY(i, struct node, joined);
+        if (node->state != RDZV_NODE_FINISHED)
+            finish_node(r, node, &tell);
+    }
+    r->say_ms = UINT64_MAX;
+    return RDZV_OVER;
+}
+
+/* Somebody has failed, so --max_restarts is asked. An elastic job is made for nodes that come and go:
+ * losing one costs no attempt, else a day of spot machines would use them up. */
+static bool is_charged(const struct rdzv *r)
+{
+    return r->cause.why == RDZV_WHY_FAILED || (r->cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
+}
+
+/* What failed before it left comes before its own user's stop. Its reason is lent to the verdict and taken
+ * back: the others' job may well go on. One that was done when it was stopped has nothing to be blamed for. */
+void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
+{
+    bool failed = r->has_cause && node->round == r->round && is_charged(r);
+    enum rdzv_no_restart job_s = r->no_restart;
+    r->no_restart = RDZV_NO_RESTART_STOPPED;
+    struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
+    r->no_restart = job_s;
+    if (!failed) {
+        int by_itself = node->state == RDZV_NODE_DONE ? 0 : RDZV_CODE_NO_NODE;
+        int code = signal > 0 ? CODE_SIGNAL + signal : by_itself;
+        tell.exit = (struct rdzv_exit){ code, code, code };
+        tell.cause = NULL;
+    }
+    finish_node(r, node, &tell);
+}
+
+/* Members become those who are waited for: n_resting is what the next round holds places for. Each node is
+ * told how long to wait, but the next round begins by our clock and not by theirs. */
+static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
+{
+    struct rdzv_tell tell = verdict(r, r->cause.why);
+    tell.restart = true;
+    tell.backoff_ms = backoff_ms;
+    for (uint32_t i = 0; i < r->nnodes; i++) {
+        struct node *node = r->member[i];
+        if (node == NULL)
+            continue;
+        node->state = RDZV_NODE_RESTING;
+        r->member[i] = NULL;
+        r->seats[i].node = 0;
+        r->n_resting++;
+        r->env.tell(r->env.user, node->id, &tell);
+    }
+    r->n_members = 0;
+}
+
+/* The time to gather begins behind the pause, which else would eat it. */
+static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
+{
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
+              "attempt %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->round - 1, backoff_ms);
+    tell_restart(r, backoff_ms);
+    r->back_off_until_ms = r->now_ms + backoff_ms;
+    r->gather_until_ms = r->back_off_until_ms + r->rules.join_timeout_ms;
+    r->must_settle = true;
+    rdzv_will_say(r);
+    return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
+}
+
+/* A later reason writes over an earlier one, so the strongest come last: what cannot be killed stands in
+ * the way even of a job that the user wants to go on. Progress is only asked for when another attempt is
+ * still possible: asking counts this one as standing still. `wanted` keeps "no restart because ..." away
+ * from those who have asked for none. */
+static enum rdzv_state judge(struct rdzv *r)
+{
+    enum rdzv_no_restart no = RDZV_NO_RESTART_NONE;
+    bool charged = is_charged(r), wanted = !charged || r->restarts.max_restarts > 0;
+    if (charged)
+        no = restarts_failed(&r->restarts, &r->cause);
+    if (r->stopped_by_user)
+        no = RDZV_NO_RESTART_STOPPED;
+    if (r->unkillable && wanted)
+        no = RDZV_NO_RESTART_UNKILLABLE;
+    if (charged && wanted && no == RDZV_NO_RESTART_NONE)
+        no = restarts_progress(&r->restarts, r->env.progress(r->env.user));
+    if (!wanted || no != RDZV_NO_RESTART_NONE)
+        return rdzv_end_job(r, r->cause.why, no);
+    return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
+}
+
+/* With nobody left there is nobody to tell; rendezvous.c ends such a job by itself. */
+enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
+{
+    return r->n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge(r);
+}

@@ -1,0 +1,349 @@
+/* view.c -- the rendezvous as others see it: names and words, copies of what is known, the log, and what nodes are told while they wait. */
+#include "job/rendezvous.h"
+#include "job/rendezvous_core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- rows as words; a value of no row is "?" ------------------------------------------------------------ */
+
+static const char *word(const char *const *words, unsigned at, unsigned n)
+{
+    return at < n ? words[at] : "?";
+}
+
+#define X(name, word) word,
+static const char *const states[] = { RDZV_STATES(X) };
+static const char *const whys[] = { RDZV_WHYS(X) };
+static const char *const no_restarts[] = { RDZV_NO_RESTARTS(X) };
+#undef X
+#define X(name, ...) #name,
+static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
+#undef X
+#define X(name, grade, sentence, advice) advice,
+static const char *const advices[] = { "", RDZV_REFUSALS(X) };
+#undef X
+static const char *const node_states[] = { "waiting", "running", "done",    "stopping",
+                                           "stopped", "resting", "finished" };
+
+#define WORD(words, at) word(words, (unsigned)(at), sizeof(words) / sizeof((words)[0]))
+
+const char *rdzv_state_word(enum rdzv_state state)
+{
+    return WORD(states, state);
+}
+
+const char *rdzv_why_word(enum rdzv_why why)
+{
+    return WORD(whys, why);
+}
+
+const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart)
+{
+    return WORD(no_restarts, no_restart);
+}
+
+const char *rdzv_refused_code(enum rdzv_refused refused)
+{
+    return WORD(codes, refused);
+}
+
+const char *rdzv_refused_advice(enum rdzv_refused refused)
+{
+    return WORD(advices, refused);
+}
+
+const char *rdzv_node_state_word(enum rdzv_node_state state)
+{
+    return WORD(node_states, state);
+}
+
+/* A node's name in a sentence that two users read: "node 1 (n1, pid 77)", "n1 (pid 77)" when it has no rank.
+ *
+ * Rank and pid tell two nodes of one host apart. Two machines that are named alike ("localhost") may have equal pids,
+ * too, so beside such a namesake a node has its address. */
+
+struct who rdzv_who(const struct rdzv_join *j)
+{
+    struct who who = { .node_rank = j->elastic ? -1 : j->node_rank, .pid = j->pid };
+    rdzv_copy_text(who.host, sizeof(who.host), j->host);
+    rdzv_copy_text(who.addr, sizeof(who.addr), j->addr);
+    return who;
+}
+
+static bool needs_address(const struct who *who, const struct who *beside)
+{
+    return strcmp(who->host, beside->host) == 0 && who->addr[0] != '\0' &&
+           strcmp(who->addr, beside->addr) != 0;
+}
+
+/* The host is cut, so that a long one cannot push the other node's value out of the sentence. */
+const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
+{
+    const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
+    char rank[32] = "";
+    if (ranked)
+        snprintf(rank, sizeof(rank), "node %" PRId32 " (", who->node_rank);
+    snprintf(out, sizeof(who_name), "%s%.120s%s%s%spid %d)", rank, who->host, ranked ? ", " : " (",
+             at ? who->addr : "", at ? ", " : "", who->pid);
+    return out;
+}
+
+/* For those who only look: status, diagnosis, and the hub that finds a rank's node.
+ *
+ * They get copies and never the struct, so that a reader written in a hurry cannot disturb a job, and so
+ * that the machine in rendezvous.c may keep its facts in whatever way makes its steps cheap. What is borrowed is
+ * valid until the rendezvous is spoken to again. */
+
+uint64_t rdzv_state_deadline(const struct rdzv *r)
+{
+    switch (r->state) {
+    case RDZV_GATHERING:
+        return r->rules.known ? r->gather_until_ms : UINT64_MAX;
+    case RDZV_LAST_CALL:
+        return r->call_until_ms;
+    case RDZV_STOPPING:
+        return r->stop_until_ms;
+    case RDZV_BACKING_OFF:
+        return r->back_off_until_ms;
+    default:
+        return UINT64_MAX;
+    }
+}
+
+/* The failure that ends a job is followed by none. */
+static uint32_t restarts_made(const struct rdzv *r)
+{
+    const struct restarts *a = &r->restarts;
+    return a->failed < a->max_restarts ? a->failed : a->max_restarts;
+}
+
+/* A copy of numbers and borrowed texts, valid until the rendezvous is spoken to again; so its own struct
+ * stays private and may change. */
+void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
+{
+    const struct rules *rules = &r->rules;
+    *facts =
+        (struct rdzv_facts){ .job = r->job,
+                             .instance = r->instance,
+                             .state = r->state,
+                             .round = r->round,
+                             .restarts = restarts_made(r),
+                             .max_restarts = r->restarts.max_restarts,
+                             .elastic = rules->elastic,
+                             .min = rules->min,
+                             .max = rules->max,
+                             .nodes = r->n_live,
+                             .members = r->n_members,
+                             .waiting = r->n_waiting,
+                             .returning = r->n_resting,
+                             .done = r->n_done,
+                             .stopped = r->n_members - (r->n_open < r->n_members ? r->n_open : r->n_members),
+                             .world_size = r->world_size,
+                             .since_ms = r->since_ms,
+                             .deadline_ms = rdzv_state_deadline(r),
+                             .join_timeout_ms = rules->join_timeout_ms,
+                             .join_knob = rules->join_knob,
+                             .node_timeout_ms = rules->node_timeout_ms,
+                             .last_call_ms = rules->last_call_ms,
+                             .no_restart = r->no_restart,
+                             .cause = r->has_cause ? &r->cause : NULL,
+                             .gone = r->gone,
+                             .n_gone = r->n_gone };
+}
+
+static bool is_spare(const struct rdzv *r, const struct node *node)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    return node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
+}
+
+bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
+{
+    const struct node *node = rdzv_find(r, id);
+    return node != NULL && is_spare(r, node);
+}
+
+bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *facts)
+{
+    const struct node *node = rdzv_find(r, id);
+    if (node == NULL)
+        return false;
+    *facts = (struct rdzv_node_facts){ .node = node->id,
+                                       .state = node->state,
+                                       .node_rank = node->node_rank >= 0 ? node->node_rank : node->wanted,
+                                       .first_rank = node->first_rank,
+                                       .nproc = node->nproc,
+                                       .host = node->host,
+                                       .addr = node->addr,
+                                       .own = node->own,
+                                       .version = node->version,
+                                       .boot_id = node->boot_id,
+                                       .pid = node->pid,
+                                       .pid_start = node->pid_start,
+                                       .joined_ms = node->joined_ms,
+                                       .heard_ms = node->heard_ms,
+                                       .leaving = node->leaving,
+                                       .is_spare = is_spare(r, node) };
+    return true;
+}
+
+/* In the order of joining. An id instead of a pointer: between two calls the node may have gone, and then
+ * the walk ends. */
+uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
+{
+    const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
+    if (after != 0 && node == NULL)
+        return 0;
+    const struct list *next = node != NULL ? node->joined.next : r->nodes.next;
+    return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
+}
+
+/* The last seat whose first rank is not beyond it. Seats keep their ranks when their node has gone. */
+uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    uint32_t low = 0, high = r->nnodes;
+    if (!runs || rank >= r->world_size)
+        return 0;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->seats[middle].first_rank <= rank)
+            low = middle;
+        else
+            high = middle;
+    }
+    return r->seats[low].node;
+}
+
+bool rdzv_is_over(const struct rdzv *r)
+{
+    return r->state == RDZV_OVER && r->n_live == 0;
+}
+
+/* The log, the event log, and what nodes are told while they wait.
+ *
+ * What is waited for is told on a change, a moment later, so that a job that comes together at once needs no
+ * word; then at most once a second, and less often the more nodes there are, so that all of it together
+ * stays a few messages a node however many come. */
+
+enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
+
+/* --- logs ----------------------------------------------------------------------------------------------- */
+
+const char *rdzv_name(const struct node *node, char *room, size_t size)
+{
+    int32_t rank = node->node_rank >= 0 ? node->node_rank : node->wanted;
+    if (rank >= 0)
+        snprintf(room, size, "node %" PRId32 " (%s)", rank, node->host);
+    else
+        snprintf(room, size, "node %s", node->host);
+    return room;
+}
+
+/* The log line is what an event log holds in words, too, so that both tell the same. */
+void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
+{
+    char line[3 * RDZV_WORDS_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    if (r->env.log != NULL)
+        r->env.log(r->env.user, line);
+    if (r->env.record == NULL)
+        return;
+    struct rdzv_record record = { .kind = kind,
+                                  .now_ms = r->now_ms,
+                                  .round = r->round,
+                                  .node = node ? node->id : 0,
+                                  .node_rank = !node                  ? -1
+                                               : node->node_rank >= 0 ? node->node_rank
+                                                                      : node->wanted,
+                                  .host = node ? node->host : "",
+                                  .pid = node ? node->pid : 0,
+                                  .nnodes = kind == RDZV_RECORD_ROUND ? r->nnodes : 0,
+                                  .world_size = kind == RDZV_RECORD_ROUND ? r->world_size : 0,
+                                  .words = line };
+    r->env.record(r->env.user, &record);
+}
+
+/* --- what is waited for --------------------------------------------------------------------------------- */
+
+/* A change while one is due already comes with it. */
+void rdzv_will_say(struct rdzv *r)
+{
+    uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
+    uint64_t soon_ms = r->now_ms + SAY_AFTER_MS, next_ms = r->said_ms + every_ms;
+    bool is_first = r->said_ms == 0;
+    if (r->say_ms == UINT64_MAX && r->state != RDZV_OVER)
+        r->say_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
+}
+
+static uint64_t left(const struct rdzv *r, uint64_t until_ms)
+{
+    return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
+}
+
+/* Node ranks whose node neither waits nor runs. While somebody waits who has not asked for one, nobody can say
+ * which are missing, only how many. */
+static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
+{
+    uint32_t here = 0;
+    if (r->place == NULL)
+        return;
+    for (uint32_t rank = 0; rank < r->rules.max; rank++) {
+        if (rdzv_has_node_rank(r, rank))
+            here++;
+        else if (w->n_missing_listed < RDZV_SHORT_LIST_MAX)
+            w->missing[w->n_missing_listed++] = rank;
+    }
+    w->n_missing = r->rules.max - w->joined;
+    if (here < w->joined)
+        w->n_missing_listed = 0;
+}
+
+static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
+{
+    LIST_EACH(i, &r->waiting)
+    {
+        if (w->n_hosts == RDZV_SHORT_LIST_MAX)
+            break;
+        w->hosts[w->n_hosts++] = LIST_ENTRY(i, struct node, waiting)->host;
+    }
+}
+
+static struct rdzv_waiting describe(const struct rdzv *r)
+{
+    bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
+    struct rdzv_waiting w = { .state = r->state,
+                              .joined = between ? r->n_waiting : r->n_members,
+                              .min = r->rules.min,
+                              .max = r->rules.max,
+                              .spare = between ? 0 : r->n_waiting,
+                              .returning = r->n_resting,
+                              .left_ms = between ? left(r, r->gather_until_ms) : UINT64_MAX,
+                              .last_call_ms = UINT64_MAX };
+    if (r->state == RDZV_LAST_CALL)
+        w.last_call_ms = left(r, r->call_until_ms);
+    if (r->state == RDZV_BACKING_OFF)
+        w.backoff_ms = left(r, r->back_off_until_ms);
+    list_hosts(r, &w);
+    list_missing(r, &w);
+    return w;
+}
+
+void rdzv_say_if_due(struct rdzv *r)
+{
+    if (r->now_ms < r->say_ms)
+        return;
+    r->say_ms = UINT64_MAX;
+    if (r->n_waiting == 0)
+        return;
+    r->said_ms = r->now_ms;
+    struct rdzv_waiting waiting = describe(r);
+    struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->round };
+    LIST_EACH(i, &r->waiting)
+    r->env.tell(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &tell);
+}

@@ -1,0 +1,303 @@
+/* listen.c -- see listen.h. */
+#include "server/listen.h"
+
+#include "base/clock.h"
+#include "base/endpoint.h"
+#include "server/port_holder.h"
+
+#include <errno.h>
+#include <linux/sock_diag.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t listen_queue_drops(int fd)
+{
+    uint32_t numbers[SK_MEMINFO_VARS] = { 0 };
+    socklen_t len = sizeof(numbers);
+    return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
+}
+
+/* Of a listening socket the field for selectively acknowledged segments holds its queue's limit, see tcp_get_info() of
+ * the kernel. */
+uint64_t listen_queue_limit(int fd)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_sacked : 0;
+}
+
+/* --- listener --------------------------------------------------------------------------------------------- */
+
+/* We make the socket ourselves instead of leaving it to libuv because of SO_REUSEADDR, which libuv always
+ * sets: between bind and listen it lets another user bind the same port on a more special address. We set it
+ * only for a port that was asked for by number, where a restarted daemon must not wait for old connections in
+ * TIME_WAIT, and listen right behind bind.
+ *
+ * It also lets two nodes of a job that start at once bind the same port; and of two that then listen in the same moment
+ * Linux refuses both, each because of the other. Each would join a store that nobody has. So who was refused there,
+ * and not by bind, has met such a one, and tries again. */
+
+enum { TRIES = 12, PAUSE_US = 4000 };
+
+/* A descriptor, or -errno. `met`: somebody else was about to listen there. */
+static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
+{
+    const int yes = 1, no = 0;
+    *met = false;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (reuse)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (at->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+    /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients come with two connections
+     * each, all at once, and try again only after a second. */
+    const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
+    if (bound && listen(fd, 65535) == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
+        return fd;
+    }
+    int error = errno;
+    *met = bound && error == EADDRINUSE;
+    close(fd);
+    return -error;
+}
+
+/* As long as chance will have it, or both would meet again. */
+static void pause_a_moment(void)
+{
+    uint32_t chance = (uint32_t)getpid();
+    if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) < 0)
+        chance ^= (uint32_t)clock_us();
+    nanosleep(&(struct timespec){ .tv_nsec = (long)(chance % PAUSE_US) * 1000 }, NULL);
+}
+
+static int listen_on(const struct addrinfo *at, bool reuse)
+{
+    bool met = false;
+    int fd = listen_once(at, reuse, &met);
+    for (int tries = 1; met && tries < TRIES; tries++) {
+        pause_a_moment();
+        fd = listen_once(at, reuse, &met);
+    }
+    return fd;
+}
+
+/* The first of `list` that works; -errno of the last try otherwise. A port in use ends the search: another
+ * address of the same name would be a different service for half of the clients. */
+static int listen_on_first(const struct addrinfo *list, bool reuse)
+{
+    int fd = -EADDRNOTAVAIL;
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
+        fd = listen_on(at, reuse);
+        if (fd >= 0 || fd == -EADDRINUSE || fd == -EACCES)
+            break;
+    }
+    return fd;
+}
+
+/* IPv6 first, because its socket takes IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's clients
+ * try IPv6 first, so one family only would cost each of them a failed attempt. */
+static int listen_everywhere(int port)
+{
+    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    struct addrinfo second = { .ai_family = AF_INET, .ai_addr = (void *)&v4, .ai_addrlen = sizeof(v4) };
+    struct addrinfo first = { .ai_family = AF_INET6, .ai_addr = (void *)&v6, .ai_addrlen = sizeof(v6) };
+    first.ai_next = &second;
+    return listen_on_first(&first, port != 0);
+}
+
+/* What went wrong, and what to do about it. */
+static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
+{
+    char at[ENDPOINT_TEXT_MAX], who[400];
+    struct port_holder holder = { 0 };
+    endpoint_print(host[0] != '\0' ? host : "*", port, at);
+    if (error == EADDRINUSE && port != 0) {
+        port_holder_find(port, &holder);
+        return ddp_fail(err, DDP_ERR_IO,
+                        "cannot listen on %s: port %d is in use by %s; stop it or choose another port", at,
+                        port, port_holder_words(&holder, who, sizeof(who)));
+    }
+    const char *remedy = error == EADDRNOTAVAIL
+                             ? "; this machine has no such address ('ip address' lists its own)"
+                         : error == EACCES ? "; choose a port from 1024 up"
+                                           : "";
+    return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
+}
+
+static ddp_status describe(int fd, struct listener *out)
+{
+    struct sockaddr_storage addr = { 0 };
+    socklen_t len = sizeof(addr);
+    getsockname(fd, (struct sockaddr *)&addr, &len);
+    out->fd = fd;
+    out->port = ntohs(addr.ss_family == AF_INET ? ((struct sockaddr_in *)&addr)->sin_port
+                                                : ((struct sockaddr_in6 *)&addr)->sin6_port);
+    endpoint_of_sockaddr((struct sockaddr *)&addr, out->address);
+    return DDP_OK;
+}
+
+ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    struct addrinfo *list = NULL;
+    char service[16];
+    int fd;
+    if (host == NULL || host[0] == '\0') {
+        host = "";
+        fd = listen_everywhere(port);
+    } else {
+        snprintf(service, sizeof(service), "%d", port);
+        int rc = getaddrinfo(host, service, &hints, &list);
+        if (rc != 0)
+            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': its address cannot be found: %s", host,
+                            rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+        fd = listen_on_first(list, port != 0);
+        freeaddrinfo(list);
+    }
+    return fd >= 0 ? describe(fd, out) : explain(host, port, -fd, err);
+}
+
+/* --- acceptor --------------------------------------------------------------------------------------------- */
+
+/* The happy path: the socket becomes readable -> on_connectable -> accept4 until the queue is empty ->
+ * on_client.
+ *
+ * It can go wrong when there is no descriptor for the next client: accept4 says EMFILE, or `max` is reached.
+ * Then the client stays in the kernel's queue, we stop polling (a readable socket that nobody reads would
+ * turn the loop into a spin) and try again when a client leaves, or after a pause. make_room may close clients that
+ * have sent no request.
+ *
+ * Why not uv_listen: on EMFILE libuv opens its reserve descriptor, accepts and closes every waiting client,
+ * and tells nobody. Why `max`: the store may live inside the launcher, which needs descriptors to start its
+ * workers. */
+
+enum { PAUSE_MS = 100, AT_ONCE = 64, RESERVE = 64 };
+
+static void on_connectable(uv_poll_t *poll, int status, int events);
+
+/* On a listening socket the kernel reports its accept queue in this field. */
+static unsigned waiting_clients(const struct acceptor *a)
+{
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
+}
+
+/* One report for each time we run out, not for each attempt, and only if there is somebody who has to wait. */
+static void pause_for(struct acceptor *a, const char *why)
+{
+    unsigned waiting = waiting_clients(a);
+    uv_poll_stop(&a->poll);
+    a->resume_ms = uv_now(a->loop) + PAUSE_MS;
+    a->make_room(a, waiting);
+    if (!a->short_of_fds && waiting > 0) {
+        a->short_of_fds = true;
+        a->on_short(a, waiting, why);
+    }
+}
+
+/* By on_client as well: the server's last deadline may pass with it. The number of the socket may be another's then. */
+static bool is_closed(const struct acceptor *a)
+{
+    return uv_is_closing((const uv_handle_t *)&a->poll);
+}
+
+/* False when there is nobody left to accept, or nothing to accept with. */
+static bool accept_one(struct acceptor *a)
+{
+    struct sockaddr_storage peer = { 0 };
+    socklen_t len = sizeof(peer);
+    if (a->open >= a->max) {
+        pause_for(a, "the limit is reached");
+        return false;
+    }
+    int fd = accept4(a->fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        a->open++;
+        a->short_of_fds = false;
+        a->on_client(a, fd, (struct sockaddr *)&peer);
+        return true;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        pause_for(a, strerror(errno));
+    else if (errno != EAGAIN)
+        return true; /* ECONNABORTED and the like: that client has gone, the next may be fine */
+    return false;
+}
+
+static void on_connectable(uv_poll_t *poll, int status, int events)
+{
+    struct acceptor *a = poll->data;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
+        continue; /* whoever is left makes the socket readable again, after the clients had their turn */
+}
+
+/* The hard limit is ours to use: a store of a big job has two sockets for each torch 1.13 rank. */
+static unsigned raise_limit(void)
+{
+    struct rlimit limit = { 1024, 1024 };
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    unsigned fds = limit.rlim_cur < 1u << 20 ? (unsigned)limit.rlim_cur : 1u << 20;
+    unsigned reserve = fds / 4 < RESERVE ? fds / 4 : RESERVE;
+    return fds - reserve;
+}
+
+int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd)
+{
+    a->loop = loop;
+    a->fd = fd;
+    a->open = 0;
+    a->max = raise_limit();
+    a->resume_ms = UINT64_MAX;
+    a->short_of_fds = false;
+    int rc = uv_poll_init(loop, &a->poll, fd);
+    a->poll.data = a;
+    return rc != 0 ? rc : uv_poll_start(&a->poll, UV_READABLE, on_connectable);
+}
+
+void acceptor_put_back(struct acceptor *a)
+{
+    a->open--;
+    if (a->resume_ms != UINT64_MAX)
+        acceptor_tick(a, a->resume_ms);
+}
+
+uint64_t acceptor_deadline(const struct acceptor *a)
+{
+    return a->resume_ms;
+}
+
+void acceptor_tick(struct acceptor *a, uint64_t now_ms)
+{
+    if (now_ms < a->resume_ms || is_closed(a))
+        return;
+    a->resume_ms = UINT64_MAX;
+    uv_poll_start(&a->poll, UV_READABLE, on_connectable);
+}
+
+void acceptor_close(struct acceptor *a, uv_close_cb closed)
+{
+    a->resume_ms = UINT64_MAX;
+    uv_close((uv_handle_t *)&a->poll, closed);
+    close(a->fd);
+}

@@ -1,0 +1,477 @@
+/* server.c -- see server.h.
+ *
+ * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer, one call before it sleeps
+ * (replies go out) and one wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could
+ * not be done while the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one
+ * timer, not one for each feature.
+ *
+ * The happy path: store_server_start binds and listens on the caller's thread, so that its errors are the caller's,
+ * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients -> the
+ * last one's freed() closes timer and before_sleep -> the loop has no handle left and uv_run returns -> joined, freed.
+ *
+ * It can go wrong when
+ *   - there are no descriptors left: see listen.c; counted and logged here;
+ *   - a client does not take its last bytes while we stop: after STOPPING_MS all that are left are aborted. */
+#include "server/server.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "server/clients.h"
+#include "server/listen.h"
+#include "server/socket_owner.h"
+#include "store/table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_MS = 1000 };
+
+struct store_server {
+    uv_loop_t loop;
+    uv_async_t stop_request; /* the one thing another thread may touch */
+    uv_timer_t timer;
+    uv_prepare_t before_sleep;
+    uint64_t timer_at_ms; /* UINT64_MAX = not set */
+    bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
+    bool stopping;
+    bool stop_asked;         /* only the caller's thread looks at it */
+    uint64_t linger_ms;      /* set before the stop is asked for */
+    uint64_t linger_at_ms;   /* until then nodes are waited for; UINT64_MAX = not */
+    uint64_t linger_said_ms; /* the user hears of it */
+    uint64_t force_at_ms;    /* when stopping becomes forceful; UINT64_MAX = not, or already */
+    struct listener listener;
+    struct acceptor acceptor;
+    struct uid_gate uid_gate;
+    struct clients clients;
+    struct hub *hub; /* owned */
+    struct gate short_of_fds;
+    void (*event)(void *user, const char *json); /* NULL = no event log */
+    void *event_user;
+    uv_thread_t thread;
+    char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
+    char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
+    uint64_t looked_ms; /* when it was looked at last */
+};
+
+/* --- time ---------------------------------------------------------------------------------------------- */
+
+static void on_time(uv_timer_t *timer);
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t next_deadline(const struct store_server *s)
+{
+    uint64_t clients_or_force = earlier(clients_deadline(&s->clients), s->force_at_ms);
+    uint64_t linger = earlier(s->linger_at_ms, s->linger_said_ms);
+    return earlier(earlier(clients_or_force, linger),
+                   earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+}
+
+static void end_all(struct store_server *s);
+
+static bool lingers(const struct store_server *s)
+{
+    return s->linger_at_ms != UINT64_MAX;
+}
+
+static void linger(struct store_server *s, uint64_t now_ms)
+{
+    if (hub_nodes(s->hub) == 0 || now_ms >= s->linger_at_ms) {
+        end_all(s);
+    } else if (now_ms >= s->linger_said_ms) {
+        s->linger_said_ms = UINT64_MAX;
+        log_info("the store stays until %u more node%s heard how the job ended, at most %.3g s",
+                 hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? " has" : "s have", (double)s->linger_ms / 1000);
+    }
+}
+
+/* After everything that happened. While thousands of commands come in, the nearest deadline mostly moves away, and then
+ * the timer is left alone. */
+static void step(void *user)
+{
+    struct store_server *s = user;
+    clients_settle(&s->clients);
+    if (lingers(s))
+        linger(s, uv_now(&s->loop));
+    uint64_t at_ms = next_deadline(s), now_ms = uv_now(&s->loop);
+    if (at_ms >= s->timer_at_ms)
+        return; /* it rings early enough; ringing for nothing costs less than setting it anew for every command */
+    s->timer_at_ms = at_ms;
+    uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+}
+
+/* Much too late (clock.h): the arrivals that would have been in time lie in the sockets. libuv itself reads them first
+ * only when it slept at that moment. */
+static bool stood_still(struct store_server *s)
+{
+    s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
+    if (s->caught_up)
+        uv_timer_start(&s->timer, on_time, CLOCK_CATCH_UP_MS, 0);
+    return s->caught_up;
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct store_server *s = timer->data;
+    uint64_t now_ms = uv_now(&s->loop);
+    if (stood_still(s))
+        return;
+    s->timer_at_ms = UINT64_MAX;
+    clients_tick(&s->clients, now_ms);
+    acceptor_tick(&s->acceptor, now_ms);
+    if (hub_deadline(s->hub) <= now_ms)
+        hub_tick(s->hub, now_ms);
+    if (s->force_at_ms <= now_ms) {
+        s->force_at_ms = UINT64_MAX;
+        clients_abort_all(&s->clients);
+    }
+    step(s);
+}
+
+/* --- events -------------------------------------------------------------------------------------------- */
+
+/* The hub's sink. */
+static void on_send(void *user, conn_id id, struct slice bytes, struct shared *holder)
+{
+    struct store_server *s = user;
+    clients_send(&s->clients, id, bytes, holder);
+}
+
+static bool on_may_reply(void *user, conn_id id, uint64_t bytes)
+{
+    struct store_server *s = user;
+    return clients_may_reply(&s->clients, id, bytes);
+}
+
+static void on_close(void *user, conn_id id, const char *why, bool is_news)
+{
+    struct store_server *s = user;
+    clients_close(&s->clients, id, why, is_news);
+}
+
+static void on_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
+{
+    const struct store_server *s = user;
+    clients_here(&s->clients, id, text);
+}
+
+static void on_log(void *user, const char *line)
+{
+    const struct store_server *s = user;
+    log_line(s->clients.log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
+}
+
+/* Once a second at most, and only while somebody comes: who was dropped tries again. */
+static void look_at_queue(struct store_server *s)
+{
+    const uint64_t now_ms = uv_now(&s->loop);
+    if (now_ms < s->looked_ms + QUEUE_LOOK_MS)
+        return;
+    s->looked_ms = now_ms;
+    hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
+}
+
+static void on_event(void *user, const char *json)
+{
+    const struct store_server *s = user;
+    s->event(s->event_user, json);
+}
+
+static void refuse(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
+{
+    char text[ENDPOINT_TEXT_MAX];
+    close(fd);
+    if (hub_note_refused(s->hub, endpoint_of_sockaddr(peer, text), why, uv_now(&s->loop)))
+        log_warn("store client %s: refused: %s", text, why);
+}
+
+/* The acceptor's two events. */
+static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
+{
+    struct store_server *s = a->user;
+    char why[UID_GATE_WHY_MAX];
+    int64_t uid;
+    look_at_queue(s);
+    const bool admitted = uid_gate_admits(&s->uid_gate, fd, peer, &uid, why);
+    if (!admitted)
+        refuse(s, fd, peer, why);
+    if (!admitted || !clients_add(&s->clients, fd, peer, uid))
+        acceptor_put_back(a);
+}
+
+static void on_make_room(struct acceptor *a, unsigned waiting)
+{
+    struct store_server *s = a->user;
+    clients_close_silent(&s->clients, waiting);
+}
+
+static void on_short(struct acceptor *a, unsigned waiting, const char *why)
+{
+    struct store_server *s = a->user;
+    unsigned left_out;
+    hub_count(s->hub, HUB_REFUSED_NO_FD);
+    if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
+        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
+                 "'ulimit -n' raises the limit",
+                 why, a->open, waiting);
+}
+
+/* The last of all in a turn of the loop. Who is cut off may be the cause of replies to others, which must not stay behind. */
+static void on_before_sleep(uv_prepare_t *prepare)
+{
+    struct store_server *s = prepare->data;
+    while (clients_end_turn(&s->clients))
+        step(s);
+}
+
+/* These two are the last handles: without them the loop ends. */
+static void end_if_empty(struct store_server *s)
+{
+    if (!s->stopping || s->clients.map.count > 0)
+        return;
+    uv_close((uv_handle_t *)&s->timer, NULL);
+    uv_close((uv_handle_t *)&s->before_sleep, NULL);
+}
+
+static void on_freed(void *user)
+{
+    struct store_server *s = user;
+    acceptor_put_back(&s->acceptor);
+    end_if_empty(s);
+}
+
+/* The hub is not told that its clients leave: it would tell those who wait in a barrier that the others are lost. */
+static void end_all(struct store_server *s)
+{
+    s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
+    s->stopping = true;
+    s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
+    acceptor_close(&s->acceptor, NULL);
+    clients_end_all(&s->clients);
+    clients_settle(&s->clients);
+    end_if_empty(s);
+}
+
+static void on_stop(uv_async_t *async)
+{
+    struct store_server *s = async->data;
+    const uint64_t now_ms = uv_now(&s->loop);
+    uv_close((uv_handle_t *)async, NULL);
+    s->linger_at_ms = now_ms + s->linger_ms;
+    s->linger_said_ms = now_ms + LINGER_SILENT_MS;
+    step(s);
+}
+
+/* --- start and stop ------------------------------------------------------------------------------------ */
+
+/* The thread. */
+static void run(void *user)
+{
+    struct store_server *s = user;
+    uv_run(&s->loop, UV_RUN_DEFAULT);
+    int left = uv_loop_close(&s->loop);
+    assert(left == 0); /* a handle that nobody closed is a bug here */
+    (void)left;
+}
+
+/* Signals are the caller's business: none is delivered on our thread, SIGPIPE neither (write then says EPIPE). */
+static int start_thread(struct store_server *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = uv_thread_create(&s->thread, run, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static void close_handle(uv_handle_t *handle, void *unused)
+{
+    (void)unused;
+    uv_close(handle, NULL);
+}
+
+/* For when there is no thread that would do it on its way out. */
+static void close_handles(struct store_server *s)
+{
+    uv_walk(&s->loop, close_handle, NULL);
+    run(s);
+}
+
+/* 0 when the thread runs, or a libuv error; the loop is closed then. */
+static int serve(struct store_server *s)
+{
+    int rc = uv_loop_init(&s->loop);
+    if (rc != 0)
+        return rc;
+    uv_timer_init(&s->loop, &s->timer);
+    uv_prepare_init(&s->loop, &s->before_sleep);
+    uv_prepare_start(&s->before_sleep, on_before_sleep);
+    rc = uv_async_init(&s->loop, &s->stop_request, on_stop);
+    s->timer.data = s->before_sleep.data = s->stop_request.data = s;
+    if (rc == 0)
+        rc = acceptor_open(&s->acceptor, &s->loop, s->listener.fd);
+    admission_init(&s->clients.admission, s->acceptor.max, (uint32_t)geteuid());
+    if (rc == 0)
+        rc = start_thread(s);
+    if (rc != 0)
+        close_handles(s);
+    return rc;
+}
+
+/* The hub goes before the clients' map: it may still want to say something, to nobody. */
+static void server_free(struct store_server *s)
+{
+    if (s == NULL)
+        return;
+    if (s->hub != NULL)
+        hub_free(s->hub);
+    clients_free(&s->clients);
+    uid_gate_close(&s->uid_gate);
+    free(s->clients.host.read_buffer);
+    free(s);
+}
+
+/* A store that is started again on the same port must not be taken for the one before. Without random bytes the
+ * clock and the pid have to do: two lives differ in one of them. */
+static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
+{
+    uint64_t nonce;
+    if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
+        nonce = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
+}
+
+/* Once in a process, because all its stores share the secret of their tables. */
+static void make_hash_key(void)
+{
+    uint64_t key[2];
+    if (getrandom(key, sizeof(key), 0) != sizeof(key))
+        key[0] = key[1] = uv_hrtime() ^ (uint64_t)getpid() << 32;
+    table_set_hash_key(key);
+}
+
+/* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
+ * server's inside. */
+static struct store_server *server_new(const struct store_server_options *o)
+{
+    static uv_once_t hash_key_made = UV_ONCE_INIT;
+    struct store_server *s = calloc(1, sizeof(*s));
+    const struct hub_sink sink = { .user = s,
+                                   .send = on_send,
+                                   .may_reply = on_may_reply,
+                                   .close = on_close,
+                                   .here = on_here,
+                                   .log = on_log,
+                                   .event = o->event != NULL ? on_event : NULL };
+    if (s == NULL)
+        return NULL;
+    s->uid_gate.insecure = o->insecure;
+    s->event = o->event;
+    s->event_user = o->event_user;
+    clients_init(&s->clients);
+    struct hub_limits limits = o->limits;
+    limits.instance = s->instance;
+    limits.host = s->host;
+    limits.endpoint = s->endpoint;
+    make_nonce(s->instance);
+    uv_once(&hash_key_made, make_hash_key);
+    s->hub = hub_new(&limits, &sink);
+    s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
+    if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
+        server_free(s);
+        return NULL;
+    }
+    s->timer_at_ms = s->force_at_ms = s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
+    s->acceptor.user = s->clients.user = s;
+    s->acceptor.on_client = on_client;
+    s->acceptor.make_room = on_make_room;
+    s->acceptor.on_short = on_short;
+    s->clients.hub = s->hub;
+    s->clients.host.loop = &s->loop;
+    s->clients.host.max_queue_bytes = o->limits.max_unread + CLIENT_UNREAD_MAX;
+    s->clients.host.max_queued_bytes = o->limits.max_replies;
+    s->clients.log_peers = o->log_peers;
+    s->clients.stepped = step;
+    s->clients.freed = on_freed;
+    return s;
+}
+
+/* Where others find it: a store that listens on all addresses is named after its machine. */
+static void name_server(struct store_server *s)
+{
+    const char *address = s->listener.address;
+    const bool any = strncmp(address, "[::]:", 5) == 0 || strncmp(address, "0.0.0.0:", 8) == 0;
+    if (gethostname(s->host, sizeof(s->host) - 1) != 0)
+        strcpy(s->host, "this machine");
+    if (any)
+        snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", s->host, s->listener.port);
+    else
+        snprintf(s->endpoint, sizeof(s->endpoint), "%s", address);
+    hub_set_counter(s->hub, HUB_SOMAXCONN, listen_queue_limit(s->listener.fd));
+}
+
+ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
+                              struct ddp_err *err)
+{
+    struct store_server *s = server_new(options);
+    if (s == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the store: out of memory");
+    ddp_status status = listener_open(options->host, options->port, &s->listener, err);
+    if (status == DDP_OK)
+        name_server(s);
+    int rc = status == DDP_OK ? serve(s) : 0;
+    if (rc != 0) {
+        close(s->listener.fd);
+        status = ddp_fail(err, DDP_ERR_IO, "cannot start the store: %s", uv_strerror(rc));
+    }
+    if (status == DDP_OK)
+        *out = s;
+    else
+        server_free(s);
+    return status;
+}
+
+int store_server_port(const struct store_server *server)
+{
+    return server->listener.port;
+}
+
+const char *store_server_address(const struct store_server *server)
+{
+    return server->listener.address;
+}
+
+/* The thread reads it when it has heard of the stop, so nobody writes and reads at once. */
+void store_server_linger(struct store_server *server, uint64_t limit_ms)
+{
+    server->linger_ms = limit_ms;
+}
+
+void store_server_begin_stop(struct store_server *server)
+{
+    if (server != NULL && !server->stop_asked)
+        uv_async_send(&server->stop_request);
+    if (server != NULL)
+        server->stop_asked = true;
+}
+
+void store_server_stop(struct store_server *server)
+{
+    if (server == NULL)
+        return;
+    store_server_begin_stop(server);
+    uv_thread_join(&server->thread);
+    server_free(server);
+}

@@ -86,7 +86,7 @@ static const char *lookup(void *user, const char *name)
 
 /* A program that was compiled against an older header passes a shorter struct; what it does not know is
  * 0. */
-static ddp_status read_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
+static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
     if (given == NULL)
@@ -164,7 +164,7 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
                                   struct ddp_err *err)
 {
     ddp_options options;
-    ddp_status status = read_options(given, &options, err);
+    ddp_status status = read_ddp_options(given, &options, err);
     if (status == DDP_OK)
         status = worker_env_read(&ctx->env, lookup, NULL, err);
     if (status == DDP_OK)

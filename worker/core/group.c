@@ -24,7 +24,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
 }
 
 /* What the program puts on its stream from now on comes after the call. */
-static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
+static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
     if (ticket == 0)
@@ -34,7 +34,7 @@ static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
 
 /* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
  * on one rank is an error on that rank, and the call can be made again. */
-static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
+static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
 
@@ -53,7 +53,7 @@ static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work
     }
     ddp_status status = ctx_run(group->ctx, call);
     if (work == NULL)
-        return status == DDP_OK ? follow(group, group->comm->ticket, call->stream) : status;
+        return status == DDP_OK ? follow_call(group, group->comm->ticket, call->stream) : status;
     if (status != DDP_OK) {
         free(handle);
         return status;
@@ -67,49 +67,49 @@ ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n,
                           void *stream, ddp_work **work)
 {
     const struct call call = { CALL_ALL_REDUCE, in, out, n, dtype, op, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
                       int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_REDUCE, in, out, n, dtype, op, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
                          ddp_work **work)
 {
     const struct call call = { CALL_BROADCAST, buf, buf, n, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                           void *stream, ddp_work **work)
 {
     const struct call call = { CALL_ALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                       int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                        int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_SCATTER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                               ddp_op op, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_REDUCE_SCATTER, in, out, n_per_rank, dtype, op, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 /* Nothing to check and nothing to wait for afterwards. */
@@ -167,7 +167,7 @@ ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, 
 ddp_status ddp_work_wait(ddp_work *work)
 {
     NOT_NULL_KEPT(work);
-    return follow(work->group, work->ticket, work->stream);
+    return follow_call(work->group, work->ticket, work->stream);
 }
 
 /* Still under way after its time is no error of the group: the call has its own deadline. */

@@ -32,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 }
 
 /* With what there is, since the user who names one is on another machine than the one that lacks it. */
-static ddp_status refuse(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
+static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
@@ -58,7 +58,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
            !(address_of(i, address) && (strcmp(i->ifa_name, iface) == 0 || strcmp(address, iface) == 0)))
         i = i->ifa_next;
     if (i == NULL)
-        status = refuse(all, iface, err);
+        status = no_such_interface(all, iface, err);
     freeifaddrs(all);
     return status;
 }
@@ -218,7 +218,7 @@ void net_dial_close(struct net_dial *dial)
 
 /* `source` binds our end to the network that the user has chosen, else the kernel would go out through the
  * default route. */
-static void start(struct net_dial *d)
+static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
     d->said = false;
@@ -229,7 +229,7 @@ static void start(struct net_dial *d)
 void net_dial_begin(struct net_dial *dial)
 {
     dial->began_ms = clock_ms();
-    start(dial);
+    start_dial(dial);
 }
 
 /* The link has the socket from then on. */
@@ -310,7 +310,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
     if (dial->fd < 0 && clock_ms() < dial->try_ms)
         return DDP_OK;
     if (dial->fd < 0)
-        start(dial);
+        start_dial(dial);
     if (!dial->said)
         return look_at_connection(dial, err);
     return read_answer(dial, err);
@@ -392,7 +392,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
 }
 
 /* A hello is complete: in, or out with an answer. */
-static bool judge(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
+static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
     uint8_t bytes[NET_ANSWER];
@@ -434,7 +434,7 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     if (n <= 0 || !net_may_be_hello(guest->bytes, guest->got))
         show_out(guest);
     else if (guest->got == NET_HELLO)
-        return judge(guest, mine, links);
+        return answer_hello(guest, mine, links);
     return false;
 }
 

@@ -343,7 +343,7 @@ static void tell_abroad(void *user, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-static ddp_status no_memory(const struct net *net, struct ddp_err *err)
+static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks on %d hosts", net->layout.world,
                     net->layout.hosts);
@@ -368,7 +368,7 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     net->partials = calloc((size_t)l->piece_count, sizeof(*net->partials));
     net->pieces_in = calloc(links, sizeof(*net->pieces_in));
     if (!net->area || !net->finished[0] || !net->partials || !net->pieces_in)
-        return no_memory(net, err);
+        return no_net_memory(net, err);
     net->finished[1] = net->finished[0] + net->slot_bytes;
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
@@ -391,7 +391,7 @@ static ddp_status net_prepare(struct net *net, struct ddp_err *err)
     const struct shm_meeting *m = &net->cpu->meeting;
 
     if (!net_layout_open(&net->layout, m->host_of, net->cpu->group_size, m->hosts, LANES))
-        return no_memory(net, err);
+        return no_net_memory(net, err);
     while (net_lane(net, net->served) < net->layout.lanes)
         net->served++;
     ddp_status status = make_buffers(net, err);

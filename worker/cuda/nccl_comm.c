@@ -124,7 +124,7 @@ static ddp_status put_on_stream(struct nccl_comm *n, const struct call *call, st
 }
 
 /* Waits while there is none. */
-static ddp_status make_room(struct nccl_comm *n, struct ddp_err *err)
+static ddp_status wait_for_room(struct nccl_comm *n, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     while (status == DDP_OK && !flight_has_room(n)) {
@@ -145,7 +145,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
     if (status == DDP_OK) /* of this thread, which may be another than the one that began */
         status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "taking the GPU", err);
     if (status == DDP_OK)
-        status = make_room(n, err);
+        status = wait_for_room(n, err);
     if (status == DDP_OK)
         status = put_on_stream(n, call, err);
     n->comm.ticket = n->begun;

@@ -52,10 +52,11 @@ struct ddp_ckpts {
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
-    ddp_status status = ckpt_dir_write(&c->dir, point, blocks, n, err);
-    if (status != DDP_OK)
-        return ddp_wrap(err, "checkpoint of step %" PRIu64 " not written, those before are untouched",
-                        point->step);
+    struct ddp_err why = { 0 };
+    if (ckpt_dir_write(&c->dir, point, blocks, n, &why) != DDP_OK) {
+        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written, those before are untouched", point->step);
+        return ddp_fail(err, why.code, "%s", why.msg);
+    }
     ckpt_dir_tidy(&c->dir, point->step, c->options.keep_last, c->options.keep_every);
     return DDP_OK;
 }
@@ -361,9 +362,9 @@ static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, s
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(point);
-    NOT_NULL_KEPT(found);
+    NOT_NULL(group, NULL);
+    NOT_NULL(point, NULL);
+    NOT_NULL(found, NULL);
     struct news news = { 0 };
     struct ddp_err err;
     *found = 0;

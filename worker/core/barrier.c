@@ -82,7 +82,7 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
 
 ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(ctx);
+    NOT_NULL(ctx, NULL);
     struct ddp_err err = ctx_enter(ctx);
     ddp_status status;
 

@@ -41,7 +41,7 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     if (work != NULL)
         *work = NULL;
     if (group == NULL)
-        return last_error_null(call_rules[call->kind].word, "group");
+        return null_argument(NULL, call_rules[call->kind].word, "group");
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
@@ -115,7 +115,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
 /* Nothing to check and nothing to wait for afterwards. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
     return ctx_run(group->ctx, &call);
 }
@@ -123,8 +123,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 /* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(group, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err = ctx_enter(group->ctx);
     *out = NULL;
     if (err.code != DDP_OK)
@@ -136,7 +136,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 /* NULL as with free(), but then on all ranks: it is a collective call. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     struct ddp_err err = ctx_enter(group->ctx);
     if (block == NULL)
         return DDP_OK;
@@ -148,9 +148,9 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
 
 ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     if (bytes > 0 && (to == NULL || from == NULL))
-        return last_error_null(__func__, to == NULL ? "to" : "from");
+        return null_argument(NULL, __func__, to == NULL ? "to" : "from");
     struct ddp_err err = { 0 };
     struct comm *comm = group->comm;
     if (comm->ops->copy == NULL) {
@@ -166,14 +166,14 @@ ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, 
 
 ddp_status ddp_work_wait(ddp_work *work)
 {
-    NOT_NULL_KEPT(work);
+    NOT_NULL(work, NULL);
     return follow_call(work->group, work->ticket, work->stream);
 }
 
 /* Still under way after its time is no error of the group: the call has its own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(work);
+    NOT_NULL(work, NULL);
     struct ddp_err err = { 0 };
     struct comm *comm = work->group->comm;
     const struct ddp_ctx *ctx = work->group->ctx;

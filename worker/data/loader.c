@@ -398,8 +398,8 @@ static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 {
-    NOT_NULL_KEPT(loader);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(loader, NULL);
+    NOT_NULL(out, NULL);
     *out = NULL;
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = next_batch(loader, out);
@@ -413,7 +413,7 @@ ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
-    NOT_NULL_KEPT(loader);
+    NOT_NULL(loader, NULL);
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = stop_reading(loader);
     if (status == DDP_OK) {
@@ -547,8 +547,8 @@ ddp_status ddp_loader_free(ddp_loader *loader)
 
 ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out)
 {
-    NOT_NULL_KEPT(options);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(options, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err;
     *out = NULL;
     ddp_loader *loader = calloc(1, sizeof(*loader));

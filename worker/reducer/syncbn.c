@@ -86,7 +86,7 @@ static ddp_status check_count(double count, struct ddp_err *err)
 /* Nothing of *bn changes before all ranks have agreed that the batch is good. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     const size_t world = group != NULL ? (size_t)ddp_world_size(group->ctx) : 1;
@@ -122,7 +122,7 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_status status = check_training(bn, x, dx, n, &err);
@@ -144,7 +144,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
 /* A sample's result must not depend on its batch here, so no other rank is asked. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_status status = check_arrays(bn, x, y, n, &err);

@@ -323,8 +323,8 @@ static ddp_status zero1_unite(ddp_zero1 *zero)
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(group, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err = { 0 };
     ddp_zero1 *zero = calloc(1, sizeof(*zero));
     *out = NULL;
@@ -394,7 +394,7 @@ static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const ch
 /* AVG: one rounding for the sum in float32 and the division, as in the reducer. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     ddp_status status = expect_stage(zero, ADDING, "ddp_zero1_reduce");
     for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++) {
         const struct zero1_bucket *b = &zero->plan.buckets[k];
@@ -412,8 +412,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
  * before anything is divided: twice would be a wrong gradient. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
-    NOT_NULL_KEPT(zero);
-    NOT_NULL_KEPT(scaler);
+    NOT_NULL(zero, NULL);
+    NOT_NULL(scaler, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_scaler trial = *scaler;
@@ -445,7 +445,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
 /* A few bytes for each block of 256 travel, so that every rank adds up the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     FLUSH_SUBNORMALS(true);
     const size_t mine = zero->plan.shard / NORM_LEAF;
     double *leaves = zero->leaves;
@@ -520,7 +520,7 @@ static void update_shard(ddp_zero1 *zero)
 
 ddp_status ddp_zero1_step(ddp_zero1 *zero)
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     ddp_status status = expect_stage(zero, REDUCED, "ddp_zero1_step");
     if (status == DDP_OK)
         status = check_states(zero);
@@ -559,7 +559,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
 /* Every rank takes part, whoever wants the result: its share is needed. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     ddp_status status = check_slot(zero, slot);
     if (status != DDP_OK)
         return status;
@@ -578,8 +578,8 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 /* Not collective: all of it is here already. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
-    NOT_NULL_KEPT(zero);
-    NOT_NULL_KEPT(in);
+    NOT_NULL(zero, NULL);
+    NOT_NULL(in, NULL);
     size_t first, at;
     ddp_status status = check_slot(zero, slot);
     for (size_t i = 0; i < zero->n && status == DDP_OK; i++) {
